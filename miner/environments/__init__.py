@@ -1,0 +1,29 @@
+"""What is played: one `Environment` protocol, several sources of episodes behind it."""
+
+from miner.environments.base import (
+    Environment,
+    EnvironmentSource,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
+from miner.environments.errors import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
+
+__all__ = [
+    "ConfigurationError",
+    "Environment",
+    "EnvironmentFault",
+    "EnvironmentSource",
+    "EpisodeTask",
+    "InfrastructureError",
+    "Message",
+    "Observation",
+    "ProtocolError",
+    "Transition",
+]

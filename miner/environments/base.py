@@ -1,0 +1,101 @@
+"""The one protocol behind which every source of episodes hides, and the values that cross it.
+
+Invariants every channel keeps:
+* the messages of `reset` and of each `Transition` are exactly those the grader would show;
+* a transition with `done` carries the graded score in [0, 1]; no other transition has a score;
+* failures leave as the typed errors of `miner.environments.errors`, never as a reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+
+class Message(TypedDict):
+    """One chat message, as an OpenAI-style API and a chat template take it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeTask:
+    """One game to play. Equal tasks have equal chance events and equal opponent randomness."""
+
+    environment: str
+    task_id: int
+    seed: int
+    opponent: str = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the policy is shown next: the messages since its last reply (system + user at first)."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What one reply led to.
+
+    Attributes:
+        messages: messages to answer next; empty when `done`.
+        reward: reward of this turn as the environment gives it; for the games 0.0 until the end.
+        done: whether the episode is over.
+        score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
+        action: id of the action that was played, None if the reply could not be parsed.
+        valid: whether the reply was parsed into a legal action.
+    """
+
+    messages: tuple[Message, ...]
+    reward: float
+    done: bool
+    score: float | None = None
+    action: int | None = None
+    valid: bool = True
+
+
+class Environment(Protocol):
+    """One episode at a time. `close` may be called at any point and releases server-side state."""
+
+    @property
+    def server(self) -> str:
+        """Base URL of the server that plays this episode, or the channel's name in-process."""
+        ...
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Start `task`. Raises: `EnvironmentFault` of one of its three kinds."""
+        ...
+
+    async def step(self, text: str) -> Transition:
+        """Answer with the policy's whole reply. Raises: `EnvironmentFault`."""
+        ...
+
+    async def close(self) -> None:
+        """Release the episode (idempotent, never raises)."""
+        ...
+
+
+class EnvironmentSource(Protocol):
+    """Opens environments: a channel bound to its servers."""
+
+    @property
+    def name(self) -> str:
+        """Channel name: "step", "graded", "builtin", ..."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """How many episodes may be open at once over all servers."""
+        ...
+
+    def open(self, avoid: Collection[str] = ()) -> Environment:
+        """A fresh environment on the least busy server, not one of `avoid` if others are left."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections and servers of the channel's own."""
+        ...

@@ -1,0 +1,26 @@
+"""Typed failures of environments: only these leave a channel, and none is ever a reward."""
+
+
+class EnvironmentFault(Exception):
+    """Base of everything that can go wrong with an environment.
+
+    Args:
+        message: what was asked, what came back and what to do next, in one sentence.
+        server: base URL (or channel name) of the environment at fault, for retrying elsewhere.
+    """
+
+    def __init__(self, message: str, *, server: str = "") -> None:
+        super().__init__(message)
+        self.server = server
+
+
+class InfrastructureError(EnvironmentFault):
+    """The environment could not be reached, hung, crashed or lost the episode: worth a retry."""
+
+
+class ProtocolError(EnvironmentFault):
+    """The environment answered, but not as the contract says: the same server will again."""
+
+
+class ConfigurationError(EnvironmentFault):
+    """What a person asked for cannot work (unknown game, empty URL list): fix the settings."""

@@ -1,0 +1,55 @@
+"""The one protocol behind which every generation engine hides: token ids in, token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs)."""
+
+    max_tokens: int
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled reply.
+
+    Attributes:
+        token_ids: the sampled ids, verbatim, including the end-of-turn token if one was sampled.
+        logprobs: natural-log probability of each id under the distribution it was drawn from.
+        finish_reason: "stop" when it ends on an end-of-turn token, "length" at `max_tokens`.
+        weight_version: version of the weights that generated it (0 = the base model).
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: Literal["stop", "length"]
+    weight_version: int = 0
+
+
+class Sampler(Protocol):
+    """Many requests in flight; each returns as soon as its own reply is complete."""
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+    ) -> Sample:
+        """Sample one reply to `prompt_ids`.
+
+        `session` identifies a conversation whose prompts extend each other, so that an engine
+        without automatic prefix caching can keep its key-value cache between turns.
+        Raises: `SamplerError` when the engine fails for good.
+        """
+        ...
+
+    async def end_session(self, session: int) -> None:
+        """Forget what is kept for `session` (idempotent)."""
+        ...
+
+
+class SamplerError(RuntimeError):
+    """The generation engine failed; the episode it was for is retried or counted as lost."""

@@ -1,0 +1,37 @@
+"""Asks to stop, from a person or the orchestrator: finish the step, save, publish, exit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+class StopRequest(TrainerCallback):
+    """Turns SIGTERM and SIGINT into a clean end after the current step; a second one is fatal."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+
+    def install(self) -> None:
+        """Take over both signals. Signals can only be handled in the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number).name
+        signal.signal(number, signal.SIG_DFL)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
+    ) -> None:
+        if self.received:
+            control.should_training_stop = True
+            control.should_save = True

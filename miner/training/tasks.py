@@ -1,0 +1,70 @@
+"""The stream of games to learn from: a pure function of the seed, the same after a resume.
+
+Invariants: every deck size and both seats appear equally often; no game of the grader's list or
+of a held-out list is ever trained on (their seeds are at most `HIGHEST_GRADED_SEED`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict
+from itertools import product
+
+from datasets import Dataset
+
+from miner.environments import ConfigurationError, EpisodeTask
+from miner.environments.games import task_id_range
+from miner.training.settings import EnvironmentSettings, Settings
+
+HIGHEST_GRADED_SEED = 1_000_000  # the grader draws episode seeds from 1 to this (CONTRACT 2)
+HIGHEST_SEED = 4_294_967_195  # environment servers answer 500 above it
+DECK_SIZES = (8, 10, 12, 14, 16)  # of goofspiel, by task_id % 5
+
+
+def training_task(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
+    """The `index`-th game of the stream.
+
+    Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
+    """
+    if settings.name == "goofspiel":
+        kinds = list(product(settings.deck_sizes, (0, 1)))
+    else:
+        kinds = [(None, 0), (None, 1)]
+    cycle, position = divmod(index, len(kinds))
+    random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
+    deck_size, seat = kinds[position]
+    rng = random.Random(f"{seed}/game/{index}")
+    lowest, highest = task_id_range(settings.name)
+    task_id = rng.randint(lowest, highest)
+    if deck_size is not None:
+        task_id += DECK_SIZES.index(deck_size) - task_id % 5
+    game_seed = rng.randrange(HIGHEST_GRADED_SEED + 1, HIGHEST_SEED, 2)
+    return EpisodeTask(
+        environment=settings.name,
+        task_id=task_id,
+        seed=game_seed + (game_seed % 2 != seat),
+        opponent=settings.opponent,
+    )
+
+
+def training_dataset(settings: Settings) -> Dataset:
+    """One row per game for all planned steps; TRL repeats each row `group_size` times."""
+    games = settings.optimizer.max_steps * settings.rollout.groups_per_step
+    if games > 5_000_000:
+        raise ConfigurationError(
+            f"optimizer.max_steps x rollout.groups_per_step is {games:,} games: at most 5,000,000 "
+            "are planned ahead; lower optimizer.max_steps"
+        )
+    tasks = (training_task(i, settings.environment, settings.seed) for i in range(games))
+    return Dataset.from_dict({"prompt": [encode_task(task) for task in tasks]})
+
+
+def encode_task(task: EpisodeTask) -> str:
+    """A task as the text that travels through TRL's `prompt` column."""
+    return json.dumps(asdict(task), sort_keys=True)
+
+
+def decode_task(prompt: str) -> EpisodeTask:
+    """The inverse of `encode_task`."""
+    return EpisodeTask(**json.loads(prompt))

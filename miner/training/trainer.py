@@ -1,0 +1,156 @@
+"""TRL's GRPOTrainer with the two things it lacks: advantages per turn and no padded tokens.
+
+Everything else is TRL's: groups, loss, clipping, importance correction, checkpoints. Each override
+calls its parent first; tests compare both against the parent's behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from accelerate.utils import gather_object
+from transformers import PreTrainedModel
+from trl import GRPOConfig, GRPOTrainer
+
+from miner.rewards.advantages import Scale, turn_advantages
+from miner.training.settings import Settings
+
+Credit = Literal["episode", "turn"]
+
+
+def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = False) -> GRPOConfig:
+    """TRL's configuration for these settings.
+
+    One generation per optimizer step (steps_per_generation = gradient accumulation), so that
+    sampling is exactly on-policy and no importance correction is needed without vLLM.
+    """
+    optimizer, rollout = settings.optimizer, settings.rollout
+    accumulation = settings.episodes_per_step // (optimizer.micro_batch * num_processes)
+    return GRPOConfig(
+        output_dir=str(settings.run_dir / "checkpoints"),
+        per_device_train_batch_size=optimizer.micro_batch,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=accumulation,
+        num_generations=rollout.group_size,
+        max_completion_length=rollout.max_episode_tokens,
+        temperature=rollout.temperature,
+        learning_rate=optimizer.learning_rate,
+        max_grad_norm=optimizer.max_grad_norm,
+        weight_decay=optimizer.weight_decay,
+        max_steps=optimizer.max_steps,
+        loss_type=optimizer.loss,
+        beta=optimizer.beta,
+        scale_rewards=settings.reward.scale,
+        shuffle_dataset=False,  # the task stream is shuffled already, and a resume must find it
+        remove_unused_columns=False,
+        use_cpu=not cuda,
+        bf16=settings.model.dtype == "bfloat16",
+        gradient_checkpointing=cuda,  # it would forbid the key-value cache, and CPU models are tiny
+        logging_steps=1,
+        save_strategy="steps",
+        save_steps=settings.checkpoint.every_steps,
+        save_total_limit=2,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=cuda,
+        seed=settings.seed,
+    )
+
+
+class EpisodeTrainer(GRPOTrainer):
+    """GRPO over whole episodes.
+
+    Args:
+        learning_rate_factor: optimizer step -> factor on the peak learning rate.
+        credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
+            (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: PreTrainedModel,
+        args: GRPOConfig,
+        learning_rate_factor: Callable[[int], float],
+        credit: Credit = "episode",
+        **kwargs: Any,
+    ) -> None:
+        self._learning_rate_factor = learning_rate_factor
+        self._credit = credit
+        super().__init__(model=model, args=args, **kwargs)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """A schedule by planned steps and time; the parent's know only steps."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, self._learning_rate_factor
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if self._credit == "turn" and self.model.training:
+            advantages = self._advantages_of_turns([row["turn_rewards"] for row in inputs])
+            output["advantages"] = spread_over_tokens(
+                advantages, [row["turn_ids"] for row in inputs], output["completion_ids"]
+            )
+        return output
+
+    def _advantages_of_turns(self, local: list[list[float] | None]) -> list[list[float]]:
+        """Advantages by turn of this process's rows; groups may be split over processes."""
+        rows: list[list[float] | None] = gather_object(local)
+        scale: Scale = self.args.scale_rewards
+        totals = torch.tensor([sum(rewards) for rewards in rows if rewards is not None])
+        batch_std = totals.std().item() if len(totals) > 1 else 0.0
+        size = self.num_generations
+        advantages = [
+            member
+            for start in range(0, len(rows), size)
+            for member in turn_advantages(
+                rows[start : start + size], scale=scale, batch_std=batch_std
+            )
+        ]
+        first = self.accelerator.process_index * len(local)
+        return advantages[first : first + len(local)]
+
+    def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        return super()._compute_loss(model, without_padding(inputs))
+
+
+def spread_over_tokens(
+    advantages: Sequence[Sequence[float]],
+    turn_ids: Sequence[Sequence[int]],
+    completion_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Each sampled token gets its turn's advantage, every other token 0 (shape: batch, tokens)."""
+    spread = torch.zeros(completion_ids.shape, device=completion_ids.device)
+    for row, (by_turn, ids) in enumerate(zip(advantages, turn_ids, strict=True)):
+        if by_turn:
+            values = [by_turn[turn] if turn >= 0 else 0.0 for turn in ids]
+            spread[row, : len(values)] = torch.tensor(values)
+    return spread
+
+
+def without_padding(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The micro-batch without columns that are padding in all its rows.
+
+    TRL pads to the longest row of the whole generation batch; a micro-batch of short episodes
+    would otherwise compute mostly padding. Token-level tensors are (batch, tokens).
+    """
+    prompt_columns = int(inputs["prompt_mask"].sum(1).max())
+    completion_columns = int(inputs["completion_mask"].sum(1).max())
+    width = inputs["completion_ids"].shape[1]
+    trimmed = dict(inputs)
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor) or value.dim() != 2:
+            continue
+        if name in ("prompt_ids", "prompt_mask"):
+            trimmed[name] = value[:, value.shape[1] - prompt_columns :]
+        elif value.shape[1] == width:
+            trimmed[name] = value[:, :completion_columns]
+    return trimmed

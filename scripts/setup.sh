@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes .venv with the pinned packages for a machine without a GPU. Safe to run again: it does
+# nothing when .venv was made from the same pins.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+python=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
+[ -n "$python" ] || { echo "setup: no python3 found: install Python 3.11" >&2; exit 1; }
+"$python" - <<'P' || exit 1
+import sys
+if not (3, 11) <= sys.version_info[:2] <= (3, 12):
+    sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
+P
+stamp=$(cat requirements-cpu.txt requirements-cpu.lock | sha256sum | cut -d' ' -f1)
+[ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
+
+echo "setup: making $venv with the pinned packages (about two minutes)"
+rm -rf "$venv"
+"$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+
+# The registry's plain torch brings several GB of CUDA packages. A CPU build is taken from where
+# pip is configured to find one, else from PyTorch's own index.
+torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
+"${pip[@]}" "torch==$torch+cpu" >/dev/null 2>&1 ||
+  "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
+  { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
+"${pip[@]}" -r requirements-cpu.txt -c requirements-cpu.lock
+echo "$stamp" >"$venv/.pins"
+echo "setup: done"
