@@ -1,7 +1,7 @@
 """The stream of games to learn from: a pure function of the seed, the same after a resume.
 
-Invariants: every deck size and both seats appear equally often; no game of the grader's list or
-of a held-out list is ever trained on (their seeds are at most `HIGHEST_GRADED_SEED`).
+Invariants: every deck size and both seats appear equally often; no graded or held-out game is
+ever trained on (`TRAINING_SEEDS` is apart from theirs).
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from datasets import Dataset
 
 from miner.environments import ConfigurationError, EpisodeTask
 from miner.environments.games import task_id_range
+from miner.evaluation.grader import DECK_SIZES, TRAINING_SEEDS
 from miner.training.settings import EnvironmentSettings, Settings
-
-HIGHEST_GRADED_SEED = 1_000_000  # the grader draws episode seeds from 1 to this (CONTRACT 2)
-HIGHEST_SEED = 4_294_967_195  # environment servers answer 500 above it
-DECK_SIZES = (8, 10, 12, 14, 16)  # of goofspiel, by task_id % 5
 
 
 def training_task(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
@@ -39,11 +36,11 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
     task_id = rng.randint(lowest, highest)
     if deck_size is not None:
         task_id += DECK_SIZES.index(deck_size) - task_id % 5
-    game_seed = rng.randrange(HIGHEST_GRADED_SEED + 1, HIGHEST_SEED, 2)
+    seed_of_seat_0 = 2 * rng.randrange(TRAINING_SEEDS.start // 2 + 1, TRAINING_SEEDS.stop // 2 - 1)
     return EpisodeTask(
         environment=settings.name,
         task_id=task_id,
-        seed=game_seed + (game_seed % 2 != seat),
+        seed=seed_of_seat_0 + seat,
         opponent=settings.opponent,
     )
 

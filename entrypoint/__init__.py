@@ -1,0 +1,1 @@
+"""The orchestrator, free of torch: contract -> hardware -> plan -> supervisord -> exit status."""

@@ -1,0 +1,13 @@
+"""The container log: one plain, flushed, masked line for each thing worth saying."""
+
+from __future__ import annotations
+
+import sys
+
+from entrypoint.masking import mask
+
+
+def say(message: str, *, speaker: str = "miner") -> None:
+    """Print one line, prefixed with who says it. Line breaks inside become spaces."""
+    sys.stdout.write(mask(f"{speaker}: {' '.join(message.splitlines())}") + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,107 @@
+"""supervisord's remote control, reduced to what the watchdog needs."""
+
+from __future__ import annotations
+
+import http.client
+import xmlrpc.client
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from entrypoint.supervisor_config import GROUP
+
+
+class ControlError(RuntimeError):
+    """supervisord could not be asked, or refused."""
+
+
+class StartError(ControlError):
+    """supervisord answered that a program cannot be started."""
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """A program as supervisord sees it.
+
+    Attributes:
+        name: supervisord's word for the state: "STOPPED", "STARTING", "RUNNING", "EXITED", ...
+        exit_status: of the last run; -1 when a signal ended it.
+        started_at: Unix seconds of the last start.
+        error: why it could not be started.
+    """
+
+    name: str
+    exit_status: int
+    started_at: float
+    error: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether no process of this program runs or is about to."""
+        return self.name in ("STOPPED", "EXITED", "FATAL")
+
+
+class Control(Protocol):
+    """What the watchdog does to programs."""
+
+    def state(self, program: str) -> ProgramState:
+        """How the program is now."""
+        ...
+
+    def start(self, program: str) -> None:
+        """Start it; returns once it is being started. Raises: `StartError`."""
+        ...
+
+    def ask_to_stop(self, program: str) -> None:
+        """Send SIGTERM and return at once; no effect on a program that does not run."""
+        ...
+
+    def stop(self, program: str) -> None:
+        """SIGTERM, then SIGKILL after the stop time; returns when it is over."""
+        ...
+
+
+class SupervisorControl:
+    """`Control` over supervisord's socket. Every method raises `ControlError`."""
+
+    def __init__(self, socket: Path) -> None:
+        transport = SupervisorTransport(None, None, f"unix://{socket}")
+        self._rpc = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
+
+    def state(self, program: str) -> ProgramState:
+        """See `Control`."""
+        info = self._call(self._rpc.supervisor.getProcessInfo, program)
+        return ProgramState(
+            name=str(info["statename"]),
+            exit_status=int(info["exitstatus"]),
+            started_at=float(info["start"]),
+            error=str(info["spawnerr"]),
+        )
+
+    def start(self, program: str) -> None:
+        """See `Control`."""
+        try:
+            self._call(self._rpc.supervisor.startProcess, program, False)
+        except ControlError as error:
+            if isinstance(error.__cause__, xmlrpc.client.Fault):
+                raise StartError(f"{program}: {error.__cause__.faultString}") from error
+            raise
+
+    def ask_to_stop(self, program: str) -> None:
+        """See `Control`."""
+        if not self.state(program).over:
+            self._call(self._rpc.supervisor.signalProcess, program, "TERM")
+
+    def stop(self, program: str) -> None:
+        """See `Control`."""
+        if not self.state(program).over:
+            self._call(self._rpc.supervisor.stopProcess, program, True)
+
+    def _call(self, method: Callable[..., Any], program: str, *arguments: object) -> Any:
+        try:
+            return method(f"{GROUP}:{program}", *arguments)
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException) as error:
+            raise ControlError(f"supervisord, asked about {program}: {error}") from error

@@ -1,0 +1,66 @@
+"""The environment variables every program of the container runs with, in one place.
+
+Invariant: every cache that a library writes lies below one writable folder, so that a read-only
+root file system, a read-only model cache and a root user without capabilities are enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from entrypoint.paths import Paths
+
+_WRITABLE_CACHES = {
+    "HF_DATASETS_CACHE": "huggingface/datasets",
+    "HF_MODULES_CACHE": "huggingface/modules",
+    "HF_ASSETS_CACHE": "huggingface/assets",
+    "HF_XET_CACHE": "huggingface/xet",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch-extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "torch-inductor",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "VLLM_CACHE_ROOT": "vllm",
+    "VLLM_CONFIG_ROOT": "vllm-config",
+    "CUDA_CACHE_PATH": "cuda",
+    "NUMBA_CACHE_DIR": "numba",
+    "MPLCONFIGDIR": "matplotlib",
+    "XDG_CACHE_HOME": "xdg",
+    "XDG_CONFIG_HOME": "xdg-config",
+}
+_WANDB_FOLDERS = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_BEHAVIOUR = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+
+
+def program_environment(paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
+    """`inherited` with offline behaviour and every writable cache below `paths.run_dir`/cache.
+
+    The validator's own HF_HOME and WANDB_* values win; all other cache locations are ours.
+    """
+    caches = paths.run_dir / "cache"
+    environment = {**inherited, **_BEHAVIOUR}
+    modules = (str(_REPOSITORY), inherited.get("PYTHONPATH"))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, modules))
+    environment |= {name: str(caches / folder) for name, folder in _WRITABLE_CACHES.items()}
+    environment.setdefault("HF_HOME", str(paths.cache_dir))
+    environment.setdefault("WANDB_MODE", "offline")
+    for name in _WANDB_FOLDERS:
+        environment.setdefault(name, str(caches / "wandb"))
+    return environment
+
+
+def writable_folders(environment: Mapping[str, str], paths: Paths) -> list[Path]:
+    """The folders of `program_environment` that must exist before a program starts."""
+    caches = paths.run_dir / "cache"
+    values = (Path(environment[name]) for name in (*_WRITABLE_CACHES, *_WANDB_FOLDERS))
+    return sorted({folder for folder in values if caches in folder.parents})

@@ -1,0 +1,230 @@
+"""The tournament's arguments and environment as one validated `Job`.
+
+Invariants: whatever a `Job` holds is usable as it is (names are single path parts, the budget is a
+positive number of seconds); what the tournament may add later is warned about and ignored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.masking import mask_url
+
+UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament says 0: somewhere below one hour
+EXPECTED_TASK_TYPE = "EnvTask"
+EXPECTED_FILE_FORMAT = "s3"
+LONGEST_HOURS = 24.0 * 31
+
+
+class Job(BaseModel):
+    """One task of the tournament: what to train, on which games, for how long, to be put where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    task_id: str = Field(description="First part of the output path.")
+    model: str = Field(description="Base model as the tournament names it, e.g. Qwen/Qwen2.5-3B.")
+    repo_name: str = Field(description="Second part of the output path.")
+    environments: tuple[str, ...] = Field(min_length=1, description="Games to train, as listed.")
+    servers: tuple[str, ...] = Field((), description="Environment servers, one base URL each.")
+    seconds: float = Field(gt=0, description="Seconds planned for, from the container's start.")
+    hours_note: str = Field(description="One line: how the hours given led to `seconds`.")
+
+    @field_validator("task_id", "repo_name")
+    @classmethod
+    def _is_one_path_part(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\s/\\.][^\s/\\]*", value) or not value.isprintable():
+            raise ValueError("must be one path part without a leading dot, slashes or spaces")
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\s/\\.][^\s\\]*", value) or not value.isprintable():
+            raise ValueError("must be a model's name such as organisation/name")
+        return value
+
+    @field_validator("servers")
+    @classmethod
+    def _are_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"{mask_url(url)!r} is not an http URL such as http://host:8000")
+        return value
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A parsed command line: the job, what a person asked for besides, and lines of warning.
+
+    Attributes:
+        dry_run: print the plan and exit.
+        gpus: a pretended inventory such as "4xH100-80GB"; None: look at the machine.
+        overrides: settings of the trainer, each KEY=VALUE.
+    """
+
+    job: Job
+    dry_run: bool
+    gpus: str | None
+    overrides: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Failure(ExitStatus.ARGUMENTS, f"{message}; see python -m entrypoint --help")
+
+
+def parse_invocation(
+    arguments: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> Invocation:
+    """Arguments and ENVIRONMENT_SERVER_URLS -> `Invocation`. Raises: `Failure` (ARGUMENTS)."""
+    known, unknown = _parser().parse_known_args(arguments)
+    warnings = _unknown_arguments(unknown)
+    if known.task_type != EXPECTED_TASK_TYPE:
+        warnings.append(f"--task-type is {known.task_type!r}, trained as {EXPECTED_TASK_TYPE}")
+    if known.file_format != EXPECTED_FILE_FORMAT:
+        warnings.append(f"--file-format is {known.file_format!r}: ignored, the games are the data")
+    if known.hours_to_complete is None:
+        warnings.append("--hours-to-complete is missing: treated as 0")
+    seconds, hours_note = plan_hours(known.hours_to_complete or "0")
+    try:
+        job = Job(
+            task_id=known.task_id,
+            model=known.model,
+            repo_name=known.expected_repo_name,
+            environments=parse_dataset_type(known.dataset_type),
+            servers=parse_servers(environ.get("ENVIRONMENT_SERVER_URLS", "")),
+            seconds=seconds,
+            hours_note=hours_note,
+        )
+    except ValidationError as error:
+        raise Failure(ExitStatus.ARGUMENTS, _explain(error)) from None
+    if not job.servers:
+        warnings.append("ENVIRONMENT_SERVER_URLS is not set: only the built-in games can be played")
+    return Invocation(job, known.dry_run, known.gpus, tuple(known.set), tuple(warnings))
+
+
+def plan_hours(text: str) -> tuple[float, str]:
+    """`--hours-to-complete` -> (seconds to plan for, the line that explains them).
+
+    A whole number may be the truncated one of a longer task, so it is a lower bound of the time
+    until the kill; 0 stands for anything below one hour. Raises: `Failure` (ARGUMENTS).
+    """
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = math.nan
+    if not 0 <= hours <= LONGEST_HOURS:  # also false for nan
+        raise Failure(
+            ExitStatus.ARGUMENTS,
+            f"--hours-to-complete is {text!r}, expected a number of hours "
+            f"from 0 to {LONGEST_HOURS:.0f}",
+        )
+    if hours == 0:
+        minutes = UNDER_ONE_HOUR_SECONDS / 60
+        return UNDER_ONE_HOUR_SECONDS, (
+            f"hours given as 0, that is under one hour: planned for {minutes:.0f} minutes; better "
+            "models are published as they come, so an earlier kill loses only the last stretch"
+        )
+    if hours == int(hours):
+        return hours * 3600, (
+            f"{hours:g} h given; a whole number may be truncated (the kill may come up to an hour "
+            f"later): planned for {hours:g} h"
+        )
+    return hours * 3600, f"{hours:g} h given: planned for {hours:g} h"
+
+
+def parse_dataset_type(text: str) -> tuple[str, ...]:
+    """Names of games from either form of `--dataset-type`; unknown keys are ignored.
+
+    Raises: `Failure` (ARGUMENTS).
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    names: list[object] = []
+    if isinstance(value, dict):
+        many = value.get("environment_names")
+        names = list(many) if isinstance(many, list) else []
+        if value.get("environment_name") is not None:
+            names.append(value["environment_name"])
+    cleaned = [name.strip() for name in names if isinstance(name, str) and name.strip()]
+    if not cleaned or len(cleaned) != len(names):
+        raise Failure(
+            ExitStatus.ARGUMENTS,
+            f"--dataset-type is {text[:200]!r}, expected JSON such as "
+            '{"environment_name": "goofspiel"} or {"environment_names": ["goofspiel"]}',
+        )
+    return tuple(dict.fromkeys(cleaned))
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """Base URLs from ENVIRONMENT_SERVER_URLS, each once, without trailing slashes."""
+    urls = (url.strip().rstrip("/") for url in text.split(","))
+    return tuple(dict.fromkeys(url for url in urls if url))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m entrypoint",
+        allow_abbrev=False,
+        description="Train on a tournament's environment task and publish the model.",
+    )
+    task = parser.add_argument_group("the tournament's arguments")
+    task.add_argument("--task-id", required=True)
+    task.add_argument("--model", required=True, help="base model; its folder is in the cache")
+    task.add_argument("--dataset", default="", help="ignored: a stub in environment tasks")
+    task.add_argument("--dataset-type", required=True, help="JSON with the games' names")
+    task.add_argument("--task-type", default=EXPECTED_TASK_TYPE)
+    task.add_argument("--file-format", default=EXPECTED_FILE_FORMAT)
+    task.add_argument("--expected-repo-name", required=True)
+    task.add_argument("--hours-to-complete", help="may be truncated; 0 means under one hour")
+    person = parser.add_argument_group("for a person at a terminal")
+    person.add_argument("--dry-run", action="store_true", help="print the plan and exit")
+    person.add_argument(
+        "--gpus", metavar="INVENTORY", help="plan for e.g. 4xH100-80GB (--dry-run), or 0: no GPU"
+    )
+    person.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of the trainer"
+    )
+    return parser
+
+
+def _unknown_arguments(unknown: Sequence[str]) -> list[str]:
+    """One warning that names the unknown options; values stay out, they may be secrets."""
+    names = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    if not unknown:
+        return []
+    shown = ", ".join(names) if names else f"{len(unknown)} positional"
+    return [f"unknown arguments are ignored: {shown}"]
+
+
+_ARGUMENT_OF = {
+    "task_id": "--task-id",
+    "model": "--model",
+    "repo_name": "--expected-repo-name",
+    "servers": "ENVIRONMENT_SERVER_URLS",
+}
+
+
+def _explain(error: ValidationError) -> str:
+    sentences = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        message = problem["msg"].removeprefix("Value error, ")
+        given = "" if name == "servers" else f" is {problem['input']!r}"
+        sentences.append(f"{_ARGUMENT_OF.get(name, name)}{given}: {message}")
+    return "; ".join(sentences)

@@ -1,0 +1,115 @@
+"""The degrade ladder as data: what to give up, in which order, when the trainer runs out of memory.
+
+Invariant: a rung changes only settings that the trainer's settings hold already, and only towards
+less memory; a rung that can change nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply a number, down to a floor; whole numbers stay whole."""
+
+    factor: float
+    floor: float
+
+    def __call__(self, value: Any) -> Any:
+        """The scaled value, in the type that it had."""
+        scaled = max(self.floor, value * self.factor)
+        return int(scaled) if isinstance(value, int) else round(scaled, 2)
+
+
+@dataclass(frozen=True)
+class Divide:
+    """Divide a whole number that has to stay a divisor of the batch; to 1 where it is odd."""
+
+    by: int
+
+    def __call__(self, value: Any) -> Any:
+        """The quotient, or 1."""
+        return value // self.by if value % self.by == 0 else 1
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Put one value in the place of another."""
+
+    new: Any
+
+    def __call__(self, value: Any) -> Any:
+        """The new value."""
+        return self.new
+
+
+Change = Scale | Divide | Replace
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step down: its name and what becomes of which settings (dotted names)."""
+
+    name: str
+    changes: Mapping[str, Change]
+
+
+LADDER = (
+    Rung("half the micro-batch", {"optimizer.micro_batch": Divide(2)}),
+    Rung("a smaller share for vLLM", {"rollout.memory_share": Scale(0.8, floor=0.1)}),
+    Rung("half the micro-batch again", {"optimizer.micro_batch": Divide(2)}),
+    Rung("shorter episodes", {"rollout.max_episode_tokens": Scale(0.75, floor=1024)}),
+    Rung("LoRA", {"model.tuning": Replace("lora")}),
+)
+
+
+def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | None:
+    """The settings one rung below, after `taken` rungs of the ladder.
+
+    Returns: (new settings, rungs taken now, what was given up), or None at the ladder's end.
+    """
+    for position in range(taken, len(LADDER)):
+        rung = LADDER[position]
+        changed = copy.deepcopy(settings)
+        given_up = [text for key in rung.changes if (text := _change(changed, key, rung))]
+        if given_up:
+            return changed, position + 1, f"{rung.name} ({', '.join(given_up)})"
+    return None
+
+
+def get_setting(settings: Settings, key: str) -> Any:
+    """The value of a dotted name, None where it is not set."""
+    node: Any = settings
+    for part in key.split("."):
+        if not isinstance(node, dict):
+            return None
+        node = node.get(part)
+    return node
+
+
+def put_setting(settings: Settings, key: str, value: Any) -> None:
+    """Set a dotted name, making the sections on the way. Raises: KeyError where one is a value."""
+    *parents, leaf = key.split(".")
+    node = settings
+    for part in parents:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise KeyError(f"{key}: {part} is a value, not a section")
+    node[leaf] = value
+
+
+def _change(settings: Settings, key: str, rung: Rung) -> str:
+    old = get_setting(settings, key)
+    if old is None:
+        return ""
+    new = rung.changes[key](old)
+    if new == old or (isinstance(old, int | float) and new >= old):
+        return ""
+    put_setting(settings, key, new)
+    return f"{key} {old} -> {new}"

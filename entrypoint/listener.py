@@ -1,0 +1,79 @@
+"""supervisord's event listener: stops everything when the critical program has ended.
+
+supervisord itself goes on when a program dies. This listener (protocol: supervisord.org, "Event
+Listeners") sends it SIGTERM when the critical program has exited, however it exited, or when any
+program could not be started at all; the latter it writes down as the outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.outcome import Outcome, write_outcome
+from entrypoint.run_plan import INFERENCE, TRAINER
+
+READY = "READY\n"
+DONE = "RESULT 2\nOK"
+EXITED, FATAL = "PROCESS_STATE_EXITED", "PROCESS_STATE_FATAL"
+
+
+_STATUS_OF = {TRAINER: ExitStatus.TRAINER, INFERENCE: ExitStatus.INFERENCE}
+
+
+def reason_to_stop(event: str, payload: dict[str, str], critical: str) -> Outcome | None:
+    """Why this event ends the run, None if it does not."""
+    name = payload.get("processname", "?")
+    if event == FATAL:
+        status = _STATUS_OF.get(name, ExitStatus.SUPERVISOR)
+        return Outcome(status, f"the program {name} cannot be started; see supervisord.log")
+    if event == EXITED and name == critical:
+        return Outcome(ExitStatus.SUPERVISOR, f"the program {name} has ended")
+    return None
+
+
+def listen(events: TextIO, answers: TextIO, critical: str, stop: Callable[[Outcome], None]) -> None:
+    """Answer supervisord's events until it closes the stream; call `stop` with each reason."""
+    while True:
+        answers.write(READY)
+        answers.flush()
+        line = events.readline()
+        if not line:
+            return
+        header = _tokens(line)
+        payload = _tokens(events.read(int(header["len"])))
+        reason = reason_to_stop(header["eventname"], payload, critical)
+        answers.write(DONE)
+        answers.flush()
+        if reason is not None:
+            stop(reason)
+
+
+def _tokens(line: str) -> dict[str, str]:
+    """ "a:1 b:2" -> {"a": "1", "b": "2"}"""
+    return dict(token.split(":", 1) for token in line.split())
+
+
+def main() -> None:
+    """Entry point of the program that supervisord starts."""
+    parser = argparse.ArgumentParser(prog="python -m entrypoint.listener")
+    parser.add_argument("--critical", required=True, help="program whose end ends everything")
+    parser.add_argument("--outcome", required=True, type=Path, help="where to leave the reason")
+    arguments = parser.parse_args()
+
+    def stop(reason: Outcome) -> None:
+        print(f"listener: {reason.message}: stopping all programs", file=sys.stderr, flush=True)
+        write_outcome(arguments.outcome, reason)
+        os.kill(os.getppid(), signal.SIGTERM)
+
+    listen(sys.stdin, sys.stdout, arguments.critical, stop)
+
+
+if __name__ == "__main__":
+    main()

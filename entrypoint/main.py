@@ -1,0 +1,186 @@
+"""From the tournament's arguments to the exit status: the whole life of the container."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import tomli_w
+
+from entrypoint import preflight
+from entrypoint.console import say
+from entrypoint.environment import program_environment, writable_folders
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.hardware import Hardware, detect_hardware
+from entrypoint.inventory import pretend_hardware
+from entrypoint.job import Invocation, parse_invocation
+from entrypoint.ladder import Settings
+from entrypoint.masking import mask
+from entrypoint.model_facts import ModelFacts, read_model_facts
+from entrypoint.outcome import Outcome
+from entrypoint.paths import Paths
+from entrypoint.programs import plan_programs
+from entrypoint.report import PlanPrinter
+from entrypoint.run_plan import RunPlan
+from entrypoint.schedule import plan_run
+from entrypoint.supervision import run_programs
+from entrypoint.supervisor_config import Program
+from entrypoint.topology import Topology, plan_topology
+from entrypoint.trainer_settings import (
+    batch_shape,
+    channel_of,
+    choose_game,
+    deepspeed_config,
+    parse_overrides,
+    trainer_settings,
+)
+
+GPU_ENGINES = False  # True once the trainer can use vLLM and DeepSpeed; until then CPUs train
+SERVER_WAIT_SECONDS = 180.0
+SERVER_WAIT_SHARE = 0.1  # of the time given, at most
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything decided before the first process starts."""
+
+    invocation: Invocation
+    hardware: Hardware
+    paths: Paths
+    facts: ModelFacts
+    topology: Topology
+    plan: RunPlan
+    settings: Settings
+    overrides: Settings
+    programs: tuple[Program, ...]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the container; the last line says how it ended. Returns: the exit status."""
+    started_at = time.time()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        end = _run(sys.argv[1:] if arguments is None else arguments, started_at, stop)
+    except Failure as failure:
+        end = Outcome(failure.status, str(failure))
+    except Exception as error:  # the boundary: any other defect gets its status and its line too
+        sys.stderr.write(mask(traceback.format_exc()))
+        end = Outcome(ExitStatus.INTERNAL, f"{type(error).__name__}: {error}")
+    say(f"exit {end.status.value} ({end.status.label}): {end.message}")
+    return end.status.value
+
+
+def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> Outcome:
+    invocation = parse_invocation(arguments)
+    for warning in invocation.warnings:
+        say(f"warn {warning}")
+    say(invocation.job.hours_note)
+    prepared = prepare(invocation, started_at, os.environ)
+    if invocation.dry_run:
+        print_plan(prepared)
+        return Outcome(ExitStatus.OK, "dry run, nothing was started")
+    check(prepared, stop)
+    if stop.is_set():
+        return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
+    return supervise(prepared)
+
+
+def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
+    """Hardware, model, topology, settings, commands; nothing is written. Raises: `Failure`."""
+    hardware = _hardware(invocation, environ)
+    overrides = parse_overrides(invocation.overrides)
+    paths = Paths.of(invocation.job, environ)
+    facts = read_model_facts(paths.model_dir)
+    batch = batch_shape(overrides, len(invocation.job.servers))
+    topology = plan_topology(hardware, facts.shape, batch)
+    plan = plan_run(invocation.job, paths, topology, facts, started_at, environ)
+    return Prepared(
+        invocation=invocation,
+        hardware=hardware,
+        paths=paths,
+        facts=facts,
+        topology=topology,
+        plan=plan,
+        settings=trainer_settings(invocation.job, paths, plan, topology, hardware.cpus, overrides),
+        overrides=overrides,
+        programs=plan_programs(plan, topology, paths.model_dir),
+    )
+
+
+def _hardware(invocation: Invocation, environ: Mapping[str, str]) -> Hardware:
+    if invocation.gpus == "0":
+        return detect_hardware(environ).without_gpus("--gpus 0")
+    if invocation.gpus is not None:
+        if not invocation.dry_run:
+            raise Failure(ExitStatus.ARGUMENTS, "--gpus pretends hardware: only with --dry-run")
+        return pretend_hardware(invocation.gpus)
+    hardware = detect_hardware(environ)
+    if hardware.gpus and not GPU_ENGINES and not invocation.dry_run:
+        names = f"{len(hardware.gpus)} x {hardware.gpus[0].name}"
+        say(f"warn {names} left unused: this build trains on CPUs only")
+        return hardware.without_gpus("this build trains on CPUs only")
+    return hardware
+
+
+def print_plan(prepared: Prepared) -> None:
+    """The dry run's output."""
+    printer = PlanPrinter()
+    printer.job(prepared.invocation, prepared.hardware, prepared.plan)
+    for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
+        say(str(line))
+    if prepared.hardware.gpus and not GPU_ENGINES:
+        say("warn this plan is for a coming build: the present one trains on CPUs only")
+    printer.topology(prepared.topology)
+    printer.settings(prepared.settings)
+    printer.programs(prepared.plan, prepared.programs)
+
+
+def check(prepared: Prepared, stop: threading.Event) -> None:
+    """Preflight: say each check's line. Raises: the first `Failure`."""
+    failed: list[preflight.Check] = []
+    for line in _checks(prepared):
+        say(str(line))
+        failed += [line] if line.level == "fail" else []
+    job = prepared.invocation.job
+    if not failed:
+        seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
+        channel = channel_of(prepared.overrides)
+        line = preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
+        say(str(line))
+        failed += [line] if line.level == "fail" else []
+    if failed:
+        raise Failure(failed[0].status, f"{failed[0].name}: {failed[0].message}")
+
+
+def _checks(prepared: Prepared) -> Iterator[preflight.Check]:
+    output_dir = prepared.plan.output_dir
+    yield from preflight.check_gpus(prepared.hardware)
+    yield preflight.check_shared_memory(prepared.hardware)
+    yield from preflight.check_model(prepared.facts)
+    output = preflight.check_output(output_dir)
+    yield output
+    if output.level == "ok":
+        yield preflight.check_disk(output_dir.parent, prepared.facts)
+
+
+def supervise(prepared: Prepared) -> Outcome:
+    """Write the run's settings, make its folders, run it."""
+    plan, topology = prepared.plan, prepared.topology
+    environment = program_environment(prepared.paths, os.environ)
+    for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
+        folder.mkdir(parents=True, exist_ok=True)
+    plan.settings_file.write_text(tomli_w.dumps(prepared.settings))
+    if topology.processes > 1:
+        plan.deepspeed_file.write_text(json.dumps(deepspeed_config(topology), indent=2) + "\n")
+    game, why = choose_game(prepared.invocation.job.environments)
+    say(f"plan: {topology.layout}, {game} ({why}); files of the run in {plan.run_dir}")
+    return run_programs(plan, prepared.programs, environment)

@@ -1,0 +1,156 @@
+"""What the base model's folder says about itself, read without torch and without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.memory import ModelShape
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import check_structure, read_json, weight_files
+
+_NUMBERS = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd"),
+    "heads": ("num_attention_heads", "n_head"),
+    "vocabulary": ("vocab_size",),
+}
+DEFAULT_CONTEXT = 4096  # of a model that names none
+LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The base model.
+
+    Attributes:
+        architecture: the first of config.json's architectures.
+        dtype: the weights' commonest dtype in the words of safetensors ("BF16"), "?" without
+            safetensors.
+        weight_bytes: size of the weight files.
+        counted: whether `shape.parameters` was counted in the files, or estimated from config.json.
+        gaps: what a base model may lack, in words (chat template, padding token, ...).
+    """
+
+    architecture: str
+    dtype: str
+    weight_bytes: int
+    shape: ModelShape
+    counted: bool
+    gaps: tuple[str, ...]
+
+
+def read_model_facts(folder: Path) -> ModelFacts:
+    """Read config.json, tokenizer files and weight headers.
+
+    Raises: `Failure` (MODEL) that says what is missing and where it was looked for.
+    """
+    if not folder.is_dir():
+        raise Failure(ExitStatus.MODEL, f"there is no folder {folder}: {_siblings(folder.parent)}")
+    try:
+        config = read_json(folder / "config.json")
+        weights = weight_files(folder)
+        if not weights:
+            return _facts_without_headers(folder, config)
+        report = check_structure(folder, strict=False)
+        shape = shape_of(config, report.parameters)
+    except OSError as error:
+        raise Failure(
+            ExitStatus.MODEL,
+            f"the base model in {folder} cannot be read ({error.strerror}: {error.filename}): "
+            "its files must be readable without any capability",
+        ) from None
+    except UnverifiedModelError as error:
+        raise Failure(
+            ExitStatus.MODEL, f"the base model cannot be used: {error} Download it again."
+        ) from None
+    return ModelFacts(
+        architecture=_architecture(config),
+        dtype=max(report.dtypes, key=lambda dtype: report.dtypes[dtype]),
+        weight_bytes=report.weight_bytes,
+        shape=shape,
+        counted=True,
+        gaps=report.warnings,
+    )
+
+
+def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelShape:
+    """The shape from a config.json (its text part if it has several), in the common spellings.
+
+    `parameters` None estimates them from the shape.
+    Raises: `Failure` (MODEL) naming the number that is missing.
+    """
+    text = config.get("text_config")
+    config = text if isinstance(text, dict) else config
+    sizes = {name: _number(config, keys) for name, keys in _NUMBERS.items()}
+    for name, size in sizes.items():
+        if size is None:
+            keys = " or ".join(_NUMBERS[name])
+            raise Failure(ExitStatus.MODEL, f"the base model's config.json has no number {keys}")
+    hidden, heads = sizes["hidden"] or 1, sizes["heads"] or 1
+    layers, vocabulary = sizes["layers"] or 1, sizes["vocabulary"] or 1
+    shape = ModelShape(
+        parameters=parameters or 0,
+        layers=layers,
+        hidden=hidden,
+        intermediate=_number(config, ("intermediate_size", "n_inner")) or 4 * hidden,
+        heads=heads,
+        kv_heads=_number(config, ("num_key_value_heads",)) or heads,
+        head_dim=_number(config, ("head_dim",)) or max(1, hidden // heads),
+        vocabulary=vocabulary,
+        context=_number(config, ("max_position_embeddings", "n_positions")) or DEFAULT_CONTEXT,
+    )
+    if parameters is not None:
+        return shape
+    return _with_estimate(shape, tied=bool(config.get("tie_word_embeddings")))
+
+
+def _with_estimate(shape: ModelShape, *, tied: bool) -> ModelShape:
+    attention = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.head_dim
+    blocks = shape.layers * (attention + 3 * shape.hidden * shape.intermediate)
+    embeddings = shape.vocabulary * shape.hidden * (1 if tied else 2)
+    return ModelShape(**{**vars(shape), "parameters": blocks + embeddings})
+
+
+def _facts_without_headers(folder: Path, config: Mapping[str, Any]) -> ModelFacts:
+    """A model in PyTorch's old format: usable after conversion, its size is an estimate."""
+    files = sorted(folder.glob("*.bin"))
+    if not files:
+        raise Failure(
+            ExitStatus.MODEL,
+            f"{folder} holds no weights (*.safetensors): download the model again",
+        )
+    return ModelFacts(
+        architecture=_architecture(config),
+        dtype="?",
+        weight_bytes=sum(file.stat().st_size for file in files),
+        shape=shape_of(config),
+        counted=False,
+        gaps=("no safetensors weights, they will be converted",),
+    )
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    names = config.get("architectures")
+    if isinstance(names, list) and names and isinstance(names[0], str):
+        return names[0]
+    return str(config.get("model_type", "unknown"))
+
+
+def _number(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, int) and 0 < value < LARGEST_NUMBER:
+            return value
+    return None
+
+
+def _siblings(folder: Path) -> str:
+    """What lies there instead: the commonest mistake is the name."""
+    if not folder.is_dir():
+        return f"{folder} does not exist either; mount the model cache"
+    names = sorted(child.name for child in folder.iterdir())[:5]
+    return f"{folder} holds {', '.join(names) or 'nothing'}"

@@ -1,0 +1,46 @@
+"""Where everything lies in the container, and the three roots a person may move.
+
+Invariants: only `checkpoints_dir` (and /tmp, for supervisord's socket) is written to; the folder at
+`output_dir` is the published model and nothing else is ever put into it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from entrypoint.job import Job
+
+CACHE_DIR = Path("/cache")
+CHECKPOINTS_DIR = Path("/app/checkpoints")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Folders of one run.
+
+    Attributes:
+        cache_dir: read-only; holds models/{name with "/" -> "--"}.
+        model_dir: the base model.
+        output_dir: where the validator takes the published model from.
+        run_dir: checkpoints, heartbeat, resolved settings, caches; beside the output, never in it.
+    """
+
+    cache_dir: Path
+    model_dir: Path
+    output_dir: Path
+    run_dir: Path
+
+    @classmethod
+    def of(cls, job: Job, environ: Mapping[str, str] = os.environ) -> Paths:
+        """Paths of `job`; MINER_CACHE_DIR and MINER_CHECKPOINTS_DIR replace the roots."""
+        cache = Path(environ.get("MINER_CACHE_DIR", CACHE_DIR)).absolute()
+        checkpoints = Path(environ.get("MINER_CHECKPOINTS_DIR", CHECKPOINTS_DIR)).absolute()
+        return cls(
+            cache_dir=cache,
+            model_dir=cache / "models" / job.model.replace("/", "--"),
+            output_dir=checkpoints / job.task_id / job.repo_name,
+            run_dir=checkpoints / job.task_id / ".run",  # a repository's name has no leading dot
+        )

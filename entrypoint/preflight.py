@@ -1,0 +1,173 @@
+"""Checks before the run: one clear line each, and for what fails the way out.
+
+Invariant: only what makes a published model impossible fails; everything else warns, because a
+container that ends here hands over nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.hardware import GIB, Hardware
+from entrypoint.model_facts import ModelFacts
+from entrypoint.probes import complaints, health_url, poll
+from entrypoint.trainer_settings import CHANNELS_WITH_FALLBACK, CHANNELS_WITHOUT_SERVERS
+
+OLDEST_DRIVER = 580  # the first for CUDA 13
+OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
+BFLOAT16_CAPABILITY = (8, 0)
+SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
+CHECKPOINT_BYTES = 16  # per parameter: weights, master copy and two moments
+KEPT_CHECKPOINTS = 2
+SERVER_TIMEOUT = 10.0  # seconds; a server may be busy with another caller's episode
+SERVER_POLL = 1.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line. `status` is the exit status if `level` is "fail"."""
+
+    level: Literal["ok", "warn", "fail"]
+    name: str
+    message: str
+    status: ExitStatus = ExitStatus.OK
+
+    def __str__(self) -> str:
+        return f"{self.level:<4} {self.name}: {self.message}"
+
+
+def check_gpus(hardware: Hardware) -> list[Check]:
+    """Driver and compute capability of the GPUs that are going to be used."""
+    if not hardware.gpus:
+        return [Check("ok", "gpu", f"none ({hardware.note}): one CPU process")]
+    checks = []
+    major = (hardware.driver or "").partition(".")[0]
+    if major.isdigit() and int(major) >= OLDEST_DRIVER:
+        checks.append(Check("ok", "driver", f"{hardware.driver}"))
+    else:
+        message = (
+            f"{hardware.driver} is older than {OLDEST_DRIVER}, which CUDA 13 needs: "
+            "update the host's NVIDIA driver"
+        )
+        checks.append(Check("fail", "driver", message, ExitStatus.GPU))
+    names = ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
+    lowest = min(gpu.capability for gpu in hardware.gpus)
+    highest = max(gpu.capability for gpu in hardware.gpus)
+    text = f"{len(hardware.gpus)} x {names}, compute capability {lowest[0]}.{lowest[1]}"
+    if lowest < OLDEST_CAPABILITY or highest > NEWEST_CAPABILITY:
+        text += ": this image runs on 7.5 to 12.0, use other GPUs"
+        checks.append(Check("fail", "gpu", text, ExitStatus.GPU))
+    elif lowest < BFLOAT16_CAPABILITY:
+        checks.append(Check("warn", "gpu", f"{text}: bfloat16 is emulated below 8.0, slow"))
+    else:
+        checks.append(Check("ok", "gpu", text))
+    return checks
+
+
+def check_shared_memory(hardware: Hardware) -> Check:
+    """/dev/shm, which several GPU processes talk through."""
+    needed = SHARED_MEMORY_PER_GPU * len(hardware.gpus)
+    size = f"{hardware.shared_memory / GIB:.1f} GiB"
+    if hardware.shared_memory < needed:
+        advice = f"at least {needed / GIB:.0f} GiB wanted, start with --shm-size"
+        return Check("warn", "shared memory", f"{size}; {advice}")
+    return Check("ok", "shared memory", size)
+
+
+def check_model(facts: ModelFacts) -> list[Check]:
+    """What the base model is, and what its tokenizer lacks."""
+    counted = "" if facts.counted else "about "
+    text = (
+        f"{facts.architecture}, {counted}{facts.shape.parameters:,} parameters, {facts.dtype}, "
+        f"{facts.weight_bytes / GIB:.2f} GiB"
+    )
+    gaps = [Check("warn", "model", gap) for gap in facts.gaps]
+    return [
+        Check("ok", "model", text),
+        *(gaps or [Check("ok", "tokenizer", "chat template found")]),
+    ]
+
+
+def check_output(output_dir: Path) -> Check:
+    """Whether folders can be made and files written beside the output folder."""
+    try:
+        output_dir.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=output_dir.parent, prefix=".writable-"):
+            pass
+    except OSError as error:
+        message = (
+            f"{output_dir.parent} cannot be written ({error.strerror}): mount it read-write and "
+            "owned by the container's user, who has no capability to override permissions"
+        )
+        return Check("fail", "output", message, ExitStatus.OUTPUT)
+    if output_dir.is_mount():
+        message = f"{output_dir} is a mount point: mount its parent, it is replaced as a whole"
+        return Check("fail", "output", message, ExitStatus.OUTPUT)
+    return Check("ok", "output", str(output_dir))
+
+
+def check_disk(folder: Path, facts: ModelFacts, free: int | None = None) -> Check:
+    """Room for the published model and its successor, and for training checkpoints.
+
+    Args:
+        folder: exists, on the file system of the output.
+        free: bytes; looked up by default.
+    """
+    free = shutil.disk_usage(folder).free if free is None else free
+    copies = 2 * facts.weight_bytes
+    checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * facts.shape.parameters
+    has = f"{_gib(free)} free at {folder}"
+    if free < copies:
+        message = f"{has}, two copies of the model need {_gib(copies)}: free space or mount more"
+        return Check("fail", "disk", message, ExitStatus.DISK)
+    if free < copies + checkpoints:
+        message = f"{has}, checkpoints of full training may need {_gib(copies + checkpoints)}"
+        return Check("warn", "disk", message)
+    return Check("ok", "disk", has)
+
+
+def check_servers(
+    servers: Sequence[str],
+    channel: str,
+    *,
+    seconds: float,
+    stop: threading.Event,
+    every: float = SERVER_POLL,
+) -> Check:
+    """Wait until every environment server answers, at most `seconds`."""
+    name = "environment servers"
+    needed = channel not in (*CHANNELS_WITHOUT_SERVERS, *CHANNELS_WITH_FALLBACK)
+    if not servers and needed:
+        message = f"none given, channel {channel} needs one: set ENVIRONMENT_SERVER_URLS"
+        return Check("fail", name, message, ExitStatus.ENVIRONMENT)
+    if channel in CHANNELS_WITHOUT_SERVERS or not servers:
+        return Check("ok", name, f"not used ({f'channel {channel}' if servers else 'none given'})")
+    silent = {health_url(server): "not asked yet" for server in servers}
+
+    def all_answer() -> bool:
+        nonlocal silent
+        silent = complaints(silent, SERVER_TIMEOUT)
+        return not silent
+
+    poll(all_answer, seconds=seconds, every=every, stop=stop)
+    if not silent:
+        return Check("ok", name, f"{len(servers)} of {len(servers)} answer")
+    said = next(iter(silent.values()))
+    text = f"{len(servers) - len(silent)} of {len(servers)} answer after {seconds:.0f} s ({said})"
+    if len(silent) < len(servers):
+        return Check("warn", name, f"{text}; going on with the others")
+    if not needed:
+        return Check("warn", name, f"{text}; the built-in games can be played")
+    message = f"{text}; channel {channel} needs one: check ENVIRONMENT_SERVER_URLS and the network"
+    return Check("fail", name, message, ExitStatus.ENVIRONMENT)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f} GiB"

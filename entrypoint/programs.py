@@ -1,0 +1,63 @@
+"""The command line of every program of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from entrypoint.run_plan import INFERENCE, TRAINER, RunPlan
+from entrypoint.supervisor_config import Program, watchdog_program
+from entrypoint.topology import Topology
+from entrypoint.trainer_settings import INFERENCE_PORT
+
+
+def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[Program, ...]:
+    """Inference where it has GPUs of its own, the trainer, the watchdog."""
+    programs = (trainer_program(plan, topology), watchdog_program(plan))
+    if topology.layout == "split":
+        return (inference_program(topology, model_dir), *programs)
+    return programs
+
+
+def trainer_program(plan: RunPlan, topology: Topology) -> Program:
+    """The trainer; with several GPUs one process each, started by torchrun."""
+    train = ("-m", "miner", "train", "--config", str(plan.settings_file))
+    launcher: tuple[str, ...] = ()
+    if topology.processes > 1:
+        count = str(topology.processes)
+        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count)
+    return Program(
+        name=TRAINER,
+        command=(sys.executable, *launcher, *train),
+        environment=_visible(topology.trainer_gpus),
+        starts_itself=False,
+    )
+
+
+def inference_program(topology: Topology, model_dir: Path) -> Program:
+    """One vLLM server, data parallel over its GPUs; token ids in, token ids and logprobs out."""
+    flags = {
+        "--host": "127.0.0.1",
+        "--port": str(INFERENCE_PORT),
+        "--dtype": topology.dtype,
+        "--data-parallel-size": str(len(topology.inference_gpus)),
+        "--max-model-len": str(topology.episode_tokens),
+        "--max-num-seqs": str(topology.live_episodes),
+        "--gpu-memory-utilization": f"{topology.memory_share:.2f}",
+        "--weight-transfer-config": '{"backend":"nccl"}',
+        "--logprobs-mode": "processed_logprobs",
+        "--max-logprobs": "-1",
+    }
+    words = [word for flag in flags.items() for word in flag]
+    return Program(
+        name=INFERENCE,
+        command=("vllm", "serve", str(model_dir), *words),
+        environment={**_visible(topology.inference_gpus), "VLLM_SERVER_DEV_MODE": "1"},
+        restarts=True,
+    )
+
+
+def _visible(gpus: tuple[int, ...]) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES in NVML's order of devices."""
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in gpus)}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **visible} if gpus else visible

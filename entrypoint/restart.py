@@ -1,0 +1,97 @@
+"""What follows the end of a trainer attempt: done, another attempt, or giving up.
+
+Invariants: at most `max_restarts` restarts; a setting is only ever lowered (see `ladder`); the
+decision depends on the ends so far and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.ladder import Settings, step_down
+from entrypoint.outcome import Outcome
+
+OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
+SETTINGS_STATUS = 2  # the trainer's exit status for settings or arguments that cannot work
+SIGNALLED = -1  # supervisord's word for a process that a signal ended
+
+
+class EndKind(Enum):
+    """How an attempt ended."""
+
+    PUBLISHED = "it published its model"
+    OUT_OF_MEMORY = "it ran out of memory"
+    KILLED = "it was killed from outside, as the kernel does when memory is short"
+    CRASHED = "it crashed"
+    HUNG = "it hung"
+    REFUSED = "it refused its settings"
+    OUT_OF_TIME = "the time was over"
+    UNSERVED = "the inference server did not stay up"
+
+
+@dataclass(frozen=True)
+class AttemptEnd:
+    """How an attempt ended, with the details for the log."""
+
+    kind: EndKind
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} ({self.detail})" if self.detail else self.kind.value
+
+
+@dataclass(frozen=True)
+class NextAttempt:
+    """Start the trainer again with these settings, `rungs` of the ladder taken so far."""
+
+    settings: Settings
+    rungs: int
+    reason: str
+
+
+_FINAL_STATUS = {EndKind.HUNG: ExitStatus.STALLED}
+
+
+def end_of_exit(exit_status: int) -> AttemptEnd:
+    """What an exit status of the trainer means."""
+    kind = {
+        0: EndKind.PUBLISHED,
+        OUT_OF_MEMORY_STATUS: EndKind.OUT_OF_MEMORY,
+        SETTINGS_STATUS: EndKind.REFUSED,
+        SIGNALLED: EndKind.KILLED,
+    }.get(exit_status, EndKind.CRASHED)
+    return AttemptEnd(kind, "by a signal" if exit_status < 0 else f"exit status {exit_status}")
+
+
+def after_attempt(
+    ends: Sequence[AttemptEnd], settings: Settings, rungs: int, max_restarts: int
+) -> NextAttempt | Outcome:
+    """Decide after the last of `ends`.
+
+    Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
+    was; a second crash takes a rung too, since memory trouble has many faces.
+    """
+    last = ends[-1]
+    if last.kind is EndKind.PUBLISHED:
+        return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
+    if last.kind is EndKind.OUT_OF_TIME:
+        return Outcome(ExitStatus.DEADLINE, f"the trainer was stopped: {last}")
+    if last.kind is EndKind.UNSERVED:
+        return Outcome(ExitStatus.INFERENCE, f"the trainer was stopped: {last}")
+    if last.kind is EndKind.REFUSED:
+        return Outcome(ExitStatus.TRAINER, f"the trainer cannot start: {last}; see its last lines")
+    if len(ends) > max_restarts:
+        status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
+        return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
+    crashes = sum(end.kind is EndKind.CRASHED for end in ends)
+    memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
+    lower = None
+    if memory_trouble or (last.kind is EndKind.CRASHED and crashes > 1):
+        lower = step_down(settings, rungs)
+    if lower is None:
+        return NextAttempt(settings, rungs, f"{last}: again from its last checkpoint, as it was")
+    new_settings, rungs, given_up = lower
+    return NextAttempt(new_settings, rungs, f"{last}: again from its last checkpoint, {given_up}")

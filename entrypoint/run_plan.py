@@ -1,0 +1,96 @@
+"""What every process of one run has to agree on: files, limits, deadline; written as run.json.
+
+Invariant: times are Unix seconds counted from the container's start, so that no restart of any
+process moves the deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TRAINER, INFERENCE, WATCHDOG = "trainer", "inference", "watchdog"
+
+
+class RunPlan(BaseModel):
+    """One run, as the watchdog and the exit status see it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_dir: Path = Field(description="Files of the run; the trainer's own lie in its train/.")
+    output_dir: Path = Field(description="The published model.")
+    socket: Path = Field(description="supervisord's control socket.")
+    started_at: float = Field(description="Start of the container.")
+    trainer_ends_at: float = Field(description="The trainer is asked to stop; it publishes.")
+    ends_at: float = Field(description="Everything is stopped, whatever it does.")
+    kill_at: float = Field(description="The container may be killed.")
+    servers: tuple[str, ...] = Field((), description="Environment servers.")
+    inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
+    inference_seconds: float = Field(1200.0, gt=0, description="Until vLLM must answer.")
+    stop_seconds: float = Field(7.0, gt=0, description="Between SIGTERM and SIGKILL of a program.")
+    stall_seconds: float = Field(900.0, gt=0, description="Longest silence of the trainer.")
+    max_restarts: int = Field(4, ge=0, description="Restarts of the trainer.")
+    poll_seconds: float = Field(1.0, gt=0, description="Between two looks of the watchdog.")
+
+    @property
+    def heartbeat_file(self) -> Path:
+        """Written by the trainer: {time, phase, step}."""
+        return self.train_dir / "heartbeat.json"
+
+    @property
+    def train_dir(self) -> Path:
+        """The trainer's run_dir."""
+        return self.run_dir / "train"
+
+    @property
+    def settings_file(self) -> Path:
+        """The trainer's settings; rewritten by the watchdog when it steps down the ladder."""
+        return self.run_dir / "trainer.toml"
+
+    @property
+    def supervisor_file(self) -> Path:
+        """supervisord's configuration."""
+        return self.run_dir / "supervisord.conf"
+
+    @property
+    def deepspeed_file(self) -> Path:
+        """DeepSpeed's configuration, where there are several trainer processes."""
+        return self.run_dir / "deepspeed.json"
+
+    @property
+    def outcome_file(self) -> Path:
+        """Written by the watchdog when the run is over."""
+        return self.run_dir / "outcome.json"
+
+    @property
+    def plan_file(self) -> Path:
+        """This plan."""
+        return self.run_dir / "run.json"
+
+    def write(self) -> None:
+        """Write `plan_file`."""
+        self.plan_file.write_text(self.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> RunPlan:
+        """The plan that `write` wrote. Raises: `ValidationError`, OSError."""
+        return cls.model_validate_json(path.read_text())
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path`, so that a reader or a kill never sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def read_json_object(path: Path) -> dict[str, object] | None:
+    """A JSON object that another process writes; None while there is none that can be read."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

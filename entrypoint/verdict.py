@@ -1,0 +1,102 @@
+"""The exit status: 0 exactly if the folder at the output path verifies."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.outcome import Outcome
+from entrypoint.reaper import Ended
+from entrypoint.run_plan import RunPlan
+from miner.publishing import fresh_process
+from miner.publishing.errors import PublishingError, UnverifiedModelError
+from miner.publishing.publisher import PUBLICATION_FILE, Publisher
+from miner.publishing.structure import ModelReport, read_json
+from miner.publishing.verify import verify_model
+
+FEWEST_SECONDS = 20.0  # below it, loading the model would not end in time
+
+
+def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
+    """The exit status and the last line.
+
+    Args:
+        ended: how supervisord ended.
+        outcome: what the watchdog left.
+    """
+    seconds = 0.0 if ended.asked else plan.kill_at - time.time()
+    try:
+        report = verify_output(plan.output_dir, seconds)
+    except UnverifiedModelError as error:
+        cause = cause_of(ended, outcome)
+        return Outcome(cause.status, f"{cause.message}; no verified model: {error}")
+    how = cause_of(ended, outcome).message
+    checked = "loaded in float16" if report.loaded else "complete"
+    size = f"{report.parameters:,} parameters"
+    return Outcome(
+        ExitStatus.OK, f"a model of {size}, {checked}, lies at {plan.output_dir} ({how})"
+    )
+
+
+def cause_of(ended: Ended, outcome: Outcome | None) -> Outcome:
+    """Why the run ended, apart from what it has published."""
+    if ended.asked:
+        return Outcome(ExitStatus.STOPPED, f"asked to stop by {ended.asked}")
+    if outcome is not None:
+        return outcome
+    if ended.overdue:
+        return Outcome(ExitStatus.DEADLINE, "the time was over")
+    return Outcome(
+        ExitStatus.SUPERVISOR, f"supervisord ended by itself (status {ended.exit_status})"
+    )
+
+
+def verify_output(folder: Path, seconds: float) -> ModelReport:
+    """Check the published folder: by loading it where `seconds` allow it, else structurally.
+
+    A model was loaded and checked before it was published, so the structural check is enough when
+    there is no time, or none left because SIGTERM arrives meanwhile. A base model is held to what
+    it came with, anything else to all of it. Main thread only.
+    Raises: `UnverifiedModelError`.
+    """
+    if not folder.exists():
+        _repair(folder)
+    strict = not _is_base(folder)
+    report = verify_model(folder, load=False, strict=strict)
+    if seconds < FEWEST_SECONDS:
+        return report
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return fresh_process.verify(folder, strict=strict, timeout=seconds)
+    except UnverifiedModelError:
+        raise
+    except (PublishingError, _InterruptedError):  # the check itself was killed, slow or cut off
+        return report
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+class _InterruptedError(Exception):
+    """SIGTERM came while the model was being loaded."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise _InterruptedError
+
+
+def _repair(folder: Path) -> None:
+    """Put back what a kill between two renames of the publisher took away."""
+    try:
+        Publisher(folder)
+    except PublishingError as error:
+        raise UnverifiedModelError(str(error)) from error
+
+
+def _is_base(folder: Path) -> bool:
+    try:
+        return read_json(folder / PUBLICATION_FILE).get("step") == 0
+    except UnverifiedModelError:
+        return False

@@ -1,0 +1,351 @@
+"""The affinetes HTTP API of one environment server, as typed calls.
+
+Invariants:
+* every request names the opponent, sends actions as strings and a seed the server accepts; a
+  request that cannot work leaves as `ConfigurationError` before a byte is sent;
+* a reply is untrusted: its size is bounded before it is parsed, its types are checked while it is;
+* every failure leaves as `InfrastructureError` (no, late, broken or "episode lost" reply) or
+  `ProtocolError` (a reply of another shape, or about another game than the one asked for).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from miner.environments.base import EpisodeTask
+from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+
+MAX_SEED: Final = 4_294_967_195
+"""Largest seed a server takes: it seeds numpy with up to `seed + 100`."""
+
+STEP_REPLY_LIMIT: Final = 1 << 20
+EVALUATE_REPLY_LIMIT: Final = 8 << 20
+# The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
+_KEEP_ALIVE_S: Final = 4.0
+_CONNECT_S: Final = 5.0
+_LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
+
+Score = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+
+
+class ActionFault(msgspec.Struct, frozen=True):
+    """`info.error` of a step reply."""
+
+    type: str
+    message: str = ""
+
+
+class EpisodeInfo(msgspec.Struct, frozen=True):
+    """`info` of a reset or step reply; all None when the server does not know the episode."""
+
+    task_id: int | None
+    seed: int | None
+    game_name: str | None
+    llm_player_id: int | None
+    opponent_type: str | None
+    error: ActionFault | None = None
+
+
+class StepReply(msgspec.Struct, frozen=True):
+    """Result of `/reset` and `/step`. `reward` is meaningful only when `done`."""
+
+    observation: str
+    reward: float
+    done: bool
+    truncated: bool
+    episode_id: str | None
+    info: EpisodeInfo
+
+
+class PlayedAction(msgspec.Struct, frozen=True):
+    """One entry of the action history of a graded episode (chance is player -1)."""
+
+    player_id: int
+    action: int
+    is_llm: bool = False
+
+
+class EvaluateExtra(msgspec.Struct, frozen=True):
+    """`extra` of a graded result; `final_return` is None for a game that was not played out."""
+
+    final_return: float | None = None
+    game_name: str | None = None
+    task_id: int | None = None
+    seed: int | None = None
+    action_history: list[PlayedAction] = []
+
+
+class EvaluateReply(msgspec.Struct, frozen=True):
+    """Result of `/evaluate`. `error` is the server's own report of a lost episode."""
+
+    task_name: str
+    score: Score
+    success: bool
+    extra: EvaluateExtra
+    error: str | None = None
+
+
+class ServerMethod(msgspec.Struct, frozen=True):
+    """One entry of `/methods`."""
+
+    name: str
+    signature: str = ""
+
+
+class _StopReply(msgspec.Struct, frozen=True):
+    status: str
+    stopped: bool
+
+
+class _Methods(msgspec.Struct, frozen=True):
+    methods: list[ServerMethod]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    status: str
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: str | None = None
+
+
+_T = TypeVar("_T")
+
+
+class AffinetesClient:
+    """Client of one environment server. Usable from any event loop; one connection pool per loop.
+
+    Args:
+        url: base URL of the server, `http://host:port`.
+        reply_timeout_s: longest wait for the reply of any call but `evaluate`.
+    """
+
+    def __init__(self, url: str, *, reply_timeout_s: float = 30.0) -> None:
+        self.url = url.rstrip("/")
+        base = URL(self.url)
+        self._paths = {
+            name: base / name for name in ("reset", "step", "stop", "evaluate", "methods")
+        }
+        self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=_CONNECT_S)
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def reset(self, task: EpisodeTask) -> StepReply:
+        """Start `task`; the reply is checked to be about that very game and opponent."""
+        check_task(task, self.url)
+        payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
+        reply = await self._call("reset", payload, _STEP_REPLY)
+        started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
+        if started != (task.task_id, task.seed, task.opponent) or not reply.episode_id:
+            raise ProtocolError(
+                f"{self.url}/reset was asked for task {task.task_id}, seed {task.seed}, opponent "
+                f"{task.opponent!r} but started {started} as episode {reply.episode_id!r}; it is "
+                "not an affinetes OpenSpiel server of the known kind",
+                server=self.url,
+            )
+        return reply
+
+    async def step(self, episode_id: str, action: int) -> StepReply:
+        """Ask for `action`. Raises: `InfrastructureError` if the server lost the episode."""
+        payload = {"action": str(action), "episode_id": episode_id}
+        reply = await self._call("step", payload, _STEP_REPLY)
+        fault = reply.info.error
+        if fault is not None and fault.type in _LOST:
+            raise InfrastructureError(
+                f"{self.url}/step lost the episode ({fault.type}); play its task again",
+                server=self.url,
+            )
+        if fault is not None:
+            raise ProtocolError(
+                f"{self.url}/step refused action {action}, which its own observation lists as "
+                f"legal: {fault.type} {_excerpt(fault.message)}",
+                server=self.url,
+            )
+        if reply.episode_id != episode_id:
+            raise ProtocolError(
+                f"{self.url}/step answered for another episode than the one asked", server=self.url
+            )
+        if reply.truncated:
+            raise InfrastructureError(
+                f"{self.url}/step broke the episode off; play its task again", server=self.url
+            )
+        return reply
+
+    async def stop(self, episode_id: str) -> None:
+        """Let the server forget an episode (also one it does not know)."""
+        await self._call("stop", {"episode_id": episode_id}, _STOP_REPLY)
+
+    async def evaluate(
+        self, task: EpisodeTask, *, model: str, base_url: str, api_key: str, timeout_s: int
+    ) -> EvaluateReply:
+        """Have the server play a graded episode against the chat endpoint at `base_url`.
+
+        Args:
+            timeout_s: wall-clock limit of the episode on the server; waiting ends a little later.
+        """
+        check_task(task, self.url)
+        payload = {
+            "task_id": task.task_id,
+            "seed": task.seed,
+            "opponent": task.opponent,
+            "model": model,
+            "base_url": base_url,
+            "api_key": api_key,
+            "timeout": timeout_s,
+            "temperature": 0.0,
+        }
+        patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=_CONNECT_S)
+        return await self._call(
+            "evaluate", payload, _EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
+        )
+
+    async def methods(self) -> tuple[ServerMethod, ...]:
+        """What the server offers, by its own account."""
+        body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
+        return tuple(self._decode(_METHODS, body, "methods").methods)
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        session, self._session = self._session, None
+        if session is not None and self._loop is asyncio.get_running_loop():
+            await session.close()
+
+    async def _call(
+        self,
+        path: str,
+        payload: dict[str, Any],
+        decoder: msgspec.json.Decoder[_T],
+        *,
+        limit: int = STEP_REPLY_LIMIT,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own object)
+    ) -> _T:
+        body = await self._request(
+            "POST", path, msgspec.json.encode(payload), limit, timeout or self._timeout
+        )
+        envelope = self._decode(_ENVELOPE, body, path)
+        if envelope.status != "success":
+            raise InfrastructureError(
+                f"{self.url}/{path} reports {_excerpt(envelope.status)}: "
+                f"{_excerpt(envelope.error or 'no reason given')}",
+                server=self.url,
+            )
+        return self._decode(decoder, envelope.result, path)
+
+    async def _request(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        data: bytes | None,
+        limit: int,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own object)
+    ) -> bytes:
+        try:
+            async with self._connections().request(
+                method, self._paths[path], data=data, timeout=timeout, allow_redirects=False
+            ) as response:
+                body = await _read_bounded(response, limit)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            what = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
+            raise InfrastructureError(
+                f"{self.url}/{path} {what} ({_describe(error)}); "
+                "check that the environment server is running and reachable from here",
+                server=self.url,
+            ) from error
+        if body is None:
+            raise InfrastructureError(
+                f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped", server=self.url
+            )
+        if response.status != 200:
+            raise self._refusal(path, response.status, body)
+        return body
+
+    def _refusal(self, path: str, status: int, body: bytes) -> InfrastructureError | ProtocolError:
+        detail = _excerpt(body[:400].decode("utf-8", "replace"))
+        if status >= 500 or status in (408, 429):
+            return InfrastructureError(
+                f"{self.url}/{path} failed with HTTP {status}: {detail}", server=self.url
+            )
+        return ProtocolError(
+            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}; is this "
+            "the base URL of an affinetes environment server?",
+            server=self.url,
+        )
+
+    def _decode(
+        self, decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, path: str
+    ) -> _T:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise ProtocolError(
+                f"{self.url}/{path} answered in another shape than the affinetes API: {error}",
+                server=self.url,
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InfrastructureError(
+                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}",
+                server=self.url,
+            ) from error
+
+    def _connections(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+                headers={"Content-Type": "application/json"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def check_task(task: EpisodeTask, server: str = "") -> None:
+    """Raise `ConfigurationError` for a task that no server could play as asked."""
+    if not 0 <= task.seed <= MAX_SEED:
+        raise ConfigurationError(
+            f"seed {task.seed} is outside 0..{MAX_SEED}; choose another seed", server=server
+        )
+    if task.task_id < 0 or not task.opponent:
+        raise ConfigurationError(
+            f"task id {task.task_id} and opponent {task.opponent!r}: expected an id of at least 0 "
+            "and a named opponent",
+            server=server,
+        )
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """The whole body, or None as soon as it is known to be longer than `limit` bytes."""
+    if (response.content_length or 0) > limit:
+        response.close()
+        return None
+    chunks: list[bytes] = []
+    left = limit
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        left -= len(chunk)
+        if left < 0:
+            response.close()
+            return None
+    return b"".join(chunks)
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {_excerpt(str(error))}" if str(error) else type(error).__name__
+
+
+def _excerpt(text: str, length: int = 160) -> str:
+    """First line of a server's text, bounded and with control characters escaped."""
+    line = text.strip().split("\n", 1)[0]
+    return repr(line if len(line) <= length else line[:length] + "...")
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_STEP_REPLY: Final = msgspec.json.Decoder(StepReply)
+_EVALUATE_REPLY: Final = msgspec.json.Decoder(EvaluateReply)
+_STOP_REPLY: Final = msgspec.json.Decoder(_StopReply)
+_METHODS: Final = msgspec.json.Decoder(_Methods)

@@ -1,0 +1,123 @@
+"""The in-process channel: OpenSpiel games with the grader's dialogue, without a server.
+
+Invariants: prompts, retries, parser and game rules are the grader's; equal tasks have equal
+prizes, cards, dice and opponent randomness (the server's evaluation streams).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from miner.environments.base import EpisodeTask, Observation, Transition
+from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.environments.games import GameSession, GradedDialogue, PromptFormat, game_name_of
+
+NAME = "builtin"
+
+_T = TypeVar("_T")
+
+
+class BuiltinEnvironment:
+    """One episode at a time, in this process."""
+
+    def __init__(self, prompt_formats: Mapping[str, PromptFormat]) -> None:
+        self._formats = prompt_formats
+        self._session: GameSession | None = None
+        self._dialogue: GradedDialogue | None = None
+
+    @property
+    def server(self) -> str:
+        """The channel's name: there is no server."""
+        return NAME
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Start `task`.
+
+        Raises: `ConfigurationError` for a game, opponent or seed that does not exist, or a task
+        id that belongs to another game than `task.environment`.
+        """
+        name = game_name_of(task.task_id)
+        if task.environment != name:
+            raise ConfigurationError(
+                f"task_id {task.task_id} is a game of {name}, but the task says "
+                f"{task.environment!r}: draw task ids from the game's own range",
+                server=NAME,
+            )
+        try:
+            session = await _play(
+                task.opponent, lambda: GameSession(task.task_id, task.seed, opponent=task.opponent)
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"cannot start {task}: {error}", server=NAME) from error
+        self._session = session
+        self._dialogue = GradedDialogue(self._formats.get(name) or PromptFormat.own(name))
+        return Observation(self._dialogue.ask(session.turn()))
+
+    async def step(self, text: str) -> Transition:
+        """Answer with the policy's whole reply. Raises: `ProtocolError` when no episode is open."""
+        session, dialogue = self._session, self._dialogue
+        if session is None or dialogue is None:
+            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+        verdict = dialogue.reply(text)
+        if verdict.failed:
+            await self.close()
+            return Transition((), 0.0, done=True, score=0.0, valid=False)
+        action = verdict.action
+        if action is None:
+            return Transition(verdict.messages, 0.0, done=False, valid=False)
+        await _play(session.opponent, lambda: session.play(action))
+        if session.done:
+            await self.close()
+            score = session.score()
+            return Transition((), score, done=True, score=score, action=action)
+        messages = dialogue.ask(session.turn())
+        return Transition(messages, 0.0, done=False, action=action)
+
+    async def close(self) -> None:
+        """Drop the episode."""
+        self._session = None
+        self._dialogue = None
+
+
+async def _play(opponent: str, move: Callable[[], _T]) -> _T:
+    """Run a part of a game, beside the event loop if the opponent thinks before it moves."""
+    return move() if opponent == "random" else await asyncio.to_thread(move)
+
+
+class BuiltinSource:
+    """Opens in-process environments.
+
+    Args:
+        prompt_format: how a live server words its prompts, for one game or by game name; games
+            without one are worded by `PromptFormat.own`.
+        capacity: how many episodes may be open at once (memory is the only limit).
+    """
+
+    def __init__(
+        self,
+        prompt_format: PromptFormat | Mapping[str, PromptFormat] | None = None,
+        capacity: int = 4096,
+    ) -> None:
+        if isinstance(prompt_format, PromptFormat):
+            prompt_format = {prompt_format.game_name: prompt_format}
+        self._formats = dict(prompt_format or {})
+        self._capacity = capacity
+
+    @property
+    def name(self) -> str:
+        """The channel's name."""
+        return NAME
+
+    @property
+    def capacity(self) -> int:
+        """How many episodes may be open at once."""
+        return self._capacity
+
+    def open(self, avoid: Collection[str] = ()) -> BuiltinEnvironment:
+        """A fresh environment; `avoid` cannot apply to a channel without servers."""
+        return BuiltinEnvironment(self._formats)
+
+    async def close(self) -> None:
+        """Nothing to close."""

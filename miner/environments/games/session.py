@@ -1,0 +1,190 @@
+"""One seeded OpenSpiel game between the agent's seat and a built-in opponent.
+
+Invariants:
+* after the constructor and after each `play` the game is over or it is the agent's turn: chance
+  events and the opponent's moves have been played;
+* prizes, cards, dice and the opponent's random stream depend on (task_id, seed, stream) only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import pyspiel
+
+from miner.environments.games import catalog, goofspiel
+from miner.environments.games.opponents import (
+    ChanceStream,
+    Stream,
+    chance_seed,
+    make_opponent,
+    opponent_seed,
+)
+from miner.environments.games.state_texts import state_text
+from miner.environments.games.turn import Turn
+
+CHANCE = -1
+"""The player id of chance events in a history."""
+
+MAX_SEED = 2**32 - 101
+"""Largest seed that works in both streams: numpy seeds with up to seed + 100."""
+
+CardApplication = Literal["asked", "faulty"]
+
+
+class Move(NamedTuple):
+    """One event of a game, by `CHANCE` or by a player."""
+
+    player: int
+    action: int
+    label: str
+
+
+class GameSession:
+    """A game in progress; synchronous, deterministic, not shared between threads.
+
+    Args:
+        task_id: names the game and its parameters.
+        seed: 0 to `MAX_SEED`; fixes the agent's seat and both random streams.
+        opponent: "random" or "mcts" (uniformly random in simultaneous games whatever the name).
+        stream: which of the server's two modes the random streams follow.
+        card_application: "asked" plays the action asked for. "faulty" repeats the defect of the
+            real server's /step in simultaneous games: the joint move is packed with the deck
+            size, but unpacked as indices into the current hands.
+        mcts_max_simulations, mcts_num_rollouts: override the game's own search budget.
+
+    Raises: `ConfigurationError` for a game or opponent that does not exist, ValueError (numpy's)
+    for a seed out of range.
+    """
+
+    def __init__(
+        self,
+        task_id: int,
+        seed: int,
+        *,
+        opponent: str = "random",
+        stream: Stream = "evaluate",
+        card_application: CardApplication = "asked",
+        mcts_max_simulations: int | None = None,
+        mcts_num_rollouts: int | None = None,
+    ) -> None:
+        self.task_id = task_id
+        self.seed = seed
+        self.opponent = opponent
+        self._loaded = catalog.load_game(task_id)
+        self.game_name = self._loaded.spec.name
+        self.agent_seat = seed % 2
+        self.simultaneous = self._loaded.simultaneous
+        self._faulty = card_application == "faulty" and self.simultaneous
+        self._opponent_seat = 1 - self.agent_seat
+        self._chance = ChanceStream(chance_seed(seed, stream))
+        self._opponent = make_opponent(
+            opponent,
+            self._loaded,
+            opponent_seed(seed, stream, self._opponent_seat),
+            mcts_max_simulations=mcts_max_simulations,
+            mcts_num_rollouts=mcts_num_rollouts,
+        )
+        self._state = self._loaded.game.new_initial_state()
+        self._last_opponent_action: int | None = None
+        self.history: list[Move] = []
+        self._advance()
+
+    @property
+    def done(self) -> bool:
+        """Whether the game is over."""
+        return self._state.is_terminal()
+
+    def legal_actions(self) -> list[int]:
+        """Ids the agent may choose from now, ascending; empty when the game is over."""
+        return self._state.legal_actions(self.agent_seat)
+
+    def label(self, action: int) -> str:
+        """How the server names one of the agent's legal actions."""
+        return self._label(self.agent_seat, action)
+
+    def state_text(self) -> str:
+        """The state block that the agent is shown now, as the server shows it."""
+        return state_text(self.game_name, self._state, self.agent_seat)
+
+    def turn(self) -> Turn:
+        """What the agent is shown now. Call it only while the game is not over."""
+        labels = {action: self.label(action) for action in self.legal_actions()}
+        return Turn(self.state_text(), self.agent_seat, labels)
+
+    def last_opponent_action(self) -> int | None:
+        """Id of the opponent's latest move, None before its first."""
+        return self._last_opponent_action
+
+    def returns(self) -> list[float]:
+        """OpenSpiel's return of each player, so far."""
+        return self._state.returns()
+
+    def score(self) -> float:
+        """The agent's return scaled to [0, 1] by the game's range of returns."""
+        lowest, highest = self._loaded.lowest_return, self._loaded.highest_return
+        return (self._state.returns()[self.agent_seat] - lowest) / (highest - lowest)
+
+    def play(self, action: int) -> int:
+        """Ask for `action`, then play on to the agent's next turn or to the end.
+
+        Returns the action that was really applied for the agent.
+        Raises: ValueError when the game is over or `action` is not legal.
+        """
+        legal = self.legal_actions()
+        if action not in legal:
+            raise ValueError(
+                f"action {action} is not legal in {self.game_name} task {self.task_id} seed "
+                f"{self.seed}: expected one of {legal}"
+            )
+        applied = self._play_jointly(action) if self.simultaneous else self._play_alone(action)
+        self._advance()
+        return applied
+
+    def _play_alone(self, action: int) -> int:
+        self._apply(self.agent_seat, action)
+        return action
+
+    def _play_jointly(self, action: int) -> int:
+        other = self._opponent.act(self._state, self._opponent_seat)
+        self._last_opponent_action = other
+        joint = [action, other] if self.agent_seat == 0 else [other, action]
+        if self._faulty:
+            joint = self._unpacked(joint)
+        for player, chosen in enumerate(joint):
+            self.history.append(Move(player, chosen, self._label(player, chosen)))
+        self._state.apply_actions(joint)
+        return joint[self.agent_seat]
+
+    def _unpacked(self, joint: list[int]) -> list[int]:
+        """The joint move that /step of the real server makes of `joint`."""
+        flat = joint[0] + joint[1] * self._loaded.num_actions
+        applied = []
+        for player in range(2):
+            hand = self._state.legal_actions(player)
+            applied.append(hand[flat % len(hand)])
+            flat //= len(hand)
+        return applied
+
+    def _apply(self, player: int, action: int) -> None:
+        self.history.append(Move(player, action, self._label(player, action)))
+        self._state.apply_action(action)
+
+    def _advance(self) -> None:
+        """Play chance events and the opponent's moves until the agent has to choose."""
+        state = self._state
+        while not state.is_terminal():
+            player = state.current_player()
+            if player == pyspiel.PlayerId.CHANCE:
+                self._apply(CHANCE, self._chance.draw(state.chance_outcomes()))
+            elif player == self._opponent_seat:
+                action = self._opponent.act(state, player)
+                self._last_opponent_action = action
+                self._apply(player, action)
+            else:
+                return
+
+    def _label(self, player: int, action: int) -> str:
+        if self.game_name == "goofspiel":
+            return goofspiel.label(player, action)
+        return self._state.action_to_string(player, action)

@@ -1,0 +1,314 @@
+"""The graded channel: the server's own `/evaluate`, turned inside out.
+
+The server plays the episode and asks for each reply at an endpoint of ours; its messages become
+observations and the policy's text becomes the answer. So the policy is trained on the grader's
+own prompts, retries, parser and game rules.
+
+Invariants:
+* a message reaches the policy once, and only if the chat it belongs to repeats word for word what
+  was said before; anything else is a `ProtocolError`;
+* a score is the server's own; an episode that the server reports as broken is never a zero;
+* no more than `EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about twice
+  as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from miner.environments.affinetes import AffinetesClient, EvaluateReply
+from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.channel_stats import ChannelStats
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.games import clean_reply, parse_graded_reply
+from miner.environments.graded_endpoint import MODEL_NAME, ChatEndpoint, ChatExchange
+from miner.environments.listing import parse_listing
+from miner.environments.servers import ServerPool
+
+EPISODES_PER_SERVER: Final = 48
+# Must not be empty, or the server refuses to play; it is no secret.
+_API_KEY: Final = "unused"
+# How long an abandoned call may take to end by itself (it ends at its next chat request).
+_LETTING_GO_S: Final = 60.0
+
+
+class GradedSource:
+    """Opens graded episodes on a set of servers. To be used within one event loop at a time.
+
+    Args:
+        urls: base URLs of the servers.
+        advertise: host under which the servers reach this machine, where it cannot be found out.
+        port: port of the endpoint, 0 for a free one.
+        turn_timeout_s: longest wait for the server between a reply and its next message.
+        episode_timeout_s: wall-clock limit of an episode, thinking time of the policy included.
+    """
+
+    name = "graded"
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        advertise: str | None = None,
+        port: int = 0,
+        turn_timeout_s: float = 60.0,
+        episode_timeout_s: int = 1800,
+    ) -> None:
+        self.stats = ChannelStats()
+        self.turn_timeout_s = turn_timeout_s
+        self.episode_timeout_s = episode_timeout_s
+        self._advertise = advertise
+        self._port = port
+        self.pool = ServerPool(urls)
+        self._clients = {url: AffinetesClient(url) for url in self.pool.urls}
+        self._runtime: _Runtime | None = None
+        self._late_before = 0
+
+    @property
+    def capacity(self) -> int:
+        """Episodes that may be under way at once over all servers."""
+        return EPISODES_PER_SERVER * len(self.pool.urls)
+
+    @property
+    def late_requests(self) -> int:
+        """Chat requests that came for an episode already closed."""
+        running = self._runtime.endpoint.late_requests if self._runtime is not None else 0
+        return self._late_before + running
+
+    def open(self, avoid: Collection[str] = ()) -> GradedEnvironment:
+        """A fresh environment on the least busy server."""
+        return GradedEnvironment(self, self.pool.pick(avoid))
+
+    def runtime(self) -> _Runtime:
+        """What belongs to the running event loop; made anew in a new loop."""
+        loop = asyncio.get_running_loop()
+        if self._runtime is None or self._runtime.loop is not loop:
+            self._late_before = self.late_requests
+            endpoint = ChatEndpoint(self._advertise, self._port)
+            self._runtime = _Runtime(loop, endpoint, self._clients)
+        return self._runtime
+
+    async def close(self) -> None:
+        """Give up all episodes and stop listening (idempotent)."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            self._late_before += runtime.endpoint.late_requests
+            await runtime.close()
+        for client in self._clients.values():
+            await client.close()
+
+
+class _Runtime:
+    """The endpoint, the places on each server and the calls under way, of one event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: ChatEndpoint,
+        clients: dict[str, AffinetesClient],
+    ) -> None:
+        self.loop = loop
+        self.endpoint = endpoint
+        self._clients = clients
+        self._places = {url: asyncio.Semaphore(EPISODES_PER_SERVER) for url in clients}
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, server: str, task: EpisodeTask, timeout_s: int
+    ) -> tuple[ChatExchange, str, asyncio.Task[None]]:
+        """Wait for a place on `server` and have it start `task`.
+
+        Returns the exchange (its inbox ends with the result or the fault), the URL given to the
+        server and the call under way.
+        """
+        exchange = self.endpoint.open()
+        try:
+            base_url = await self.endpoint.base_url(exchange, server)
+            await self._places[server].acquire()
+        except BaseException:
+            self.endpoint.close_exchange(exchange)
+            raise
+        call = asyncio.create_task(self._play(server, task, base_url, timeout_s, exchange))
+        self._calls.add(call)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            # Not in `_play`: a task cancelled before its first step runs none of its own code.
+            self._calls.discard(call)
+            self._places[server].release()
+            if call.cancelled():
+                gone = f"{server}/evaluate was given up; its source is closed"
+                exchange.inbox.put_nowait(InfrastructureError(gone, server=server))
+
+        call.add_done_callback(ended)
+        return exchange, base_url, call
+
+    async def _play(
+        self, server: str, task: EpisodeTask, base_url: str, timeout_s: int, exchange: ChatExchange
+    ) -> None:
+        try:
+            result: EvaluateReply | EnvironmentFault = await self._clients[server].evaluate(
+                task, model=MODEL_NAME, base_url=base_url, api_key=_API_KEY, timeout_s=timeout_s
+            )
+        except EnvironmentFault as fault:
+            result = fault
+        exchange.inbox.put_nowait(result)
+
+    async def close(self) -> None:
+        await self.endpoint.close()
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+class GradedEnvironment:
+    """One graded episode, seen from the policy's side."""
+
+    def __init__(self, source: GradedSource, server: str) -> None:
+        self._source = source
+        self._server = server
+        self._released = False
+        self._runtime: _Runtime | None = None
+        self._exchange: ChatExchange | None = None
+        self._call: asyncio.Task[None] | None = None
+        self._task: EpisodeTask | None = None
+        self._said: list[Message] = []
+        self._listing: dict[int, str] = {}
+        self._base_url = ""
+        self._actions: list[int | None] = []
+
+    @property
+    def server(self) -> str:
+        """Base URL of the server that plays this episode."""
+        return self._server
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Have the server start `task`; waits for a free place on it."""
+        self._end_episode()
+        self._runtime = self._source.runtime()
+        self._task, self._said, self._actions = task, [], []
+        self._exchange, self._base_url, self._call = await self._runtime.start(
+            self._server, task, self._source.episode_timeout_s
+        )
+        event = await self._next_event()
+        if isinstance(event, EvaluateReply):
+            raise self._fault(
+                ProtocolError, "ended the episode without asking for a single reply", event
+            )
+        self._listing = parse_listing(event[-1]["content"]) if event else {}
+        if not self._listing:
+            raise self._fault(ProtocolError, "opened the chat without a list of legal actions")
+        self._said = event
+        return Observation(tuple(event))
+
+    async def step(self, text: str) -> Transition:
+        """Answer the server's latest message."""
+        if self._exchange is None:
+            raise ProtocolError(
+                "no episode is open: call reset() before step()", server=self._server
+            )
+        self._exchange.reply(text)
+        action = parse_graded_reply(text, tuple(self._listing), self._listing)
+        event = await self._next_event()
+        if isinstance(event, EvaluateReply):
+            return self._finish(event, action)
+        messages = self._new_messages(event, text)
+        listing = parse_listing(messages[-1]["content"])
+        valid = bool(listing) and (action is not None or listing != self._listing)
+        self._judge(action, valid)
+        if listing:
+            self._listing = listing
+        return Transition(messages, 0.0, False, action=action if valid else None, valid=valid)
+
+    async def close(self) -> None:
+        """Give the episode up if it is not over; the server learns of it at its next request."""
+        self._end_episode()
+        if not self._released:
+            self._released = True
+            self._source.pool.release(self._server)
+
+    def _end_episode(self) -> None:
+        if self._exchange is None or self._runtime is None or self._call is None:
+            return
+        self._runtime.endpoint.close_exchange(self._exchange)
+        if not self._call.done():
+            self._runtime.loop.call_later(_LETTING_GO_S, self._call.cancel)
+        self._exchange = self._call = None
+
+    async def _next_event(self) -> list[Message] | EvaluateReply:
+        """The server's next message or its result."""
+        assert self._exchange is not None
+        limit = self._source.turn_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                event = await self._exchange.inbox.get()
+        except TimeoutError:
+            waited = f"sent nothing for {limit:g} s"
+            if not self._said:
+                waited += f"; it must be able to reach this machine at {self._base_url}"
+            raise self._fault(InfrastructureError, waited) from None
+        if isinstance(event, EnvironmentFault):
+            self._source.pool.report_failure(self._server)
+            raise event
+        if isinstance(event, EvaluateReply) and event.error is not None:
+            raise self._fault(InfrastructureError, "broke the episode off", event)
+        return event
+
+    def _new_messages(self, chat: list[Message], reply: str) -> tuple[Message, ...]:
+        """What `chat` adds to the chat so far and `reply`, after checking that it repeats both."""
+        held = len(self._said)
+        if chat[:held] != self._said or len(chat) < held + 2:
+            raise self._fault(ProtocolError, "changed or dropped earlier messages of the chat")
+        echo = chat[held]
+        if echo["role"] != "assistant" or not self._is_echo(echo["content"], reply):
+            raise self._fault(
+                ProtocolError,
+                f"recorded the reply {reply[:80]!r} as {echo['role']} {echo['content'][:80]!r}",
+            )
+        self._said = chat
+        return tuple(chat[held + 1 :])
+
+    def _is_echo(self, recorded: str, reply: str) -> bool:
+        """Whether the chat may hold `recorded` for `reply` (the grader keeps no think text)."""
+        if recorded == clean_reply(reply):
+            return True
+        self._source.stats.disagreements += 1
+        return recorded in reply
+
+    def _judge(self, action: int | None, valid: bool) -> None:
+        """Keep what our copy of the parser read next to the server's verdict."""
+        if valid:
+            self._actions.append(action)
+        if valid != (action is not None):
+            self._source.stats.disagreements += 1
+
+    def _finish(self, result: EvaluateReply, action: int | None) -> Transition:
+        assert self._task is not None
+        extra = result.extra
+        if (extra.task_id, extra.seed) != (self._task.task_id, self._task.seed):
+            raise self._fault(
+                ProtocolError,
+                f"reports task {extra.task_id}, seed {extra.seed} where {self._task} was asked",
+            )
+        played_out = extra.final_return is not None
+        self._judge(action, played_out)
+        made = [played.action for played in extra.action_history if played.is_llm]
+        for asked, applied in zip(self._actions, made, strict=False):
+            if asked is not None:
+                self._source.stats.count(asked, applied)
+        self._source.pool.report_success(self._server)
+        self._end_episode()
+        if not played_out:
+            return Transition((), 0.0, True, score=0.0, action=None, valid=False)
+        return Transition((), result.score, True, score=result.score, action=action)
+
+    def _fault(
+        self, kind: type[EnvironmentFault], what: str, result: EvaluateReply | None = None
+    ) -> EnvironmentFault:
+        self._source.pool.report_failure(self._server)
+        reason = ""
+        if result is not None and result.error:
+            reason = f" ({result.error.strip().splitlines()[0][:160]!r})"
+        return kind(f"{self._server}/evaluate {what}{reason}", server=self._server)

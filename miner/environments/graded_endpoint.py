@@ -1,0 +1,265 @@
+"""The miner's chat endpoint: where the environment servers ask for the policy's replies.
+
+Invariants:
+* episodes are told apart by the key in the URL, `/{key}/v1/chat/completions`, never by time;
+* a request is held back until the player replies, so that a closed episode can still be refused
+  with a status (410), which ends it on the server at once; an unknown key is 404;
+* a repeated request gets the reply already given, and the player never sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from aiohttp import web
+from yarl import URL
+
+from miner.environments.base import Message
+from miner.environments.errors import ConfigurationError, InfrastructureError
+
+MODEL_NAME: Final = "policy"
+_REQUEST_LIMIT: Final = 8 << 20
+_REMEMBERED_KEYS: Final = 8192
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class _StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool = False
+
+
+class _ChatRequest(msgspec.Struct, frozen=True):
+    messages: list[Message]
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+
+
+class ChatExchange(Generic[_T]):
+    """The chat of one episode: the server's requests on one side, the player on the other.
+
+    `inbox` holds, in order, the messages of each new request and whatever else the player is told
+    through it (the episode's end).
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.inbox: asyncio.Queue[list[Message] | _T] = asyncio.Queue()
+        self._asked: list[Message] | None = None
+        self._answer: asyncio.Future[str | None] | None = None
+        self._closed = False
+
+    async def ask(self, messages: list[Message]) -> str | None:
+        """The player's reply to a request, or None if the episode is closed."""
+        if self._closed:
+            return None
+        if self._answer is None or messages != self._asked:
+            self._refuse_pending()
+            self._asked = messages
+            self._answer = asyncio.get_running_loop().create_future()
+            self.inbox.put_nowait(messages)
+        return await asyncio.shield(self._answer)
+
+    def reply(self, text: str) -> None:
+        """Answer the latest request."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(text)
+
+    def close(self) -> None:
+        """Refuse what is pending and whatever comes."""
+        self._closed = True
+        self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
+
+
+class ChatEndpoint:
+    """An OpenAI-compatible chat server for the episodes opened on it, within one event loop.
+
+    Args:
+        advertise: host name or address to tell the environment servers, where the one found by
+            looking at the route to them is wrong (a server in a container, address translation);
+            the endpoint then listens on all interfaces.
+        port: port to listen on, 0 for a free one.
+    """
+
+    def __init__(self, advertise: str | None = None, port: int = 0) -> None:
+        self.late_requests = 0
+        self._advertise = advertise
+        self._port = port
+        self._exchanges: dict[str, ChatExchange[Any]] = {}
+        self._closed_keys: OrderedDict[str, None] = OrderedDict()
+        self._runner: web.ServerRunner | None = None
+        self._addresses: dict[str, str] = {}
+        self._starting = asyncio.Lock()
+
+    def open(self) -> ChatExchange[Any]:
+        """A new exchange under a key of its own."""
+        key = secrets.token_hex(8)
+        exchange = self._exchanges[key] = ChatExchange[Any](key)
+        return exchange
+
+    def close_exchange(self, exchange: ChatExchange[Any]) -> None:
+        """End an exchange (idempotent); its late requests are refused with 410 and counted."""
+        exchange.close()
+        if self._exchanges.pop(exchange.key, None) is not None:
+            self._closed_keys[exchange.key] = None
+            while len(self._closed_keys) > _REMEMBERED_KEYS:
+                self._closed_keys.popitem(last=False)
+
+    async def base_url(self, exchange: ChatExchange[Any], server: str) -> str:
+        """Under which URL `server` reaches `exchange`; starts listening where need be."""
+        host = "0.0.0.0" if self._advertise else await route_address(server)
+        async with self._starting:
+            address = self._addresses.get(host)
+            if address is None:
+                address = self._addresses[host] = await self._listen(host)
+        return f"http://{address}/{exchange.key}/v1"
+
+    async def close(self) -> None:
+        """Refuse all requests and stop listening (idempotent)."""
+        for exchange in list(self._exchanges.values()):
+            self.close_exchange(exchange)
+        runner, self._runner = self._runner, None
+        self._addresses.clear()
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _listen(self, host: str) -> str:
+        if self._runner is None:
+            server = web.Server(self._handle, access_log=None)
+            self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
+            await self._runner.setup()
+        site = web.TCPSite(self._runner, host, self._port, backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"the graded channel cannot listen on {host}:{self._port} ({error.strerror}); "
+                "choose another port, or 0 for a free one"
+            ) from error
+        port = self._runner.addresses[-1][1]
+        shown = self._advertise or host
+        address = f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+        _log.info("graded channel listens on %s", address)
+        return address
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        key, _, resource = request.path[1:].partition("/")
+        if resource == "v1/chat/completions" and request.method == "POST":
+            return await self._chat(key, request)
+        if request.path.endswith("/v1/models") and request.method == "GET":
+            entry = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "miner"}
+            return _json({"object": "list", "data": [entry]})
+        return _error(404, f"{request.method} {request.path[:200]!r} is not served here")
+
+    async def _chat(self, key: str, request: web.BaseRequest) -> web.Response:
+        exchange = self._exchanges.get(key)
+        if exchange is None:
+            return self._no_episode(key)
+        if (request.content_length or 0) > _REQUEST_LIMIT:
+            return _error(413, f"chat request above {_REQUEST_LIMIT:,} bytes")
+        try:
+            chat = _CHAT_REQUEST.decode(await request.read())
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _error(400, f"not a chat completion request: {error}")
+        text = await exchange.ask(chat.messages)
+        if text is None:
+            return self._no_episode(key)
+        if not chat.stream:
+            return _json(_completion(chat, text))
+        with_usage = chat.stream_options is not None and chat.stream_options.include_usage
+        return web.Response(body=_events(chat, text, with_usage), headers=_EVENT_STREAM)
+
+    def _no_episode(self, key: str) -> web.Response:
+        if key not in self._closed_keys:
+            return _error(404, "no episode has this key")
+        self.late_requests += 1
+        return _error(410, "this episode is closed")
+
+
+async def route_address(server: str) -> str:
+    """The local address from which packets to `server` leave, which is where it can answer to.
+
+    Raises: `InfrastructureError` if the server's name does not resolve or no route leads to it.
+    """
+    url = URL(server)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(str(url.host), url.port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)  # a datagram socket: chooses the route, sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise InfrastructureError(
+            f"no route to {server} ({error}); check the host name in ENVIRONMENT_SERVER_URLS",
+            server=server,
+        ) from error
+
+
+def _usage(chat: _ChatRequest, text: str) -> dict[str, int]:
+    # Estimates: tokens are the sampler's business, and the server only adds these up.
+    prompt = sum(len(message["content"]) for message in chat.messages) // 4
+    reply = len(text) // 4 + 1
+    return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
+
+
+def _completion(chat: _ChatRequest, text: str) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+    }
+    return {
+        **_head("chat.completion"),
+        "choices": [choice],
+        "usage": _usage(chat, text),
+    }
+
+
+def _events(chat: _ChatRequest, text: str, with_usage: bool) -> bytes:
+    head = _head("chat.completion.chunk")
+    delta = {"role": "assistant", "content": text}
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    if with_usage:
+        chunks.append({**head, "choices": [], "usage": _usage(chat, text)})
+    # ASCII only: some clients split the stream at every Unicode line separator.
+    lines = ["data: " + json.dumps(chunk, separators=(",", ":")) for chunk in chunks]
+    return "\n\n".join([*lines, "data: [DONE]", ""]).encode("ascii")
+
+
+def _head(kind: str) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-" + secrets.token_hex(6),
+        "object": kind,
+        "created": int(time.time()),
+        "model": MODEL_NAME,
+    }
+
+
+def _json(body: dict[str, Any], status: int = 200) -> web.Response:
+    return web.Response(
+        body=json.dumps(body).encode("ascii"), status=status, content_type="application/json"
+    )
+
+
+def _error(status: int, message: str) -> web.Response:
+    error = {"message": message, "type": "invalid_request_error", "code": status}
+    return _json({"error": error}, status)
+
+
+_CHAT_REQUEST: Final = msgspec.json.Decoder(_ChatRequest)
+_EVENT_STREAM: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}

@@ -1,0 +1,312 @@
+"""The conformance probe: plays a few episodes with each server before training relies on it.
+
+Invariants:
+* servers are asked in parallel and none is waited for longer than its limit, so a blocked or dead
+  server costs seconds and is a finding, not an exception;
+* /step is judged by the cards that left the hand, never by what the server says;
+* what the builtin channel is compared with are the very messages the server sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from miner.environments.affinetes import AffinetesClient
+from miner.environments.base import Environment, EnvironmentSource, EpisodeTask, Message
+from miner.environments.builtin import BuiltinSource
+from miner.environments.errors import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
+from miner.environments.games import PromptFormat, PromptFormatError, clean_reply, task_id_range
+from miner.environments.graded import GradedSource
+from miner.environments.listing import parse_listing
+from miner.environments.probe_report import CHANNELS, Channel, ProbeReport, ServerFindings
+from miner.environments.servers import check_server_urls
+from miner.environments.step import StepSource
+
+UNPARSABLE_REPLY: Final = "?"
+_RETRY_PAUSE_S: Final = 0.5
+# Of a slow server; one that plays other cards does so two times in three.
+_ENOUGH_ACTIONS: Final = 20
+
+
+async def probe(
+    urls: Sequence[str],
+    environment: str = "goofspiel",
+    *,
+    limit_s: float = 5.0,
+    patience_s: float = 0.0,
+    advertise: str | None = None,
+    port: int = 0,
+) -> ProbeReport:
+    """Find out what each server does and which channel to train on.
+
+    Args:
+        urls: base URLs of the servers.
+        environment: the game to probe with.
+        limit_s: seconds for the first answer of a server, and again for all episodes with it.
+        patience_s: seconds to wait for a server that is still starting.
+        advertise, port: see `GradedSource`.
+
+    Raises: `ConfigurationError` for URLs that are none and for an unknown game.
+    """
+    checked = check_server_urls(urls)
+    task_id_range(environment)
+    probes = [
+        _ServerProbe(url, environment, limit_s, advertise, port if len(checked) == 1 else 0)
+        for url in checked
+    ]
+    findings = await asyncio.gather(*(each.run(patience_s) for each in probes))
+    formats = {s.prompt_format for s in findings if s.prompt_format is not None}
+    notes = ("the servers word their prompts differently",) if len(formats) > 1 else ()
+    return ProbeReport(environment, tuple(findings), notes)
+
+
+async def open_source(
+    urls: Sequence[str],
+    channel: Channel | Literal["auto"] = "auto",
+    environment: str = "goofspiel",
+    *,
+    report: ProbeReport | None = None,
+    advertise: str | None = None,
+    port: int = 0,
+    patience_s: float = 0.0,
+) -> tuple[EnvironmentSource, ProbeReport]:
+    """A source of episodes on the servers that can play `channel`, and the findings behind it.
+
+    Args:
+        channel: "auto" takes the recommended one.
+        report: findings of an earlier probe of the same servers.
+
+    Raises: `ConfigurationError` for bad settings, `InfrastructureError` when a channel is forced
+    that no server can play.
+    """
+    if channel != "auto" and channel not in CHANNELS:
+        raise ConfigurationError(
+            f"unknown channel {channel!r}: expected auto, {', '.join(CHANNELS)}"
+        )
+    if report is None and channel == "builtin" and not urls:
+        report = ProbeReport(environment, ())
+    if report is None:
+        report = await probe(
+            urls, environment, patience_s=patience_s, advertise=advertise, port=port
+        )
+    chosen = report.channel if channel == "auto" else channel
+    learned = report.prompt_format
+    formats = {} if learned is None else {environment: learned}
+    if chosen == "builtin":
+        return BuiltinSource(formats), report
+    usable = report.usable(chosen) or _forced(report, chosen)
+    if chosen == "step":
+        return StepSource(usable, formats), report
+    return GradedSource(usable, advertise=advertise, port=port), report
+
+
+def _forced(report: ProbeReport, channel: Channel) -> tuple[str, ...]:
+    """Servers for a channel that a person insists on: /step also where it plays other cards."""
+    if channel == "step":
+        working = tuple(s.url for s in report.servers if s.step_asked and not s.step_problem)
+        if working:
+            return working
+    problems = [s.problem or _problem_of(s, channel) for s in report.servers]
+    raise InfrastructureError(
+        f"no server can play the {channel} channel ({next(filter(None, problems), 'none given')}); "
+        f"start one, or choose the channel auto or builtin"
+    )
+
+
+def _problem_of(server: ServerFindings, channel: Channel) -> str:
+    return server.step_problem if channel == "step" else server.graded_problem
+
+
+@dataclass(slots=True)
+class _Episode:
+    """A graded episode as it went."""
+
+    task: EpisodeTask
+    replies: list[str]
+    conversation: list[Message]
+    score: float | None = None
+
+
+class _ServerProbe:
+    def __init__(
+        self, url: str, environment: str, limit_s: float, advertise: str | None, port: int
+    ) -> None:
+        self._url = url
+        self._environment = environment
+        self._limit_s = limit_s
+        self._advertise = advertise
+        self._port = port
+        self._first_id = task_id_range(environment)[0]
+        self._found = ServerFindings(url)
+
+    async def run(self, patience_s: float) -> ServerFindings:
+        """All findings about the server."""
+        try:
+            await self._greet(time.monotonic() + patience_s)
+        except EnvironmentFault as fault:
+            self._found.problem = str(fault)
+            return self._found
+        await asyncio.gather(self._try_step(), self._try_graded())
+        return self._found
+
+    async def _greet(self, deadline: float) -> None:
+        client = AffinetesClient(self._url, reply_timeout_s=self._limit_s)
+        try:
+            while True:
+                started = time.perf_counter()
+                try:
+                    methods = await client.methods()
+                except InfrastructureError:
+                    if time.monotonic() >= deadline:
+                        raise
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    continue
+                except ProtocolError:
+                    methods = ()  # some other version; the episodes will tell
+                self._found.latency_ms = 1000 * (time.perf_counter() - started)
+                self._found.methods = tuple(sorted(_endpoints(method.name for method in methods)))
+                return
+        finally:
+            await client.close()
+
+    async def _try_step(self) -> None:
+        source = StepSource([self._url], reply_timeout_s=self._limit_s)
+        # All deck sizes and both seats.
+        episodes = [_Episode(self._task(number, seed=number), [], []) for number in range(5)]
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.gather(*(_play(source.open(), each) for each in episodes))
+        except TimeoutError as error:
+            if source.stats.asked < _ENOUGH_ACTIONS:
+                self._found.step_problem = self._said(error, "/step")
+        except EnvironmentFault as fault:
+            self._found.step_problem = str(fault)
+        finally:
+            self._found.step_asked = source.stats.asked
+            self._found.step_applied = source.stats.applied
+            await source.close()
+
+    async def _try_graded(self) -> None:
+        source = GradedSource(
+            [self._url],
+            advertise=self._advertise,
+            port=self._port,
+            turn_timeout_s=0.8 * self._limit_s,
+            episode_timeout_s=max(1, round(2 * self._limit_s)),
+        )
+        # Both seats; two failed replies show where the retry message counts.
+        episodes = [
+            _Episode(self._task(0, seed=0), [UNPARSABLE_REPLY, UNPARSABLE_REPLY], []),
+            _Episode(self._task(1, seed=1), [], []),
+        ]
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.gather(*(_play(source.open(), each) for each in episodes))
+            self._found.graded_seconds = time.perf_counter() - started
+            self._found.graded_episodes = len(episodes)
+            self._learn(episodes)
+            await self._compare(episodes)
+        except (EnvironmentFault, PromptFormatError, TimeoutError) as error:
+            self._found.graded_problem = self._said(error, "/evaluate")
+        finally:
+            await source.close()
+
+    def _learn(self, episodes: Iterable[_Episode]) -> None:
+        first, *others = episodes
+        learned = PromptFormat.learn(
+            first.conversation, task_id=first.task.task_id, seed=first.task.seed
+        )
+        for other in others:
+            again = PromptFormat.learn(
+                other.conversation, task_id=other.task.task_id, seed=other.task.seed
+            )
+            wording = replace(
+                again, retry_parts=learned.retry_parts, retry_learned=learned.retry_learned
+            )
+            if wording != learned:
+                raise PromptFormatError("two episodes of one server word their prompts differently")
+        self._found.prompt_format = learned
+
+    async def _compare(self, episodes: Iterable[_Episode]) -> None:
+        """Play the same replies in-process and compare every message and the score."""
+        source = BuiltinSource(self._found.prompt_format)
+        self._found.builtin_matches = True
+        for theirs in episodes:
+            ours = _Episode(theirs.task, list(theirs.replies), [])
+            difference = ""
+            try:
+                await _play(source.open(), ours)
+                difference = _difference(ours, theirs)
+            except EnvironmentFault as fault:
+                difference = str(fault)
+            if difference:
+                self._found.builtin_matches = False
+                self._found.builtin_difference = difference
+                return
+
+    def _task(self, number: int, seed: int) -> EpisodeTask:
+        return EpisodeTask(self._environment, self._first_id + number, seed)
+
+    def _said(self, error: BaseException, path: str) -> str:
+        if isinstance(error, TimeoutError):
+            return f"{self._url}{path} did not finish within {self._limit_s:g} s"
+        return str(error)
+
+
+async def _play(environment: Environment, episode: _Episode) -> None:
+    """Play `episode` to its end: its replies first, then legal ids drawn with its seed."""
+    rng = random.Random(episode.task.seed)
+    planned = iter(list(episode.replies))
+    episode.replies.clear()
+    legal: list[int] = []
+    try:
+        observation = await environment.reset(episode.task)
+        messages = observation.messages
+        while True:
+            episode.conversation.extend(messages)
+            legal = list(parse_listing(messages[-1]["content"])) or legal
+            reply = next(planned, "") or str(rng.choice(legal))
+            episode.replies.append(reply)
+            episode.conversation.append({"role": "assistant", "content": clean_reply(reply)})
+            transition = await environment.step(reply)
+            if transition.done:
+                episode.score = transition.score
+                return
+            messages = transition.messages
+    finally:
+        await environment.close()
+
+
+def _difference(ours: _Episode, theirs: _Episode) -> str:
+    """The first difference between two plays of a task, empty if there is none."""
+    for number, (mine, given) in enumerate(
+        zip(ours.conversation, theirs.conversation, strict=False)
+    ):
+        if mine != given:
+            return (
+                f"{theirs.task}: message {number} is {given['content'][-300:]!r} on the server "
+                f"and {mine['content'][-300:]!r} in-process"
+            )
+    if len(ours.conversation) != len(theirs.conversation):
+        return (
+            f"{theirs.task}: {len(theirs.conversation)} messages on the server, "
+            f"{len(ours.conversation)} in-process"
+        )
+    if ours.score != theirs.score:
+        return f"{theirs.task}: score {theirs.score} on the server, {ours.score} in-process"
+    return ""
+
+
+def _endpoints(names: Iterable[str]) -> set[str]:
+    return set(names) & {"reset", "step", "state", "stop", "evaluate"}

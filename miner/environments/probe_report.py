@@ -1,0 +1,171 @@
+"""What the conformance probe found out, and which channel follows from it.
+
+Invariant: the recommendation is a pure function of the findings, so a stored report explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from rich.table import Table
+
+from miner.environments.games import PromptFormat
+
+Channel = Literal["step", "graded", "builtin"]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
+
+
+@dataclass(slots=True)
+class ServerFindings:
+    """What one server did.
+
+    Attributes:
+        url: base URL.
+        problem: why the server could not be asked at all; empty if it answered.
+        latency_ms: time of the first answer in milliseconds.
+        methods: what the server offers, by its own account.
+        step_asked, step_applied: actions sent over /step whose effect showed, and how many of
+            them were the actions that the game made.
+        step_problem: what went wrong on /step; empty if nothing.
+        graded_episodes: graded episodes played to their end.
+        graded_seconds: duration of the slowest of them.
+        graded_problem: what went wrong with /evaluate; empty if nothing.
+        prompt_format: the wording learned from the graded episodes.
+        builtin_matches: whether the builtin channel repeats them byte for byte; None if unknown.
+        builtin_difference: the first difference.
+    """
+
+    url: str
+    problem: str = ""
+    latency_ms: float | None = None
+    methods: tuple[str, ...] = ()
+    step_asked: int = 0
+    step_applied: int = 0
+    step_problem: str = ""
+    graded_episodes: int = 0
+    graded_seconds: float | None = None
+    graded_problem: str = ""
+    prompt_format: PromptFormat | None = None
+    builtin_matches: bool | None = None
+    builtin_difference: str = ""
+
+    @property
+    def action_applied_rate(self) -> float | None:
+        """Share of /step actions that the game made as asked; None if none was observed."""
+        return self.step_applied / self.step_asked if self.step_asked else None
+
+    @property
+    def step_usable(self) -> bool:
+        """Whether /step works and plays the actions it is asked for."""
+        return not self.problem and not self.step_problem and self.action_applied_rate == 1.0
+
+    @property
+    def graded_usable(self) -> bool:
+        """Whether /evaluate plays whole episodes with us."""
+        return not self.problem and not self.graded_problem and self.graded_episodes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """Findings about all servers, for one game."""
+
+    environment: str
+    servers: tuple[ServerFindings, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def prompt_format(self) -> PromptFormat | None:
+        """The grader's wording as the first server that showed it has it; None if none did."""
+        return next((s.prompt_format for s in self.servers if s.prompt_format), None)
+
+    @property
+    def channel(self) -> Channel:
+        """The recommended channel."""
+        return self._choice()[0]
+
+    @property
+    def reason(self) -> str:
+        """Why that channel is recommended, in a sentence."""
+        return self._choice()[1]
+
+    def usable(self, channel: Channel) -> tuple[str, ...]:
+        """Servers on which a channel can be played (none is needed for the builtin one)."""
+        if channel == "step":
+            return tuple(s.url for s in self.servers if s.step_usable)
+        if channel == "graded":
+            return tuple(s.url for s in self.servers if s.graded_usable)
+        return ()
+
+    def _choice(self) -> tuple[Channel, str]:
+        step, graded = self.usable("step"), self.usable("graded")
+        count = len(self.servers)
+        rates = [s.action_applied_rate for s in self.servers if s.step_asked]
+        rate = f"action_applied_rate {min(r for r in rates if r is not None):.2f}" if rates else ""
+        if step and len(step) >= len(graded):
+            return "step", f"/step plays every action as asked on {len(step)} of {count} servers"
+        if graded:
+            fault = f"is not true to the game ({rate})" if rate else "was not confirmed"
+            where = f"{len(graded)} of {count} servers"
+            return "graded", f"/step {fault}; /evaluate plays the grader's own game on {where}"
+        return "builtin", f"{self._why_no_server(rate)}; {self._builtin_standing()}"
+
+    def _why_no_server(self, rate: str) -> str:
+        if not self.servers:
+            return "no server was asked"
+        problems = [s.problem or s.graded_problem for s in self.servers]
+        named = next((problem for problem in problems if problem), rate)
+        return f"none of {len(self.servers)} servers can be trained on ({named})"
+
+    def _builtin_standing(self) -> str:
+        if any(s.builtin_matches is False for s in self.servers):
+            return "the builtin game differs from the server's, see builtin_difference"
+        if self.prompt_format is not None:
+            return "the builtin channel speaks with the prompts learned from the server"
+        return "the builtin channel's prompts are our own words, not the grader's"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON data, recommendation included."""
+        servers = []
+        for server in self.servers:
+            data = asdict(server)
+            data["action_applied_rate"] = server.action_applied_rate
+            servers.append(data)
+        return {
+            "environment": self.environment,
+            "channel": self.channel,
+            "reason": self.reason,
+            "notes": list(self.notes),
+            "servers": servers,
+        }
+
+    def table(self) -> Table:
+        """The report for a terminal: one row a server, the recommendation below."""
+        table = Table(
+            title=f"Environment servers: {self.environment}",
+            caption="\n".join([f"channel {self.channel}: {self.reason}", *self.notes]),
+            caption_justify="left",
+        )
+        for heading in ("server", "answers", "/step as asked", "/evaluate", "builtin equal"):
+            table.add_column(heading, overflow="fold")
+        for server in self.servers:
+            table.add_row(server.url, *_cells(server))
+        return table
+
+
+def _cells(server: ServerFindings) -> Sequence[str]:
+    if server.problem:
+        return (f"no: {server.problem}", "-", "-", "-")
+    rate = server.action_applied_rate
+    step = "-" if rate is None else f"{rate:.0%} of {server.step_asked}"
+    graded = f"{server.graded_episodes} episodes"
+    if server.graded_seconds is not None:
+        graded += f", {server.graded_seconds:.2f} s"
+    equal = {None: "-", True: "yes", False: f"no: {server.builtin_difference}"}
+    return (
+        f"yes, {server.latency_ms or 0.0:.0f} ms",
+        f"{step} {server.step_problem}".strip(),
+        server.graded_problem or graded,
+        equal[server.builtin_matches],
+    )

@@ -1,0 +1,115 @@
+"""Which environment servers there are, and which of them plays the next episode.
+
+Invariant: the number of open episodes per server is exact as long as each `pick` is followed by
+one `release`; a server that just failed is used again only after a pause, or if no other is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from yarl import URL
+
+from miner.environments.errors import ConfigurationError
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+def parse_server_urls(text: str) -> tuple[str, ...]:
+    """Base URLs from the text of `ENVIRONMENT_SERVER_URLS` (separated by commas or spaces).
+
+    Raises: `ConfigurationError` for an empty list or an item that is no http(s) base URL.
+    """
+    return check_server_urls(text.replace(",", " ").split())
+
+
+def check_server_urls(urls: Sequence[str]) -> tuple[str, ...]:
+    """`urls` without repetitions and trailing slashes. Raises: `ConfigurationError`."""
+    if not urls:
+        raise ConfigurationError(
+            "no environment server is given; set ENVIRONMENT_SERVER_URLS to a list such as "
+            "http://10.0.0.5:8000,http://10.0.0.6:8000, or start one with "
+            "`python -m mock_env_server`, or choose the builtin channel"
+        )
+    return tuple(dict.fromkeys(_check_url(url) for url in urls))
+
+
+def _check_url(text: str) -> str:
+    try:
+        url = URL(text.strip())
+        port = url.port  # an impossible port raises only here
+    except ValueError:
+        url, port = URL(), None
+    if url.scheme not in ("http", "https") or not url.host or not port:
+        shown = f"http://{text}" if "://" not in text and "@" not in text else "http://host:8000"
+        raise ConfigurationError(
+            f"environment server {_without_credentials(text)!r} is no URL of the form "
+            f"http://host:port; did you mean {shown!r}?"
+        )
+    if url.user or url.password or url.query_string or url.fragment:
+        raise ConfigurationError(
+            f"environment server {_without_credentials(text)!r} carries credentials, a query or a "
+            "fragment; give only http://host:port"
+        )
+    return str(url).rstrip("/")
+
+
+def _without_credentials(text: str) -> str:
+    scheme, separator, rest = text.rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2].partition("?")[0]
+
+
+@dataclass(slots=True)
+class _Load:
+    open_episodes: int = 0
+    pause_s: float = 0.0
+    rests_until: float = 0.0
+
+
+class ServerPool:
+    """Spreads episodes over servers, least busy first."""
+
+    def __init__(self, urls: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loads = {url: _Load() for url in check_server_urls(urls)}
+        self._clock = clock
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The servers, in the order given."""
+        return tuple(self._loads)
+
+    def open_episodes(self, url: str) -> int:
+        """How many episodes are open on one server."""
+        return self._loads[url].open_episodes
+
+    def pick(self, avoid: Collection[str] = ()) -> str:
+        """Take a place on the least busy server; those of `avoid` and resting ones come last."""
+        now = self._clock()
+
+        def cost(item: tuple[str, _Load]) -> tuple[bool, bool, int]:
+            url, load = item
+            return url in avoid, load.rests_until > now, load.open_episodes
+
+        url, load = min(self._loads.items(), key=cost)
+        load.open_episodes += 1
+        return url
+
+    def release(self, url: str) -> None:
+        """Give back the place of one `pick`."""
+        self._loads[url].open_episodes -= 1
+
+    def report_failure(self, url: str) -> None:
+        """Rest a server: 1 s after its first failure, twice as long after each further one."""
+        load = self._loads[url]
+        if load.rests_until > self._clock():
+            return
+        load.pause_s = min(_LONGEST_PAUSE_S, 2 * load.pause_s or _FIRST_PAUSE_S)
+        load.rests_until = self._clock() + load.pause_s
+
+    def report_success(self, url: str) -> None:
+        """A played-out episode ends a server's rest."""
+        load = self._loads[url]
+        load.pause_s = load.rests_until = 0.0

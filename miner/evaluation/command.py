@@ -1,0 +1,181 @@
+"""`python -m miner evaluate`: how good a model, an endpoint or a baseline is, by the grader's rules."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miner.environments.errors import ConfigurationError
+
+BUILTIN = "builtin"
+
+
+class ChannelName(StrEnum):
+    """Where episodes come from."""
+
+    AUTO = "auto"
+    GRADED = "graded"
+    STEP = "step"
+    BUILTIN = "builtin"
+
+
+class PolicyName(StrEnum):
+    """Baselines."""
+
+    RANDOM = "random"
+    MATCH = "match"
+    HIGHEST = "highest"
+    LOWEST = "lowest"
+
+
+_WHO = "Who plays (choose one)"
+_WHERE = "Where"
+_RULES = "Rules"
+
+
+def evaluate_command(
+    model: Annotated[Path | None, typer.Option(help="Model folder.", rich_help_panel=_WHO)] = None,
+    policy: Annotated[
+        PolicyName | None,
+        typer.Option(help="A baseline; match bids the prize's value.", rich_help_panel=_WHO),
+    ] = None,
+    llm_url: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenAI-compatible endpoint (OPENAI_API_KEY is used if set).",
+            rich_help_panel=_WHO,
+        ),
+    ] = None,
+    llm_model: Annotated[
+        str | None,
+        typer.Option(
+            help="Model to ask the endpoint for; default: its first.", rich_help_panel=_WHO
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Label of the results, such as base or trained.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 250,
+    base_seed: Annotated[int, typer.Option(help="Seed of the list; the grader's is 42.")] = 42,
+    environment: Annotated[str, typer.Option(help="Game.")] = "goofspiel",
+    sizes: Annotated[
+        str | None, typer.Option(help="Goofspiel: only these deck sizes, such as 8,10.")
+    ] = None,
+    env_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Environment server; repeat for more. Default: ENVIRONMENT_SERVER_URLS, else "
+            "builtin, which plays in this process.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    channel: Annotated[
+        ChannelName | None,
+        typer.Option(
+            help="How servers are played with. Default: graded, the grader's own path.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
+    ] = False,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes at once. Default: the grader's 4; 64 in this process.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="Seconds an episode may take. Default: the grader's 180; no limit in this process.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None,
+    max_reply_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Longest reply of --model (the grader has no limit).",
+            rich_help_panel=_RULES,
+        ),
+    ] = 256,
+    replays: Annotated[int, typer.Option(min=0, help="Games to keep for looking at.")] = 2,
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for JSON and pictures; several evaluations may share it."),
+    ] = Path("runs/evaluate"),
+) -> None:
+    """Play the grader's episodes and print the score with its 95% interval.
+
+    Evaluations that share --out are compared in one table and one picture.
+
+    Examples:
+      python -m miner evaluate --policy match
+      python -m miner evaluate --model runs/train/output --name trained --out runs/compare
+      python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
+    """
+    from miner.evaluation.session import EvaluationRequest, run_evaluation
+
+    chosen = [choice for choice in (model, policy, llm_url) if choice is not None]
+    if len(chosen) != 1:
+        raise ConfigurationError(
+            f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, such as "
+            "--policy match"
+        )
+    request = EvaluationRequest(
+        model=model,
+        baseline=policy.value if policy else None,
+        llm_url=llm_url,
+        llm_model=llm_model,
+        name=name,
+        episodes=episodes,
+        base_seed=base_seed,
+        environment=environment,
+        sizes=_sizes(sizes),
+        servers=server_urls(env_url or []),
+        channel=channel.value if channel else None,
+        temperature=1.0 if sampled else 0.0,
+        concurrency=concurrency,
+        timeout_s=timeout,
+        max_reply_tokens=max_reply_tokens,
+        replays=replays,
+        out=out,
+    )
+    if not run_evaluation(request):
+        raise typer.Exit(1)
+
+
+def server_urls(given: list[str]) -> tuple[str, ...]:
+    """Environment servers: those given, else those of ENVIRONMENT_SERVER_URLS, else none.
+
+    "builtin" stands for none. Raises: `ConfigurationError` for what is no URL.
+    """
+    from miner.environments.servers import check_server_urls, parse_server_urls
+
+    if BUILTIN in given:
+        if set(given) != {BUILTIN}:
+            raise ConfigurationError(
+                f"--env-url {BUILTIN} plays in this process: it cannot be combined with servers"
+            )
+        return ()
+    if given:
+        return check_server_urls(given)
+    listed = os.environ.get("ENVIRONMENT_SERVER_URLS", "")
+    return parse_server_urls(listed) if listed.strip() else ()
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    words = text.replace(",", " ").split()
+    if not words or not all(word.isdecimal() for word in words):
+        raise ConfigurationError(f"--sizes {text!r} is no list of deck sizes: write it like 8,10")
+    return tuple(dict.fromkeys(map(int, words)))

@@ -1,0 +1,174 @@
+"""A policy behind any OpenAI-compatible chat endpoint (SGLang, vLLM, a hosted model).
+
+Invariant: what comes back is untrusted: bounded in size, checked in type, quoted only in part; the
+API key appears in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from miner.environments.base import EpisodeTask, Message
+from miner.environments.errors import ConfigurationError
+from miner.evaluation.policies import Conversation, PolicyError
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+_MAX_REPLY_BYTES = 4 * 1024 * 1024
+_TRIES = 3
+
+
+class LlmUrlPolicy:
+    """Asks `POST {url}/chat/completions` with the whole chat each turn.
+
+    Connection failures and 5xx answers are tried again, as the grader's client does; a 4xx answer
+    is final.
+
+    Args:
+        url: base URL, with or without /v1.
+        model: model name to ask for; None takes the first one that the endpoint lists.
+        temperature: sampling temperature.
+        api_key: bearer token; None reads OPENAI_API_KEY, which may be unset.
+        timeout_s: seconds to wait for one reply.
+        retry_delay_s: pause before the first retry; doubled before the next.
+
+    Raises: `ConfigurationError` for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None = None,
+        *,
+        temperature: float = 0.0,
+        api_key: str | None = None,
+        timeout_s: float = 180.0,
+        retry_delay_s: float = 0.5,
+    ) -> None:
+        self._url = _base_url(url)
+        self._model = model
+        self.temperature = temperature
+        self._key = api_key or os.environ.get(API_KEY_VARIABLE)
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._retry_delay_s = retry_delay_s
+        self._http: aiohttp.ClientSession | None = None
+        self._choosing = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The model's name, or the URL while it is not known."""
+        return self._model or self._url
+
+    def conversation(self, task: EpisodeTask) -> Conversation:
+        """A conversation that sends the task's seed along."""
+        return _LlmUrlConversation(self, task.seed)
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        if self._http:
+            await self._http.close()
+            self._http = None
+
+    async def complete(self, messages: Sequence[Message], seed: int) -> str:
+        """The endpoint's answer to a chat. Raises: `PolicyError`."""
+        body = {
+            "model": await self._chosen_model(),
+            "messages": list(messages),
+            "temperature": self.temperature,
+            "seed": seed,
+        }
+        answer = await self._request("POST", "/chat/completions", body)
+        try:
+            content = answer["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            content = 0
+        if content is None:
+            return ""
+        if not isinstance(content, str):
+            raise PolicyError(
+                f"{self._url}/chat/completions answered without choices[0].message.content: "
+                f"{json.dumps(answer)[:200]}"
+            )
+        return content
+
+    async def _chosen_model(self) -> str:
+        async with self._choosing:
+            if self._model is None:
+                answer = await self._request("GET", "/models", None)
+                try:
+                    name = answer["data"][0]["id"]
+                except (KeyError, IndexError, TypeError):
+                    name = None
+                if not isinstance(name, str):
+                    raise PolicyError(f"{self._url}/models lists no model: name one (--llm-model)")
+                self._model = name
+            return self._model
+
+    async def _request(self, method: str, path: str, body: object) -> Any:
+        delay = self._retry_delay_s
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                return await self._request_once(method, path, body)
+            except _Transient as error:
+                if last:
+                    raise PolicyError(f"{error} ({_TRIES} tries): is the server up?") from error
+            await asyncio.sleep(delay)
+            delay *= 2
+        raise AssertionError("the last try returns or raises")
+
+    async def _request_once(self, method: str, path: str, body: object) -> Any:
+        url = self._url + path
+        if self._http is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._http = aiohttp.ClientSession(headers=headers, timeout=self._timeout)
+        try:
+            async with self._http.request(method, url, json=body) as response:
+                status = response.status
+                raw = await response.content.read(_MAX_REPLY_BYTES + 1)
+                while len(raw) <= _MAX_REPLY_BYTES and not response.content.at_eof():
+                    raw += await response.content.read(_MAX_REPLY_BYTES + 1 - len(raw))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _Transient(f"{url} did not answer: {type(error).__name__} {error}") from error
+        if len(raw) > _MAX_REPLY_BYTES:
+            raise PolicyError(f"{url} answered with more than {_MAX_REPLY_BYTES:,} bytes")
+        excerpt = raw[:200].decode(errors="replace")
+        if status >= 500:
+            raise _Transient(f"{url} answered HTTP {status}: {excerpt!r}")
+        if status != 200:
+            raise PolicyError(f"{url} answered HTTP {status}, expected 200: {excerpt!r}")
+        try:
+            return json.loads(raw)
+        except ValueError:
+            raise PolicyError(f"{url} answered no JSON: {excerpt!r}") from None
+
+
+class _Transient(Exception):
+    """A failure that the next try may not meet."""
+
+
+class _LlmUrlConversation:
+    def __init__(self, policy: LlmUrlPolicy, seed: int) -> None:
+        self._policy = policy
+        self._seed = seed
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        return await self._policy.complete(messages, self._seed)
+
+    async def close(self) -> None:
+        pass
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(
+            f"{url!r} is no URL of a model endpoint: expected one like http://localhost:30000/v1"
+        )
+    base = url.rstrip("/").removesuffix("/chat/completions")
+    return base if urlsplit(base).path else f"{base}/v1"

@@ -1,0 +1,184 @@
+"""Who plays: baselines that read what is shown, any OpenAI-compatible endpoint, a local model.
+
+Invariant: a policy sees only the chat, as the grader would send it, and answers with text; each
+episode has a conversation of its own, so that many can be under way at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+from miner.environments.base import EpisodeTask, Message
+from miner.environments.errors import ConfigurationError
+from miner.environments.games.goofspiel import StateTextError, agent_seat
+from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
+from miner.environments.listing import parse_listing
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.sampler import Sampler, SamplerError, SamplingParams
+
+DISPLAY_NAMES = {"match": "bid = prize"}
+
+_FIRST_SESSION = 2**40
+"""Apart from the sessions of a scheduler that shares the sampler."""
+
+
+class PolicyError(RuntimeError):
+    """The policy could not answer; the episode scores 0, as it would with the grader."""
+
+
+class Conversation(Protocol):
+    """One policy in one episode."""
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        """The answer to the whole chat so far. Raises: `PolicyError`."""
+        ...
+
+    async def close(self) -> None:
+        """Forget the episode (idempotent, never raises)."""
+        ...
+
+
+class Policy(Protocol):
+    """Opens conversations."""
+
+    @property
+    def name(self) -> str:
+        """What results are labelled with."""
+        ...
+
+    @property
+    def temperature(self) -> float | None:
+        """Sampling temperature, None where there is none."""
+        ...
+
+    def conversation(self, task: EpisodeTask) -> Conversation:
+        """A fresh conversation for an episode of `task`."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the policy holds (connections, threads)."""
+        ...
+
+
+class BaselinePolicy:
+    """A fixed rule: "random" (any game), "match", "highest" or "lowest" (Goofspiel).
+
+    Randomness is seeded by the episode, so equal tasks give equal replies.
+    Raises: `ConfigurationError` for another name.
+    """
+
+    temperature = None
+
+    def __init__(self, name: str) -> None:
+        if name not in REFERENCE_POLICIES:
+            raise ConfigurationError(
+                f"unknown policy {name!r}: choose one of {', '.join(REFERENCE_POLICIES)}"
+            )
+        self._rule_name = name
+        self.name = DISPLAY_NAMES.get(name, name)
+
+    def conversation(self, task: EpisodeTask) -> Conversation:
+        """A conversation with a generator of its own."""
+        if self._rule_name == "random":
+            return _RandomConversation(Random(task.seed))
+        if task.environment != "goofspiel":
+            raise ConfigurationError(
+                f"policy {self.name!r} plays goofspiel only, not {task.environment!r}: "
+                "use random there"
+            )
+        rule = REFERENCE_POLICIES[self._rule_name]
+        return _RuleConversation(rule, agent_seat(task.seed), Random(task.seed))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class _RuleConversation:
+    def __init__(self, rule: ReferencePolicy, seat: int, rng: Random) -> None:
+        self._rule = rule
+        self._seat = seat
+        self._rng = rng
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        try:
+            return str(self._rule(messages[-1]["content"], self._seat, self._rng))
+        except StateTextError as error:
+            raise PolicyError(str(error)) from error
+
+    async def close(self) -> None:
+        pass
+
+
+class _RandomConversation:
+    """Draws from the listed legal actions, so it plays every game."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        legal = parse_listing(messages[-1]["content"])
+        if not legal:
+            raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
+        return str(self._rng.choice(sorted(legal)))
+
+    async def close(self) -> None:
+        pass
+
+
+class SamplerPolicy:
+    """A model behind a `Sampler`: each turn the whole chat goes through the chat template, as the
+    grader's server does it.
+
+    Args:
+        name: label of the results.
+        sampler: the generation engine; it belongs to the caller.
+        renderer: the model's chat template.
+        params: temperature and the longest reply in tokens (the grader sets no such limit).
+    """
+
+    def __init__(
+        self, name: str, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams
+    ) -> None:
+        self.name = name
+        self._sampler = sampler
+        self._renderer = renderer
+        self._params = params
+        self._sessions = itertools.count(_FIRST_SESSION)
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature, 0 for greedy."""
+        return self._params.temperature
+
+    def conversation(self, task: EpisodeTask) -> Conversation:
+        """A conversation with a session of its own in the sampler."""
+        return _SamplerConversation(
+            self._sampler, self._renderer, self._params, next(self._sessions)
+        )
+
+    async def close(self) -> None:
+        """Nothing of its own to release."""
+
+
+class _SamplerConversation:
+    def __init__(
+        self, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams, session: int
+    ) -> None:
+        self._sampler = sampler
+        self._renderer = renderer
+        self._params = params
+        self._session = session
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        prompt = self._renderer.encode(self._renderer.render(messages))
+        try:
+            sample = await self._sampler.sample(prompt, self._params, session=self._session)
+        except SamplerError as error:
+            raise PolicyError(f"the model could not answer: {error}") from error
+        return self._renderer.reply_text(sample)
+
+    async def close(self) -> None:
+        await self._sampler.end_session(self._session)

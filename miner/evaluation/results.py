@@ -1,0 +1,145 @@
+"""What an evaluation found: one record per episode, and the summary read off them.
+
+Invariant: an episode either counts (`score` in [0, 1]) or was excluded because the environment's
+infrastructure failed (`score` None); nothing else is ever left out of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from miner.evaluation.statistics import Estimate, grouped, mean_score
+
+Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "infrastructure"]
+EpisodeKey = tuple[str, int, int, str]
+
+
+class Reply(BaseModel):
+    """One reply of the policy, and what the environment made of it.
+
+    Attributes:
+        text: the policy's words, verbatim.
+        action: the action that was played; None where none was, or where it is not known.
+        valid: whether a legal action was found.
+        number: whether the reply held a number at all; without one it cannot name an action.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    action: int | None
+    valid: bool = True
+    number: bool = True
+
+
+class EpisodeRecord(BaseModel):
+    """One evaluated episode.
+
+    Attributes:
+        score: graded score in [0, 1]; None if the episode was excluded.
+        seat: which player the agent was.
+        deck_size: cards per hand in Goofspiel, None in other games.
+        failure: why the score is 0 or None; None for an episode played to its end.
+        message: the failure in words.
+        tries: how often the episode was started.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    environment: str
+    task_id: int
+    seed: int
+    opponent: str
+    seat: int
+    deck_size: int | None = None
+    score: float | None = Field(ge=0, le=1)
+    failure: Failure | None = None
+    message: str = ""
+    tries: int = 1
+    seconds: float = 0.0
+    replies: tuple[Reply, ...] = ()
+
+    @property
+    def key(self) -> EpisodeKey:
+        """Equal for the same game, whoever played it."""
+        return self.environment, self.task_id, self.seed, self.opponent
+
+    @property
+    def turns(self) -> int:
+        """Turns that were answered with a legal action."""
+        return sum(reply.valid for reply in self.replies)
+
+    @property
+    def parse_failures(self) -> int:
+        """Replies without any number."""
+        return sum(not reply.valid and not reply.number for reply in self.replies)
+
+    @property
+    def illegal_replies(self) -> int:
+        """Replies that named a number, but no legal action."""
+        return sum(not reply.valid and reply.number for reply in self.replies)
+
+
+class EvaluationResult(BaseModel):
+    """All episodes of one policy on one list, in the list's order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: str
+    channel: str
+    environment: str
+    temperature: float | None = None
+    seconds: float = 0.0
+    episodes: tuple[EpisodeRecord, ...]
+
+    @property
+    def score(self) -> Estimate | None:
+        """Mean score with its interval; None when every episode was excluded."""
+        scores = [e.score for e in self.episodes if e.score is not None]
+        return mean_score(scores) if scores else None
+
+    @property
+    def by_deck_size(self) -> dict[int, Estimate]:
+        """Score of each deck size (Goofspiel), ascending."""
+        return self._by(lambda episode: episode.deck_size)
+
+    @property
+    def by_seat(self) -> dict[int, Estimate]:
+        """Score of each seat."""
+        return self._by(lambda episode: episode.seat)
+
+    @property
+    def scores(self) -> dict[EpisodeKey, float]:
+        """Score of each game that counted, for `paired_difference` with another policy."""
+        return {e.key: e.score for e in self.episodes if e.score is not None}
+
+    @property
+    def parse_failures(self) -> int:
+        """Replies without any number, over all episodes."""
+        return sum(episode.parse_failures for episode in self.episodes)
+
+    @property
+    def illegal_replies(self) -> int:
+        """Replies with a number but no legal action, over all episodes."""
+        return sum(episode.illegal_replies for episode in self.episodes)
+
+    @property
+    def replies(self) -> int:
+        """Replies asked of the policy, over all episodes."""
+        return sum(len(episode.replies) for episode in self.episodes)
+
+    def failures(self) -> dict[Failure, int]:
+        """How many episodes ended in each kind of failure."""
+        counts: dict[Failure, int] = {}
+        for episode in self.episodes:
+            if episode.failure:
+                counts[episode.failure] = counts.get(episode.failure, 0) + 1
+        return counts
+
+    def _by(self, key: Callable[[EpisodeRecord], int | None]) -> dict[int, Estimate]:
+        return grouped(
+            (k, e.score) for e in self.episodes if e.score is not None and (k := key(e)) is not None
+        )

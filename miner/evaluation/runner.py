@@ -1,0 +1,193 @@
+"""Plays a policy on a list of episodes under the grader's rules.
+
+Invariants:
+* every task comes out exactly once, in the list's order;
+* only an environment whose infrastructure failed in every try excludes an episode; a time-out, a
+  protocol violation, a failing policy and three invalid replies all score 0;
+* each try opens one environment and one conversation, and closes both whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from miner.environments import (
+    ConfigurationError,
+    EnvironmentSource,
+    EpisodeTask,
+    InfrastructureError,
+    Message,
+    ProtocolError,
+)
+from miner.environments.games import clean_reply, goofspiel
+from miner.evaluation.policies import Policy, PolicyError
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
+
+GRADER_CONCURRENCY = 4
+GRADER_TIMEOUT_S = 180.0
+GRADER_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The grader's limits; every field may be relaxed for a quicker look.
+
+    Attributes:
+        concurrency: episodes played at once (the source's capacity is never exceeded).
+        timeout_s: seconds until a try is given up with score 0; None waits for ever.
+        tries: how often an episode is started before infrastructure failures exclude it.
+        retry_delay_s: pause before each retry.
+    """
+
+    concurrency: int = GRADER_CONCURRENCY
+    timeout_s: float | None = GRADER_TIMEOUT_S
+    tries: int = GRADER_TRIES
+    retry_delay_s: float = 1.0
+
+
+@dataclass(slots=True)
+class _Try:
+    """What one try of an episode came to; filled in as it goes, so a time-out loses nothing."""
+
+    score: float | None = None
+    failure: Failure | None = None
+    message: str = ""
+    server: str = ""
+    replies: list[Reply] = field(default_factory=list)
+
+
+async def evaluate(
+    policy: Policy,
+    source: EnvironmentSource,
+    tasks: Sequence[EpisodeTask],
+    rules: Rules | None = None,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+) -> EvaluationResult:
+    """Play `policy` once on each of `tasks`, several at a time.
+
+    Args:
+        on_episode: called with each record as soon as its episode is decided.
+
+    Raises: `ConfigurationError` for an empty list, or when a task cannot be played at all.
+    """
+    if not tasks:
+        raise ConfigurationError("no episodes to evaluate: the list of tasks is empty")
+    rules = rules or Rules()
+    started = time.monotonic()
+    slots = asyncio.Semaphore(max(1, min(rules.concurrency, source.capacity)))
+
+    async def run(task: EpisodeTask) -> EpisodeRecord:
+        async with slots:
+            record = await _decide(policy, source, task, rules)
+        if on_episode:
+            on_episode(record)
+        return record
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(run(task)) for task in tasks]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return EvaluationResult(
+        policy=policy.name,
+        channel=source.name,
+        environment=tasks[0].environment,
+        temperature=policy.temperature,
+        seconds=time.monotonic() - started,
+        episodes=tuple(finished.result() for finished in runs),
+    )
+
+
+async def _decide(
+    policy: Policy, source: EnvironmentSource, task: EpisodeTask, rules: Rules
+) -> EpisodeRecord:
+    """Try `task` until it is decided or its tries are used up."""
+    started = time.monotonic()
+    avoid: set[str] = set()
+    for tries in range(1, rules.tries + 1):
+        if tries > 1:
+            await asyncio.sleep(rules.retry_delay_s)
+        attempt = await _attempt(policy, source, task, avoid, rules.timeout_s)
+        if attempt.failure != "infrastructure":
+            break
+        avoid.add(attempt.server)
+    is_goofspiel = task.environment == "goofspiel"
+    return EpisodeRecord(
+        environment=task.environment,
+        task_id=task.task_id,
+        seed=task.seed,
+        opponent=task.opponent,
+        seat=goofspiel.agent_seat(task.seed),
+        deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
+        score=attempt.score,
+        failure=attempt.failure,
+        message=attempt.message,
+        tries=tries,
+        seconds=time.monotonic() - started,
+        replies=tuple(attempt.replies),
+    )
+
+
+async def _attempt(
+    policy: Policy,
+    source: EnvironmentSource,
+    task: EpisodeTask,
+    avoid: set[str],
+    timeout_s: float | None,
+) -> _Try:
+    """One try. Raises only what no retry and no zero can answer for (settings, defects)."""
+    attempt = _Try()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _play(policy, source, task, avoid, attempt)
+    except InfrastructureError as error:
+        attempt.score, attempt.failure, attempt.message = None, "infrastructure", str(error)
+        attempt.server = error.server or attempt.server
+    except ProtocolError as error:
+        attempt.score, attempt.failure, attempt.message = 0.0, "protocol", str(error)
+    except PolicyError as error:
+        attempt.score, attempt.failure, attempt.message = 0.0, "policy", str(error)
+    except TimeoutError:
+        attempt.score, attempt.failure = 0.0, "timeout"
+        attempt.message = f"no result within {timeout_s:g} s" if timeout_s else "timed out"
+    return attempt
+
+
+async def _play(
+    policy: Policy,
+    source: EnvironmentSource,
+    task: EpisodeTask,
+    avoid: set[str],
+    attempt: _Try,
+) -> None:
+    environment = source.open(avoid)
+    attempt.server = environment.server
+    conversation = policy.conversation(task)
+    try:
+        messages: list[Message] = list((await environment.reset(task)).messages)
+        while True:
+            text = await conversation.reply(messages)
+            transition = await environment.step(text)
+            spoken = clean_reply(text)
+            number = any(character.isdigit() for character in spoken)
+            attempt.replies.append(
+                Reply(text=text, action=transition.action, valid=transition.valid, number=number)
+            )
+            if transition.done:
+                break
+            messages += [{"role": "assistant", "content": spoken}, *transition.messages]
+        if transition.score is None:
+            raise ProtocolError(
+                f"{source.name} ended {task} without a score: expected one in [0, 1]",
+                server=environment.server,
+            )
+        attempt.score = transition.score
+        if not transition.valid:
+            attempt.failure = "invalid_replies"
+            attempt.message = f"no legal action in the last reply {text[:80]!r}"
+    finally:
+        await conversation.close()
+        await environment.close()

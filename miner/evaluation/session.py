@@ -1,0 +1,211 @@
+"""One evaluation from request to files: opens policy and source, plays, prints, writes.
+
+Files in the output folder: `{name}.json` (every episode with every reply), `evaluations.jsonl`
+(one summary per evaluation, appended), `evaluation.png` and `.svg` (all of them), `replays/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+from rich.columns import Columns
+from rich.console import Console
+
+from miner.environments.errors import ConfigurationError
+from miner.environments.probe import open_source
+from miner.environments.probe_report import Channel
+from miner.evaluation.grader import episode_list
+from miner.evaluation.llm_url import LlmUrlPolicy
+from miner.evaluation.policies import BaselinePolicy, Policy
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
+from miner.reporting.figures import evaluation_figure
+from miner.reporting.page import table_evaluations, write_replay
+from miner.reporting.progress import EvaluationProgress
+from miner.reporting.records import EvaluationRecord
+from miner.reporting.replay import replay_of
+from miner.reporting.run_folder import RunFolder
+from miner.reporting.style import save_figure
+from miner.reporting.tables import evaluation_tables, score_table
+
+IN_PROCESS_CONCURRENCY = 64
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """What `python -m miner evaluate` was asked for; exactly one of the first three is set."""
+
+    model: Path | None
+    baseline: str | None
+    llm_url: str | None
+    llm_model: str | None
+    name: str | None
+    episodes: int
+    base_seed: int
+    environment: str
+    sizes: tuple[int, ...]
+    servers: tuple[str, ...]
+    channel: Channel | Literal["auto"] | None
+    temperature: float
+    concurrency: int | None
+    timeout_s: float | None
+    max_reply_tokens: int
+    replays: int
+    out: Path
+
+    @property
+    def rules(self) -> Rules:
+        """The grader's limits, relaxed where a model shares this process with the games."""
+        in_process = not self.servers and self.llm_url is None
+        return Rules(
+            concurrency=self.concurrency
+            or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
+            timeout_s=self.timeout_s or (None if in_process else GRADER_TIMEOUT_S),
+        )
+
+
+def run_evaluation(request: EvaluationRequest, console: Console | None = None) -> bool:
+    """Evaluate, print and write; returns whether the score means anything.
+
+    It does not when no episode counted, or when the policy failed in every one.
+    Raises: `EnvironmentFault` for settings that cannot work and servers that cannot be used.
+    """
+    console = console or Console()
+    with _policy(request) as policy:
+        result = asyncio.run(_play(request, policy, console))
+    if request.name:
+        result = result.model_copy(update={"policy": request.name})
+    failed = [e for e in result.episodes if e.failure in ("policy", "infrastructure")]
+    if len(failed) == len(result.episodes):
+        console.print(
+            f"[bold red]No score:[/] all {len(failed)} episodes failed; the first one with:"
+        )
+        console.print(failed[0].message, markup=False, highlight=False, soft_wrap=True)
+        return False
+    record = _write(request, result)
+    _print(request, result, record, console)
+    return True
+
+
+@contextmanager
+def _policy(request: EvaluationRequest) -> Iterator[Policy]:
+    if request.baseline:
+        yield BaselinePolicy(request.baseline)
+    elif request.llm_url:
+        yield LlmUrlPolicy(request.llm_url, request.llm_model, temperature=request.temperature)
+    else:
+        assert request.model is not None
+        from miner.evaluation.model import model_policy  # torch takes seconds to import
+
+        with model_policy(
+            request.model,
+            name=request.name or request.model.resolve().name,
+            temperature=request.temperature,
+            max_reply_tokens=request.max_reply_tokens,
+            max_sessions=request.rules.concurrency,
+        ) as policy:
+            yield policy
+
+
+async def _play(request: EvaluationRequest, policy: Policy, console: Console) -> EvaluationResult:
+    tasks = episode_list(
+        request.episodes, request.base_seed, request.environment, sizes=request.sizes
+    )
+    wanted = request.channel or ("graded" if request.servers else "builtin")
+    source, probe = await open_source(request.servers, wanted, request.environment)
+    try:
+        if source.name == "builtin" and probe.prompt_format is None:
+            console.print(
+                "[dim]builtin without a server to learn from: prompts are in our own words[/]"
+            )
+        with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
+            return await evaluate(policy, source, tasks, request.rules, bar.update)
+    finally:
+        await source.close()
+        await policy.close()
+
+
+def _write(request: EvaluationRequest, result: EvaluationResult) -> EvaluationRecord:
+    """Everything on disk; returns the summary, compared with the base model if it is there."""
+    folder = RunFolder(request.out)
+    slug = _slug(result.policy)
+    base = _base_result(request.out / f"{BASE}.json") if slug != BASE else None
+    record = EvaluationRecord.of(result, split="grader", time=time.time(), base=base)
+    folder.add_evaluation(record)
+    (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
+    figure = evaluation_figure(table_evaluations(folder.read()))
+    for suffix in ("png", "svg"):
+        save_figure(figure, request.out / f"evaluation.{suffix}")
+    for number, episode in enumerate(_worth_a_look(result, request.replays), start=1):
+        replay = replay_of(result, episode)
+        name = f"{slug}-{number}"
+        folder.add_replay(name, replay)
+        write_replay(request.out, name, replay)
+    return record
+
+
+def _base_result(path: Path) -> EvaluationResult | None:
+    if not path.exists():
+        return None
+    try:
+        return EvaluationResult.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{path} is no evaluation to compare with ({error.error_count()} problems): delete it "
+            "or choose another --out"
+        ) from None
+
+
+def _worth_a_look(result: EvaluationResult, count: int) -> list[EpisodeRecord]:
+    """A lost or broken episode first, then a won one, then whatever comes."""
+    played = [episode for episode in result.episodes if episode.replies]
+    lost = [episode for episode in played if episode.score is not None and episode.score < 0.5]
+    won = [episode for episode in played if episode.score is not None and episode.score > 0.5]
+    first = lost[:1] + won[:1]
+    return (first + [episode for episode in played if episode not in first])[:count]
+
+
+def _print(
+    request: EvaluationRequest,
+    result: EvaluationResult,
+    record: EvaluationRecord,
+    console: Console,
+) -> None:
+    assert record.score is not None
+    temperature = "" if not result.temperature else f", temperature {result.temperature:g}"
+    console.print(
+        f"[bold]{result.policy} {record.score.mean:.3f}[/]  95% interval "
+        f"{record.score.low:.3f} to {record.score.high:.3f}  {record.score.n} episodes over "
+        f"{result.channel}{temperature}, {result.seconds:.1f} s",
+        highlight=False,
+    )
+    console.print(Columns(evaluation_tables(record), padding=(0, 4)))
+    console.print(
+        f"replies {result.replies:,}: {result.parse_failures:,} parse failures, "
+        f"{result.illegal_replies:,} illegal",
+        highlight=False,
+    )
+    for kind, count in result.failures().items():
+        first = next(episode for episode in result.episodes if episode.failure == kind)
+        fate = "excluded" if first.score is None else "scored 0"
+        console.print(
+            f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(score_table(table_evaluations(RunFolder(request.out).read())))
+    console.print(f"written to {request.out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "policy"

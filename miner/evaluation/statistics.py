@@ -1,0 +1,108 @@
+"""Means of bounded scores with intervals that stay honest at the edges.
+
+Scores lie in [0, 1] and a good policy wins nearly always: at a mean of 0.95 the t interval and the
+bootstrap are too narrow, and after ten wins out of ten both claim certainty. So:
+
+* a mean gets the **Wilson score interval** (Wilson 1927) with the mean score in the place of the
+  proportion. It is exact in spirit for wins and losses; any score in [0, 1] with mean p has at
+  most the variance p(1 - p), so draws only make it wider than needed. It never leaves [0, 1] and
+  never has width zero;
+* two policies on the *same* episodes get the **adjusted paired interval** of Agresti and Min
+  (2005): half a pseudo-observation in each cell of the two-by-two table, that is one pair of
+  differences 0, and half a pair each of +1 and -1. Shared luck cancels, and identical results do
+  not prove equality.
+
+Intervals are two-sided with 95% confidence unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, sqrt
+from statistics import NormalDist
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over `n` episodes with the bounds of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean of `first - second` over `n` shared episodes, with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def mean_score(scores: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Mean of `scores` (each in [0, 1], at least one) with its Wilson interval.
+
+    Raises: `ValueError` for no scores or one outside [0, 1].
+    """
+    if not scores:
+        raise ValueError("no scores: a mean needs at least one episode that counted")
+    if outside := [score for score in scores if not 0.0 <= score <= 1.0]:
+        raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
+    n, z = len(scores), _z(confidence)
+    mean = fsum(scores) / n
+    shrink = 1 + z * z / n
+    centre = (mean + z * z / (2 * n)) / shrink
+    half = z * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n)) / shrink
+    return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)), n)
+
+
+def grouped(pairs: Iterable[tuple[int, float]]) -> dict[int, Estimate]:
+    """`mean_score` of each group of (key, score), in ascending order of keys."""
+    groups: dict[int, list[float]] = {}
+    for key, score in pairs:
+        groups.setdefault(key, []).append(score)
+    return {key: mean_score(groups[key]) for key in sorted(groups)}
+
+
+def paired_difference(
+    first: Mapping[Key, float], second: Mapping[Key, float], confidence: float = 0.95
+) -> Difference:
+    """Mean of `first[k] - second[k]` over the episodes that both policies played.
+
+    Raises: `ValueError` when they share no episode.
+    """
+    shared = first.keys() & second.keys()
+    if not shared:
+        raise ValueError("the two policies share no episode: evaluate both on one list")
+    differences = [first[key] - second[key] for key in shared]
+    n = len(differences)
+    weight = n + 2
+    centre = fsum(differences) / weight
+    square = (fsum(d * d for d in differences) + 1) / weight
+    half = _z(confidence) * sqrt(max(0.0, square - centre * centre) / weight)
+    mean = fsum(differences) / n
+    return Difference(mean, max(-1.0, centre - half), min(1.0, centre + half), n)
+
+
+def _z(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence {confidence!r} must lie between 0 and 1, such as 0.95")
+    return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -1,0 +1,46 @@
+"""The other end of `fresh_process`: `python -m miner.publishing COMMAND PATH...`, answers JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from miner.publishing.errors import UnverifiedModelError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and print its answer as the last line; returns the exit status."""
+    command, *paths = arguments
+    answer: dict[str, Any] = {"result": {}, "error": None}
+    try:
+        answer["result"] = _run(command, [Path(path) for path in paths])
+    except UnverifiedModelError as error:
+        answer |= {"error": str(error), "unverified": True}
+    except Exception as error:  # the boundary: the parent raises it again, with its own traceback
+        answer |= {"error": f"{command}: {type(error).__name__}: {error}"}
+    print("\n" + json.dumps(answer))
+    return 0 if answer["error"] is None else 1
+
+
+def _run(command: str, paths: list[Path]) -> dict[str, Any]:
+    if command in ("verify", "verify-base"):
+        from miner.publishing.verify import verify_model
+
+        return asdict(verify_model(*paths, load=True, strict=command == "verify"))
+    from miner.publishing import merge
+
+    if command == "write-trained":
+        merge.write_trained_model(*paths)
+    elif command == "convert-base":
+        merge.convert_base(*paths)
+    else:
+        raise ValueError("expected verify, verify-base, write-trained or convert-base")
+    return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

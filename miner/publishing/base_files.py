@@ -1,0 +1,82 @@
+"""Which files of the base model go into a published folder.
+
+Invariant: everything but the weights is the base model's own, byte for byte (a missing padding
+token is the one thing added). What a newer transformers writes for the same model, such as
+"rope_parameters" in place of "rope_theta" or "TokenizersBackend" as tokenizer class, is read
+wrongly or not at all by an older one inside the grader.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from miner.publishing.errors import PublishingError
+from miner.publishing.structure import INDEX_FILE, read_json, special_token, weight_files
+
+_COMPANION_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken"}
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+
+logger = logging.getLogger(__name__)
+
+
+def copy_base_model(base: Path, destination: Path) -> None:
+    """Copy what makes up the base model, and nothing else that lies in its folder.
+
+    A base without safetensors is loaded and saved as safetensors in a fresh process.
+    Raises: `PublishingError`; `OSError` if the disk does not take it.
+    """
+    if not (base / "config.json").is_file():
+        raise PublishingError(
+            f"{base} is no model folder (no config.json): check the model's name and the cache."
+        )
+    weights = weight_files(base)
+    if not weights:
+        from miner.publishing import fresh_process
+
+        logger.warning("base model %s has no safetensors: converting it", base.name)
+        fresh_process.convert_base(base, destination)
+        return
+    needed = sum(file.stat().st_size for file in weights)
+    free = shutil.disk_usage(destination).free
+    if needed > free:
+        raise PublishingError(
+            f"the base model's weights need {needed / 1e6:,.1f} MB, but only {free / 1e6:,.1f} MB"
+            f" are free at {destination.parent}: free some space there."
+        )
+    for file in weights:
+        shutil.copyfile(file, destination / file.name)
+    if (base / INDEX_FILE).is_file() and weights[0].name in (base / INDEX_FILE).read_text():
+        shutil.copyfile(base / INDEX_FILE, destination / INDEX_FILE)
+    copy_companions(base, destination)
+
+
+def copy_companions(base: Path, destination: Path) -> None:
+    """Copy configuration, tokenizer and template of `base`; padding defaults to the end token."""
+    for file in sorted(base.iterdir()):
+        if file.is_file() and _is_companion(file.name):
+            shutil.copyfile(file, destination / file.name)
+    end = special_token(destination, "eos_token")
+    settings_file = destination / _TOKENIZER_CONFIG
+    if end and settings_file.is_file() and not special_token(destination, "pad_token"):
+        settings = read_json(settings_file) | {"pad_token": end}
+        settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        logger.info("base model has no padding token: published with its end token for padding")
+
+
+def keep_only_weights(folder: Path) -> None:
+    """Remove every file from `folder` that is no part of its weights."""
+    weights = {*weight_files(folder), folder / INDEX_FILE}
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and file not in weights:
+            file.unlink()
+
+
+def _is_companion(name: str) -> bool:
+    return (
+        Path(name).suffix in _COMPANION_SUFFIXES
+        and not name.endswith(".index.json")
+        and not name.startswith(("adapter_", "trainer_state", "miner_publication"))
+    )

@@ -1,0 +1,166 @@
+"""Which model is handed over: the best by held-out evaluation, and never one worse than the base.
+
+The rule, for scores of the same episodes played by every model:
+1. Against the base: the candidate's mean must be higher, by a one-sided paired randomisation test
+   (the signs of the per-episode differences are exchangeable if the candidate is no better) at
+   level 0.1. Pairing removes what the episodes have in common: prizes and opponent.
+2. Against the best candidate so far: the mean must be higher. Both already passed (1), so picking
+   the wrong one of two near equals costs little, and a test here would favour the older one.
+
+The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
+falls fast with d, while a strict level would throw away most small gains over a strong base. The
+score that chose a model is biased upwards by the choice: report one from other episodes.
+
+Source: R. A. Fisher, The Design of Experiments (1935), chapter 3; for this use, E. Yeh, "More
+accurate tests for the statistical significance of result differences" (COLING 2000).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.1
+RESAMPLES = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One model's scores on the run's fixed list of held-out episodes.
+
+    Attributes:
+        step: optimiser step; 0 is the base model.
+        scores: per episode in the order of the list, in [0, 1]; None for an episode that was lost
+            to infrastructure, which is left out of comparisons and never counted as 0.
+    """
+
+    step: int
+    scores: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        for score in self.scores:
+            if score is not None and not 0.0 <= score <= 1.0:
+                raise ValueError(f"score {score} of step {self.step} is outside [0, 1]")
+
+    @property
+    def mean(self) -> float:
+        """Mean over the episodes that were played; NaN if none was."""
+        played = [score for score in self.scores if score is not None]
+        return math.fsum(played) / len(played) if played else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a candidate replaces the best model so far, and why.
+
+    Attributes:
+        gain: mean paired difference to the base; NaN if too few episodes can be compared.
+        p_value: of the test against the base; 1 if it was not made.
+        episodes: episodes that both the candidate and the base played.
+    """
+
+    replaces: bool
+    reason: str
+    gain: float
+    p_value: float
+    episodes: int
+
+
+class BestModel:
+    """Keeps the base's and the best candidate's scores; JSON-serialisable, so a run can resume.
+
+    `judge` decides and changes nothing; `accept` is called once the candidate is really published.
+    """
+
+    def __init__(self, base: Evaluated, best: Evaluated | None = None) -> None:
+        if base.step != 0:
+            raise ValueError(f"the base model is step 0, got step {base.step}")
+        self.base = base
+        self.best = best or base
+        self._check_length(self.best)
+
+    def judge(self, candidate: Evaluated) -> Verdict:
+        """Apply the rule of the module's docstring to `candidate`.
+
+        Raises: `ValueError` if it was not evaluated on the same list of episodes.
+        """
+        self._check_length(candidate)
+        own, base = _paired(candidate, self.base)
+        if 2 * len(own) < len(self.base.scores) or not own:
+            reason = f"only {len(own)} of {len(self.base.scores)} episodes can be compared"
+            return Verdict(False, reason, math.nan, 1.0, len(own))
+        gain = math.fsum(own) / len(own) - math.fsum(base) / len(base)
+        p_value = paired_p_value(own, base)
+        evidence = f"{gain:+.3f} against the base in {len(own)} episodes, p = {p_value:.3f}"
+        if p_value > LEVEL:
+            return Verdict(False, f"not shown to be better: {evidence}", gain, p_value, len(own))
+        if self.best.step != 0:
+            own_again, best = _paired(candidate, self.best)
+            lead = (math.fsum(own_again) - math.fsum(best)) / max(len(best), 1)
+            evidence = f"{lead:+.3f} against step {self.best.step}; {evidence}"
+            if lead <= 0:
+                return Verdict(False, f"not above the best: {evidence}", gain, p_value, len(own))
+        return Verdict(True, f"better: {evidence}", gain, p_value, len(own))
+
+    def accept(self, candidate: Evaluated) -> None:
+        """Make `candidate` the best model so far."""
+        self._check_length(candidate)
+        self.best = candidate
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on, as JSON-serialisable values."""
+        return {
+            name: {"step": model.step, "scores": list(model.scores)}
+            for name, model in (("base", self.base), ("best", self.best))
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> BestModel:
+        """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
+        base, best = (
+            Evaluated(int(state[name]["step"]), tuple(state[name]["scores"]))
+            for name in ("base", "best")
+        )
+        return cls(base, best)
+
+    def _check_length(self, model: Evaluated) -> None:
+        if len(model.scores) != len(self.base.scores):
+            raise ValueError(
+                f"step {model.step} has {len(model.scores)} scores, the base has"
+                f" {len(self.base.scores)}: evaluate both on the same list of episodes"
+            )
+
+
+def paired_p_value(better: Sequence[float], worse: Sequence[float]) -> float:
+    """One-sided p-value of "the first is better on average"; exact for few pairs, repeatable."""
+    pairs = [(a, b) for a, b in zip(better, worse, strict=True) if a != b]
+    if not pairs:  # equal pairs do not change under a swap, so they carry no evidence
+        return 1.0
+    if len(pairs) == 1:  # scipy wants two; an equal pair changes nothing
+        pairs.append((0.0, 0.0))
+    test = stats.permutation_test(
+        tuple(np.array(pairs).T),
+        lambda a, b, axis: np.mean(a - b, axis=axis),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=RESAMPLES,
+        batch=1000,
+        vectorized=True,
+        rng=0,
+    )
+    return float(test.pvalue)
+
+
+def _paired(first: Evaluated, second: Evaluated) -> tuple[list[float], list[float]]:
+    """Scores of the episodes that both played."""
+    pairs = [
+        (a, b)
+        for a, b in zip(first.scores, second.scores, strict=True)
+        if a is not None and b is not None
+    ]
+    return [a for a, _ in pairs], [b for _, b in pairs]

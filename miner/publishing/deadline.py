@@ -1,0 +1,133 @@
+"""How much of the hours given is left, and when training has to stop.
+
+Invariants:
+* time is measured from the container's start on a monotonic clock: a jump of the wall clock during
+  the run changes nothing;
+* training stops so early that the last evaluation, saving and verifying fit before the kill, judged
+  by the longest durations measured lately and a quarter more;
+* `fraction_used` never decreases, although the estimates behind it move.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+Phase = Literal["step", "evaluation", "publication"]
+Clock = Callable[[], float]
+
+SAFETY = 1.25
+"""Factor on measured durations: a server may be slower the last time."""
+
+FIRST_GUESS: Mapping[Phase, float] = MappingProxyType(
+    {"step": 0.0, "evaluation": 300.0, "publication": 180.0}
+)
+"""Seconds reserved for a phase that was not measured yet."""
+
+RECENT = 5
+"""Durations remembered per phase; the first step, slow by compilation, is soon forgotten."""
+
+
+class Deadline:
+    """The time plan of one run. All times are in seconds.
+
+    Args:
+        seconds: time given from the container's start to the kill.
+        started_at: the container's start on `clock`.
+        margin: kept free at the end for ending all processes.
+        guesses: seconds to reserve per phase until it was measured once.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        started_at: float,
+        margin: float = 60.0,
+        guesses: Mapping[Phase, float] = FIRST_GUESS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        if not (math.isfinite(seconds) and seconds >= 0 and margin >= 0):
+            raise ValueError(f"need finite seconds >= 0 and margin >= 0, got {seconds}, {margin}")
+        self.ends_at = started_at + seconds
+        self._margin = margin
+        self._guesses = dict(guesses)
+        self._clock = clock
+        self._measured: dict[Phase, deque[float]] = {}
+        self._training_since: float | None = None
+        self._fraction = 0.0
+
+    @classmethod
+    def from_wall_clock(
+        cls,
+        seconds: float,
+        *,
+        started_at_unix: float,
+        margin: float = 60.0,
+        guesses: Mapping[Phase, float] = FIRST_GUESS,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
+    ) -> Deadline:
+        """A deadline from a start in Unix time, read once; a start in the future counts as now."""
+        age = max(0.0, wall_clock() - started_at_unix)
+        return cls(seconds, started_at=clock() - age, margin=margin, guesses=guesses, clock=clock)
+
+    def observe(self, phase: Phase, seconds: float) -> None:
+        """Record how long one step (with its rollouts), evaluation or publication took."""
+        self._measured.setdefault(phase, deque(maxlen=RECENT)).append(seconds)
+
+    def expected(self, phase: Phase) -> float:
+        """Seconds the next `phase` is planned with."""
+        measured = self._measured.get(phase)
+        return SAFETY * max(measured) if measured else self._guesses.get(phase, 0.0)
+
+    def remaining(self) -> float:
+        """Seconds until the kill; 0 when it is past."""
+        return max(0.0, self.ends_at - self._clock())
+
+    def reserve(self) -> float:
+        """Seconds kept free for the last evaluation, the last publication and the way out."""
+        return self._margin + self.expected("evaluation") + self.expected("publication")
+
+    def training_left(self) -> float:
+        """Seconds until the planned stop of training; 0 when it is past."""
+        return max(0.0, self.remaining() - self.reserve())
+
+    def steps_left(self, step_seconds: float | None = None) -> int:
+        """Whole steps that still fit, of `step_seconds` each or as long as expected.
+
+        Raises: `ValueError` if no positive duration is given and none was measured.
+        """
+        duration = self.expected("step") if step_seconds is None else step_seconds
+        if duration <= 0:
+            raise ValueError(f"a step takes {duration} s: observe one, or give its duration")
+        return int(self.training_left() / duration)
+
+    def should_stop(self) -> bool:
+        """Whether the next step would run into the reserve."""
+        return self.training_left() <= self.expected("step")
+
+    def room_for_evaluation(self) -> bool:
+        """Whether an evaluation with publication now leaves time for a step before the last one."""
+        detour = self.expected("evaluation") + self.expected("publication")
+        return self.training_left() > detour + self.expected("step")
+
+    def begin_training(self) -> None:
+        """Set the start of the window over which `fraction_used` runs."""
+        self._training_since = self._clock()
+
+    def fraction_used(self) -> float:
+        """How much of the training window is over, in [0, 1]: the progress of the learning rate.
+
+        0 before `begin_training`; 1 from the planned stop on.
+        """
+        if self._training_since is not None:
+            spent, left = self._clock() - self._training_since, self.training_left()
+            current = spent / (spent + left) if spent + left > 0 else 1.0
+            self._fraction = max(self._fraction, current)
+        return self._fraction

@@ -1,0 +1,114 @@
+"""Replacing one folder by another so that a reader, or a SIGKILL, never meets half of one.
+
+Linux can swap two names in one step (`renameat2` with RENAME_EXCHANGE; ext4, xfs, btrfs, tmpfs and
+overlayfs do, some network and sandbox file systems do not). Where it cannot, the old folder is
+renamed away and the new one renamed in: between the two calls, a few microseconds, the name does
+not exist; a kill exactly there is repaired by the next `Publisher`, which puts the old folder back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from miner.publishing.errors import PublishingError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def exchange_folders(first: Path, second: Path) -> None:
+    """Swap the two names atomically.
+
+    Raises: `OSError` (ENOSYS or EINVAL where kernel or file system cannot).
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, "this C library has no renameat2")
+    result = renameat2(
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    )
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(first), None, str(second))
+
+
+def exchange_supported(first: Path, second: Path) -> bool:
+    """Whether the file system of two existing folders can swap them (it does, twice)."""
+    try:
+        exchange_folders(first, second)
+        exchange_folders(first, second)
+    except OSError:
+        return False
+    return True
+
+
+def replace_folder(new: Path, current: Path, *, aside: Path, atomic: bool) -> None:
+    """Put `new` where `current` is; the old content ends up at `new` or, if not atomic, `aside`.
+
+    A missing or empty `current` is replaced by a plain rename, which is atomic everywhere.
+    Raises: `OSError`, with `current` as it was before.
+    """
+    if not current.exists() or (current.is_dir() and not any(current.iterdir())):
+        os.rename(new, current)
+    elif atomic:
+        exchange_folders(new, current)
+    else:
+        os.rename(current, aside)
+        try:
+            os.rename(new, current)
+        except OSError:
+            os.rename(aside, current)
+            raise
+    sync_folder(current.parent)
+    sync_folder(new.parent)
+
+
+def make_durable(folder: Path) -> None:
+    """Make all of `folder` readable for everyone and wait until it is on disk.
+
+    The uploader may run as another user, and safetensors writes its files for the owner only.
+    """
+    for root, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            file = Path(root, name)
+            file.chmod(0o644)
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        os.chmod(root, 0o755)
+        sync_folder(Path(root))
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in `folder` are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # no fsync of folders there
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive_lock(file: Path) -> Iterator[None]:
+    """Hold `file` locked against other processes; the kernel releases it when this one dies.
+
+    A POSIX record lock: a forked worker that outlives its killed parent does not inherit it.
+    Raises: `PublishingError` if another process holds it.
+    """
+    with file.open("a") as stream:
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:  # POSIX allows EAGAIN and EACCES
+            raise PublishingError(
+                f"{file} is locked: another process is publishing to the same folder; let only the"
+                " main process publish."
+            ) from error
+        yield

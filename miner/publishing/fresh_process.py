@@ -1,0 +1,92 @@
+"""Heavy publishing work in a Python process of its own, on the CPU.
+
+Why not in the caller's: DeepSpeed ZeRO-3 patches model loading in the process that trains, a copy
+of the model must not stay in the trainer's memory, and the orchestrator does not import torch.
+`python -m miner.publishing COMMAND ARGUMENTS...` is the other end; its last line of output is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import miner
+from miner.publishing.errors import PublishingError, UnverifiedModelError
+from miner.publishing.structure import ModelReport
+
+DEFAULT_TIMEOUT = 1800.0
+"""Seconds; a 7 B model takes one to two minutes from a slow disk."""
+
+
+def verify(path: Path, *, strict: bool = True, timeout: float = DEFAULT_TIMEOUT) -> ModelReport:
+    """`verify_model(path, load=True, strict=strict)` in a fresh process.
+
+    Raises: `UnverifiedModelError`; `PublishingError` if the process itself failed.
+    """
+    answer = _call("verify" if strict else "verify-base", path, timeout=timeout)
+    return ModelReport(**answer | {"warnings": tuple(answer["warnings"])})
+
+
+def write_trained_model(
+    base: Path, checkpoint: Path, destination: Path, *, timeout: float = DEFAULT_TIMEOUT
+) -> None:
+    """`merge.write_trained_model` in a fresh process. Raises: `PublishingError`."""
+    _call("write-trained", base, checkpoint, destination, timeout=timeout)
+
+
+def convert_base(base: Path, destination: Path, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """`merge.convert_base` in a fresh process. Raises: `PublishingError`."""
+    _call("convert-base", base, destination, timeout=timeout)
+
+
+def _call(command: str, *paths: Path, timeout: float) -> dict[str, Any]:
+    arguments = [sys.executable, "-m", "miner.publishing", command]
+    try:
+        done = subprocess.run(
+            [*arguments, *(str(path.absolute()) for path in paths)],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PublishingError(f"{command} of {paths[0]} took more than {timeout:.0f} s.") from error
+    lines = done.stdout.strip().splitlines()
+    try:
+        answer = json.loads(lines[-1])
+        result, error_text = answer["result"], answer["error"]
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        hint = " (killed: out of memory?)" if done.returncode < 0 else ""
+        raise PublishingError(
+            f"{command} of {paths[0]} ended with status {done.returncode}{hint} and no answer:"
+            f" {done.stderr.strip()[-500:]}"
+        ) from error
+    if error_text is not None:
+        kind = UnverifiedModelError if answer.get("unverified") else PublishingError
+        raise kind(error_text)
+    return result
+
+
+def _environment() -> dict[str, str]:
+    """The caller's environment without its GPUs and its place in a distributed run."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+        and not name.startswith(("ACCELERATE_", "TORCHELASTIC_"))
+    }
+    root = str(Path(miner.__file__).resolve().parent.parent)
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))
+    return kept | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

@@ -1,0 +1,154 @@
+"""The full check of a model folder: every weight read, the model loaded as the grader loads it.
+
+Invariants:
+* weights are read one tensor at a time, in pieces; beside the pieces, one float16 copy of the
+  model is in memory (the loaded model itself);
+* the caller has made the structural check before: files are complete.
+
+It runs on the CPU. In a process that trains with DeepSpeed ZeRO-3, `from_pretrained` would shard
+the model: use `fresh_process.verify` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import ModelReport, weight_files
+
+FLOAT16_MAX = 65504.0
+PIECE = 2**24
+"""Elements that are looked at in one go."""
+
+
+@dataclass(slots=True)
+class _WeightRange:
+    largest: float = 0.0
+    largest_name: str = ""
+    underflows: int = 0
+
+
+def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelReport:
+    """Complete the structural `report` of `folder` by reading and loading everything.
+
+    Args:
+        strict: whether weights beyond float16 and logits that are not finite in float16 are errors;
+            otherwise they are warnings, as for a base model that is handed over as it came.
+
+    Raises: `UnverifiedModelError` naming the first defect.
+    """
+    weights = _weight_range(folder)
+    concerns: list[str] = []
+    if weights.largest > FLOAT16_MAX:
+        concerns.append(
+            f"weight {weights.largest:g} in {weights.largest_name!r} is beyond float16"
+            f" ({FLOAT16_MAX:g}), which the grader casts to"
+        )
+    tokenizer = _load_tokenizer(folder, strict=strict)
+    model, unexpected = _load_model(folder)
+    notes = [f"{len(unexpected)} unused tensors, such as {unexpected[0]!r}"] if unexpected else []
+    finite: bool | None = None
+    try:
+        finite = _logits_are_finite(model, tokenizer)
+    except RuntimeError as error:  # an operation without a float16 kernel on the CPU
+        notes.append(f"not run in float16 on this CPU: {_first_line(error)}")
+    if finite is False:
+        concerns.append("the logits are not finite when the model runs in float16")
+    if strict and concerns:
+        raise UnverifiedModelError(f"{folder}: {concerns[0]}.")
+    return replace(
+        report,
+        loaded=True,
+        largest_weight=weights.largest,
+        float16_underflows=weights.underflows,
+        float16_logits_finite=finite,
+        warnings=(*report.warnings, *concerns, *notes),
+    )
+
+
+def _weight_range(folder: Path) -> _WeightRange:
+    found = _WeightRange()
+    for name, piece in _float_pieces(folder):
+        wide = piece.float()
+        low, high = torch.aminmax(wide)
+        largest = max(-low.item(), high.item())
+        if not torch.isfinite(low + high):
+            raise UnverifiedModelError(
+                f"{folder}: tensor {name!r} holds values that are NaN or infinite."
+            )
+        if largest > found.largest:
+            found.largest, found.largest_name = largest, name
+        found.underflows += int(((wide.half() == 0) & (wide != 0)).sum())
+    return found
+
+
+def _float_pieces(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    for file in weight_files(folder):
+        with safe_open(str(file), framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - the handle is no mapping
+                tensor = tensors.get_tensor(name)
+                if tensor.is_floating_point() and tensor.numel():
+                    for piece in tensor.flatten().split(PIECE):
+                        yield name, piece
+
+
+def _load_tokenizer(folder: Path, *, strict: bool) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever transformers makes of a broken folder
+        raise UnverifiedModelError(
+            f"{folder}: the tokenizer does not load: {_first_line(error)}."
+        ) from error
+    for role in ("chat_template", "eos_token", "pad_token"):
+        if strict and not getattr(tokenizer, role, None):
+            raise UnverifiedModelError(f"{folder}: the loaded tokenizer has no {role}.")
+    return tokenizer
+
+
+def _load_model(folder: Path) -> tuple[Any, list[str]]:
+    """The model in float16, and the names of tensors that it has no place for."""
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float16,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        raise UnverifiedModelError(
+            f"{folder} does not load with transformers: {_first_line(error)}."
+        ) from error
+    model, info = loaded
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if info[kind]:
+            examples = ", ".join(str(item) for item in sorted(info[kind])[:3])
+            raise UnverifiedModelError(
+                f"{folder}: {len(info[kind])} {kind} after loading, such as {examples}: the weights"
+                " are not those of config.json's architecture."
+            )
+    return model.eval(), sorted(info["unexpected_keys"])
+
+
+@torch.inference_mode()
+def _logits_are_finite(model: Any, tokenizer: Any) -> bool:
+    if getattr(tokenizer, "chat_template", None):
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False
+        )
+    else:
+        text = "1"
+    ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    return bool(torch.isfinite(model(input_ids=ids).logits).all())
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}".rstrip(". :")

@@ -1,0 +1,250 @@
+"""The folder that is handed over, and the only code that writes it.
+
+Invariants:
+* from `publish_base` on, a verified model lies at the output path at every instant: each new one
+  is written beside it, verified, flushed to disk, and swapped in by one rename (see `filesystem`
+  for file systems without that call);
+* whatever fails, the model published before is untouched and nothing is left in the way;
+* hidden siblings of the output folder (`.NAME.staging-*`, `.NAME.previous`) belong to a publication
+  in flight; those of a killed process are removed by the next one;
+* a folder that no publisher wrote is moved aside to `.NAME.kept-*`, never deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from miner.publishing import fresh_process
+from miner.publishing.base_files import copy_base_model
+from miner.publishing.errors import PublishingError, UnverifiedModelError
+from miner.publishing.filesystem import (
+    exchange_supported,
+    exclusive_lock,
+    make_durable,
+    replace_folder,
+)
+from miner.publishing.structure import ModelReport, read_json, weight_files
+from miner.publishing.verify import verify_model
+
+PUBLICATION_FILE = "miner_publication.json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedScore:
+    """What is known about a model when it is published.
+
+    Attributes:
+        step: optimiser step it was saved after; 0 is the base model.
+        score: mean held-out score in [0, 1], None if it was not evaluated.
+        episodes: held-out episodes behind `score`.
+    """
+
+    step: int
+    score: float | None = None
+    episodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication(PublishedScore):
+    """The record beside the weights; `weights_sha256` is taken over the weight files' digests."""
+
+    weights_sha256: str = ""
+
+
+class Publisher:
+    """Publishes to one output folder; one per run, in the main process, from one thread.
+
+    Opening it makes the parent folder, repairs and removes what a killed publisher left, and finds
+    out whether the file system can swap folders.
+
+    Args:
+        output_dir: the folder that is handed over.
+        staging_root: where new models are written first: on the same file system and outside the
+            output folder; its parent by default.
+        full_check: verify by loading the model in a fresh process; otherwise only structurally.
+        atomic: force (True) or forbid (False) the one-step swap; found out by default.
+
+    Raises: `PublishingError` if folders cannot be written there or another process publishes.
+    """
+
+    def __init__(
+        self,
+        output_dir: Path,
+        staging_root: Path | None = None,
+        *,
+        full_check: bool = True,
+        atomic: bool | None = None,
+    ) -> None:
+        self.output_dir = output_dir.resolve()
+        self._root = (staging_root or self.output_dir.parent).resolve()
+        self._full_check = full_check
+        if self._root.is_relative_to(self.output_dir):
+            raise PublishingError(
+                f"staging folder {self._root} lies in the output folder {self.output_dir}: choose"
+                " one outside, or half-written models are handed over."
+            )
+        try:
+            self.output_dir.parent.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._check_file_system()
+            with self._locked():
+                self._recover()
+                self._keep_foreign_content()
+                supported = self._probe_exchange()
+        except OSError as error:
+            raise PublishingError(
+                f"cannot prepare {self.output_dir} for publishing: {error}; the miner needs to"
+                f" create folders in {self.output_dir.parent} and {self._root}."
+            ) from error
+        self._atomic = supported if atomic is None else atomic
+        logger.info(
+            "publishing to %s, replaced %s",
+            self.output_dir,
+            "in one step" if self._atomic else "by two renames (no atomic swap here)",
+        )
+
+    def publish_base(self, model_path: Path) -> Publication:
+        """Publish the base model as it came: incomplete tokenizers are warnings, damage is not.
+
+        Raises: `PublishingError`; `UnverifiedModelError` if the base model is damaged.
+        """
+        return self._publish(
+            lambda folder: copy_base_model(model_path, folder), PublishedScore(step=0), strict=False
+        )
+
+    def publish(self, save: Callable[[Path], None], score: PublishedScore) -> Publication:
+        """Publish the model that `save` writes into the empty folder it is given.
+
+        Raises: `PublishingError` if it cannot be written (full disk), `UnverifiedModelError` if it
+            is not fit for grading, and whatever else `save` raises; the old model then stays.
+        """
+        return self._publish(save, score, strict=True)
+
+    def current(self) -> Publication | None:
+        """The record of the model at the output path, None if no publisher put one there."""
+        try:
+            record = read_json(self.output_dir / PUBLICATION_FILE)
+            return Publication(
+                step=int(record["step"]),
+                score=None if record["score"] is None else float(record["score"]),
+                episodes=int(record["episodes"]),
+                weights_sha256=str(record["weights_sha256"]),
+            )
+        except (UnverifiedModelError, KeyError, TypeError, ValueError):
+            return None
+
+    def _publish(
+        self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
+    ) -> Publication:
+        try:
+            with self._locked():
+                self._recover()
+                try:
+                    publication, report = self._replace(save, score, strict=strict)
+                finally:
+                    self._recover()
+        except (OSError, SafetensorError) as error:
+            free = shutil.disk_usage(self._root).free
+            raise PublishingError(
+                f"step {score.step} was not published: {error} ({free / 1e6:,.1f} MB are free in"
+                f" {self._root} without it); {self.output_dir} holds what it held before."
+            ) from error
+        for warning in report.warnings:
+            logger.warning("published model: %s", warning)
+        logger.info("published %s, %s parameters", publication, f"{report.parameters:,}")
+        return publication
+
+    def _replace(
+        self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
+    ) -> tuple[Publication, ModelReport]:
+        staging = self._sibling(f"staging-{secrets.token_hex(4)}")
+        staging.mkdir()
+        save(staging)
+        publication = Publication(**asdict(score), weights_sha256=_weights_sha256(staging))
+        record = json.dumps(asdict(publication), indent=2) + "\n"
+        (staging / PUBLICATION_FILE).write_text(record)
+        report = self._verify(staging, strict=strict)
+        make_durable(staging)
+        replace_folder(staging, self.output_dir, aside=self._previous, atomic=self._atomic)
+        return publication, report
+
+    def _verify(self, folder: Path, *, strict: bool) -> ModelReport:
+        report = verify_model(folder, load=False, strict=strict)
+        return fresh_process.verify(folder, strict=strict) if self._full_check else report
+
+    def _check_file_system(self) -> None:
+        device = self._root.stat().st_dev
+        if device != self.output_dir.parent.stat().st_dev:
+            raise PublishingError(
+                f"staging folder {self._root} is on another file system than {self.output_dir}:"
+                " choose one on the same, or leave it out."
+            )
+        if self.output_dir.is_mount():
+            raise PublishingError(
+                f"{self.output_dir} is a mount point and cannot be replaced as a whole: mount its"
+                " parent folder instead."
+            )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with exclusive_lock(self._sibling("lock")):
+            yield
+
+    def _sibling(self, purpose: str) -> Path:
+        return self._root / f".{self.output_dir.name}.{purpose}"
+
+    @property
+    def _previous(self) -> Path:
+        return self._sibling("previous")
+
+    def _recover(self) -> None:
+        """Undo an interrupted publication; afterwards only the published folder is left."""
+        if self._previous.exists() and not self.output_dir.exists():
+            os.rename(self._previous, self.output_dir)
+            logger.warning("restored the model published before from an interrupted publication")
+        prefix = self._sibling("staging-").name
+        leftovers = [child for child in self._root.iterdir() if child.name.startswith(prefix)]
+        for folder in (self._previous, *leftovers):
+            if folder.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                if folder.exists():
+                    logger.warning("could not remove all of %s", folder)
+
+    def _keep_foreign_content(self) -> None:
+        if not self.output_dir.exists() or self.current() is not None:
+            return
+        if self.output_dir.is_dir() and not any(self.output_dir.iterdir()):
+            return
+        kept = self._sibling(f"kept-{secrets.token_hex(4)}")
+        os.rename(self.output_dir, kept)
+        logger.warning("%s held files of someone else: moved to %s", self.output_dir, kept)
+
+    def _probe_exchange(self) -> bool:
+        first, second = self._sibling("staging-probe-1"), self._sibling("staging-probe-2")
+        for folder in (first, second):
+            folder.mkdir()
+        supported = exchange_supported(first, second)
+        for folder in (first, second):
+            folder.rmdir()
+        return supported
+
+
+def _weights_sha256(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in weight_files(folder):
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,269 @@
+"""The cheap check of a model folder: JSON files and safetensors headers, no tensor is read.
+
+Invariants:
+* nothing here imports torch, transformers or safetensors: the orchestrator may call it;
+* a truncated file, a missing shard, a missing tokenizer and every folder that the uploader or the
+  grader would take for something else are found without reading weights;
+* whether the tensors are the ones the architecture needs, and finite, is `load_check`'s part.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from miner.publishing.errors import UnverifiedModelError
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_JSON_BYTES = 100_000_000  # the safetensors library's own bound on a header
+
+_DTYPE_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    "F4": 4,
+}
+_VOCABULARY_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One tensor as a safetensors header declares it; `dtype` in the format's words ("BF16")."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What a check found in a model folder that passed it.
+
+    Attributes:
+        tensors, parameters: counts over all weight files.
+        weight_bytes: size of all weight files.
+        dtypes: parameters per dtype, in the words of safetensors ("BF16").
+        warnings: properties that do not keep the grader from loading the folder.
+        loaded: whether the weights were read and the model was loaded, not only the headers.
+        largest_weight: largest absolute weight; None unless `loaded`.
+        float16_underflows: weights that are not 0 but become 0 in float16; None unless `loaded`.
+        float16_logits_finite: whether one forward pass in float16 gave finite logits; None unless
+            `loaded` and the CPU could run it.
+    """
+
+    tensors: int
+    parameters: int
+    weight_bytes: int
+    dtypes: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+    loaded: bool = False
+    largest_weight: float | None = None
+    float16_underflows: int | None = None
+    float16_logits_finite: bool | None = None
+
+
+def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
+    """Check `folder` without reading a weight.
+
+    Args:
+        strict: whether a tokenizer without chat template, end or padding token is an error; a base
+            model is handed over as it came, with a warning in the report instead.
+
+    Raises: `UnverifiedModelError` naming the first defect.
+    """
+    if not folder.is_dir():
+        raise UnverifiedModelError(f"{folder} is not a folder: publish a model there first.")
+    config = read_json(folder / "config.json")
+    if not isinstance(config.get("model_type"), str):
+        raise UnverifiedModelError(f'{folder / "config.json"} names no "model_type".')
+    _check_traps(folder)
+    headers = read_headers(folder)
+    warnings = _tokenizer_gaps(folder)
+    if strict and warnings:
+        raise UnverifiedModelError(f"{folder}: {warnings[0]}.")
+    dtypes: Counter[str] = Counter()
+    for entry in headers.values():
+        dtypes[entry.dtype] += entry.elements
+    return ModelReport(
+        tensors=len(headers),
+        parameters=dtypes.total(),
+        weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
+        dtypes=dict(dtypes),
+        warnings=tuple(warnings),
+    )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up the model in `folder`, sorted; empty if it has none.
+
+    A single file wins over an index, as in transformers.
+    Raises: `UnverifiedModelError` if the index cannot be used.
+    """
+    if (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    if not (folder / INDEX_FILE).is_file():
+        return []
+    return [folder / name for name in sorted(set(_weight_map(folder).values()))]
+
+
+def read_headers(folder: Path) -> dict[str, TensorEntry]:
+    """Every tensor of the model in `folder` by name, after checking that the files are complete.
+
+    Raises: `UnverifiedModelError` for missing, truncated or inconsistent weight files.
+    """
+    files = weight_files(folder)
+    if not files:
+        raise UnverifiedModelError(
+            f"{folder} holds no {SINGLE_FILE} and no {INDEX_FILE}: save full weights as safetensors"
+            f" (found: {', '.join(sorted(file.name for file in folder.iterdir())) or 'nothing'})."
+        )
+    headers = {file.name: read_header(file) for file in files}
+    if files[0].name != SINGLE_FILE:
+        for tensor, shard in _weight_map(folder).items():
+            if tensor not in headers[shard]:
+                raise UnverifiedModelError(
+                    f"{folder / shard} lacks the tensor {tensor!r} that {INDEX_FILE} puts there."
+                )
+    return {name: entry for header in headers.values() for name, entry in header.items()}
+
+
+def read_header(file: Path) -> dict[str, TensorEntry]:
+    """Tensors of one safetensors file by name, checked against the file's size.
+
+    The format: 8 bytes little-endian header length, a JSON header, then the tensors' bytes without
+    holes (https://huggingface.co/docs/safetensors, "Format").
+    Raises: `UnverifiedModelError` if file and header do not agree.
+    """
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            prefix = stream.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+            if not 2 <= length <= min(MAX_JSON_BYTES, size - 8):
+                raise UnverifiedModelError(
+                    f"{file} is cut off or no safetensors file: {size} bytes, header of {length}."
+                )
+            header = json.loads(stream.read(length))
+        spans = {name: _span(entry) for name, entry in header.items() if name != "__metadata__"}
+    except OSError as error:
+        raise UnverifiedModelError(f"{file} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnverifiedModelError(f"{file} has a broken safetensors header: {error}.") from error
+    expected = 0
+    for name, (begin, end, entry) in sorted(spans.items(), key=lambda item: item[1][:2]):
+        if begin != expected or (end - begin) * 8 != entry.elements * _DTYPE_BITS[entry.dtype]:
+            raise UnverifiedModelError(
+                f"{file}: tensor {name!r} ({entry.dtype}, shape {list(entry.shape)}) does not fit"
+                f" the bytes {begin} to {end} that the header gives it."
+            )
+        expected = end
+    if size != 8 + length + expected:
+        raise UnverifiedModelError(
+            f"{file} holds {size} bytes where its header needs {8 + length + expected}: it is"
+            " truncated or damaged, write it again."
+        )
+    return {name: entry for name, (_, _, entry) in spans.items()}
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in `file`. Raises: `UnverifiedModelError` if there is none."""
+    try:
+        if file.stat().st_size > MAX_JSON_BYTES:
+            raise UnverifiedModelError(f"{file} is larger than {MAX_JSON_BYTES} bytes.")
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UnverifiedModelError(f"{file} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UnverifiedModelError(f"{file} is no valid JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise UnverifiedModelError(f"{file} holds a {type(content).__name__}, not a JSON object.")
+    return content
+
+
+def special_token(folder: Path, role: str) -> str | None:
+    """The text of the tokenizer's `role` ("eos_token", "pad_token"), None if its files set none."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        token = read_json(folder / name).get(role) if (folder / name).is_file() else None
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str) and text:
+            return text
+    return None
+
+
+def _span(entry: Mapping[str, Any]) -> tuple[int, int, TensorEntry]:
+    begin, end = entry["data_offsets"]
+    shape, dtype = tuple(entry["shape"]), entry["dtype"]
+    if dtype not in _DTYPE_BITS or not all(isinstance(n, int) for n in (begin, end, *shape)):
+        raise ValueError(f"unknown dtype or offsets in {entry}")
+    return begin, end, TensorEntry(dtype, shape)
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    index = folder / INDEX_FILE
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise UnverifiedModelError(f'{index} has no "weight_map" from tensors to files.')
+    for shard in weight_map.values():
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise UnverifiedModelError(f"{index} names {shard!r}, which is no file beside it.")
+    return weight_map
+
+
+def _check_traps(folder: Path) -> None:
+    """Folders that the uploader or the grader would take for something else."""
+    if (folder / "adapter_config.json").exists():
+        raise UnverifiedModelError(
+            f"{folder} holds adapter_config.json and would be taken for an adapter, which the"
+            " grader may ignore: publish merged full weights without it."
+        )
+    used = set(weight_files(folder))
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and any(child.glob("*.safetensors")):
+            raise UnverifiedModelError(
+                f"{child} holds safetensors files: the uploader would take this subfolder instead"
+                " of the model, so keep checkpoints outside the output folder."
+            )
+        if child.suffix == ".safetensors" and child not in used:
+            raise UnverifiedModelError(
+                f"{child} is not one of the model's weight files, but a server that reads every"
+                " safetensors file would load it: remove it."
+            )
+
+
+def _tokenizer_gaps(folder: Path) -> list[str]:
+    """What the tokenizer lacks for a chat. Raises: `UnverifiedModelError` if there is none."""
+    if not any((folder / name).is_file() for name in _VOCABULARY_FILES) and not any(
+        folder.glob("*.tiktoken")
+    ):
+        raise UnverifiedModelError(f"{folder} holds no tokenizer: save it beside the weights.")
+    settings = read_json(folder / "tokenizer_config.json")
+    templates = ("chat_template.jinja", "chat_template.json")
+    gaps = []
+    if not settings.get("chat_template") and not any((folder / n).is_file() for n in templates):
+        gaps.append("the tokenizer has no chat template")
+    if not special_token(folder, "eos_token"):
+        gaps.append("the tokenizer has no end-of-sequence token")
+    if not special_token(folder, "pad_token"):
+        gaps.append("the tokenizer has no padding token")
+    return gaps

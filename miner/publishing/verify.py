@@ -1,0 +1,26 @@
+"""One question: can the grader use this model folder? Answered cheaply or in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from miner.publishing.structure import ModelReport, check_structure
+
+
+def verify_model(path: Path, *, load: bool, strict: bool = True) -> ModelReport:
+    """Check the model folder at `path`.
+
+    Args:
+        load: read every weight and load the model in float16 on the CPU, as the grader would
+            (imports torch); otherwise only JSON files and safetensors headers are read.
+        strict: what a model of ours must keep and a base model may lack is an error: chat template,
+            end and padding token, weights and logits within float16.
+
+    Raises: `UnverifiedModelError` naming folder and defect in one sentence.
+    """
+    report = check_structure(path, strict=strict)
+    if not load:
+        return report
+    from miner.publishing.load_check import check_loaded
+
+    return check_loaded(path, report, strict=strict)

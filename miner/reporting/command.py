@@ -1,0 +1,41 @@
+"""`python -m miner report`: one page about a run, to open in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miner.environments.errors import ConfigurationError
+
+
+def report_command(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="Folder of a training run or evaluation.")
+    ],
+) -> None:
+    """Write RUN_DIR/report.html with curve, scores, replays and warnings, and print the scores.
+
+    It may be run at any time, also while the run goes on.
+    """
+    from rich.console import Console
+
+    from miner.reporting.page import table_evaluations, write_report
+    from miner.reporting.run_folder import RunFolder
+    from miner.reporting.run_warnings import run_warnings
+    from miner.reporting.tables import score_table
+
+    if not run_dir.is_dir():
+        raise ConfigurationError(f"{run_dir} is no folder: name the run_dir of a training run")
+    try:
+        page = write_report(run_dir)
+        run = RunFolder(run_dir).read()
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    console = Console()
+    if run.evaluations:
+        console.print(score_table(table_evaluations(run)))
+    for warning in run_warnings(run):
+        console.print(f"[yellow]worth knowing:[/] {warning}", highlight=False)
+    console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,262 @@
+"""Pictures of learning and of evaluations, with intervals wherever a mean is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM, ReferenceScore
+from miner.reporting.records import EvaluationRecord, Interval, StepRecord
+from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
+
+_SMOOTHING_SPAN = 10
+_LABEL_DISTANCE = 0.035
+_KNOWN = "bid = prize, known"
+
+
+def learning_curve(
+    steps: Sequence[StepRecord],
+    evaluations: Sequence[EvaluationRecord],
+    *,
+    sizes: Collection[int] = (),
+    title: str = "Learning curve",
+) -> Figure:
+    """Sampled score of each training step, held-out evaluations with intervals, references.
+
+    Args:
+        steps: training steps in ascending order.
+        evaluations: those with a step and a score are drawn, others are passed over.
+        sizes: Goofspiel deck sizes trained on, for the reference lines (empty: all five).
+    """
+    with styled():
+        figure = new_figure(9.2, 4.8)
+        axes = figure.add_subplot()
+        scored = [record for record in steps if record.score is not None]
+        if scored:
+            x = np.array([record.step for record in scored])
+            y = np.array([record.score for record in scored], dtype=float)
+            axes.plot(x, y, color=BLUE, alpha=0.28, linewidth=1)
+            axes.plot(
+                x,
+                _smoothed(y),
+                color=BLUE,
+                linewidth=2,
+                label=f"training, sampled (mean of about {_SMOOTHING_SPAN} steps)",
+            )
+        drawn = [(e.step, e.score) for e in evaluations if e.step is not None and e.score]
+        if drawn:
+            drawn.sort(key=lambda pair: pair[0])
+            _point_ranges(
+                axes,
+                [step for step, _ in drawn],
+                [score for _, score in drawn],
+                color=ORANGE,
+                label="held-out, greedy (95% interval)",
+                line=True,
+            )
+        published = [e for e in evaluations if e.published and e.step is not None and e.score]
+        if published:
+            _ring(axes, max(published, key=lambda record: record.step or 0))
+        last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
+        axes.set_xlim(-0.015 * last, last * 1.015)
+        _score_axis(axes)
+        axes.set_xlabel("training step")
+        axes.set_title(title)
+        _reference_lines(axes, sizes)
+        if scored or drawn:
+            axes.legend(loc="lower right")
+        return figure
+
+
+def evaluation_figure(
+    evaluations: Sequence[EvaluationRecord], *, title: str = "Score by deck size and seat"
+) -> Figure:
+    """Every evaluation's score overall, by deck size and by seat, side by side with intervals.
+
+    Grey ticks show what bid = prize is known to score. Evaluations without a score are left out.
+    """
+    shown = [record for record in evaluations if record.score]
+    with styled():
+        figure = new_figure(9.2, 4.8)
+        sizes = sorted({size for record in shown for size in record.by_deck_size})
+        seats = sorted({seat for record in shown for seat in record.by_seat})
+        columns = ["all", *map(str, sizes), *(f"player {seat}" for seat in seats)]
+        gaps = [0.0] + [1.5 + i for i in range(len(sizes))]
+        gaps += [gaps[-1] + 1.5 + i for i in range(len(seats))]
+        axes = figure.add_subplot()
+        width = 0.62 / max(1, len(shown))
+        for index, record in enumerate(shown):
+            parts = [record.score, *(record.by_deck_size.get(size) for size in sizes)]
+            parts += [record.by_seat.get(seat) for seat in seats]
+            offset = (index - (len(shown) - 1) / 2) * width
+            present = [(x + offset, part) for x, part in zip(gaps, parts, strict=True) if part]
+            _point_ranges(
+                axes,
+                [x for x, _ in present],
+                [part for _, part in present],
+                color=SERIES[index % len(SERIES)],
+                marker=MARKERS[index % len(MARKERS)],
+                label=_evaluation_label(record),
+            )
+        if any(record.environment == "goofspiel" for record in shown):
+            _reference_ticks(axes, gaps, sizes)
+        axes.set_xticks(gaps, columns)
+        axes.tick_params(axis="x", length=0)
+        _score_axis(axes)
+        axes.set_title(f"{title}\n" if shown else title)
+        if shown:
+            axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
+        _column_headings(axes, gaps, len(sizes), len(seats))
+        if shown:
+            handles, labels = axes.get_legend_handles_labels()
+            order = sorted(range(len(labels)), key=lambda i: labels[i] == _KNOWN)
+            figure.legend(
+                [handles[i] for i in order],
+                [labels[i] for i in order],
+                loc="outside lower center",
+                ncols=min(5, len(labels)),
+                columnspacing=1.6,
+                handletextpad=0.5,
+            )
+        return figure
+
+
+def _subtitle(shown: Sequence[EvaluationRecord]) -> str:
+    counts = sorted({record.score.n for record in shown if record.score})
+    episodes = " to ".join(f"{n:,}" for n in ([counts[0], counts[-1]] if counts[1:] else counts))
+    splits = {record.split.replace("_", "-") for record in shown}
+    return f"{episodes} {' and '.join(sorted(splits))} episodes each, 95% intervals"
+
+
+def _evaluation_label(record: EvaluationRecord) -> str:
+    score = record.score
+    return record.name if score is None else f"{record.name} {score.mean:.3f}"
+
+
+def _point_ranges(
+    axes: Axes,
+    x: Sequence[float],
+    intervals: Sequence[Interval],
+    *,
+    color: str,
+    label: str,
+    marker: str = "o",
+    line: bool = False,
+) -> None:
+    """Means as markers with their intervals as bars."""
+    means = np.array([interval.mean for interval in intervals])
+    below = means - [interval.low for interval in intervals]
+    above = [interval.high for interval in intervals] - means
+    axes.errorbar(
+        x,
+        means,
+        yerr=np.clip([below, above], 0, None),
+        color=color,
+        marker=marker,
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.8,
+        elinewidth=1.6,
+        capsize=3,
+        linestyle="-" if line else "none",
+        linewidth=1.2,
+        label=label,
+        zorder=3,
+    )
+
+
+def _ring(axes: Axes, record: EvaluationRecord) -> None:
+    assert record.score is not None
+    axes.plot(
+        record.step,
+        record.score.mean,
+        marker="o",
+        markersize=13,
+        markerfacecolor="none",
+        markeredgecolor=INK,
+        markeredgewidth=1.4,
+        linestyle="none",
+        label="published model",
+        zorder=4,
+    )
+
+
+def _score_axis(axes: Axes) -> None:
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_yticks(np.linspace(0, 1, 6))
+    axes.set_ylabel("score (win 1, draw 0.5, loss 0)")
+    axes.grid(axis="y")
+
+
+def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
+    """Grey lines with their names to the right of the axes; close ones share one label."""
+    groups: list[tuple[float, list[str]]] = []
+    for reference in (RANDOM, MATCH, BEST_RESPONSE):
+        value = reference.mean(sizes)
+        axes.axhline(value, color=MUTED, linewidth=0.9, zorder=1)
+        text = f"{reference.name} {value:.2f}" if reference is RANDOM else _named(reference, value)
+        if groups and value - groups[-1][0] < _LABEL_DISTANCE:
+            groups[-1][1].insert(0, text)
+        else:
+            groups.append((value, [text]))
+    for value, texts in groups:
+        axes.annotate(
+            "\n".join(texts),
+            (1, value),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=MUTED,
+            annotation_clip=False,
+        )
+
+
+def _named(reference: ReferenceScore, value: float) -> str:
+    return f"{reference.name} {value:.3f}"
+
+
+def _reference_ticks(axes: Axes, x: Sequence[float], sizes: Sequence[int]) -> None:
+    values = [MATCH.mean(sizes), *(MATCH.by_deck_size[size] for size in sizes)]
+    axes.hlines(
+        values,
+        [centre - 0.4 for centre in x[: len(values)]],
+        [centre + 0.4 for centre in x[: len(values)]],
+        color=MUTED,
+        linewidth=1.4,
+        label=_KNOWN,
+        zorder=2,
+    )
+
+
+def _column_headings(axes: Axes, x: Sequence[float], sizes: int, seats: int) -> None:
+    groups = {"deck size": x[1 : 1 + sizes], "seat": x[1 + sizes : 1 + sizes + seats]}
+    for text, members in groups.items():
+        if members:
+            axes.annotate(
+                text,
+                (sum(members) / len(members), 0),
+                xycoords=axes.get_xaxis_transform(),
+                xytext=(0, -30),
+                textcoords="offset points",
+                ha="center",
+                color=INK,
+                annotation_clip=False,
+            )
+
+
+def _smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Exponential moving average with bias correction, over about `_SMOOTHING_SPAN` values."""
+    keep = 1 - 2 / (_SMOOTHING_SPAN + 1)
+    total = weight = 0.0
+    smooth = np.empty_like(values)
+    for index, value in enumerate(values):
+        total = keep * total + value
+        weight = keep * weight + 1
+        smooth[index] = total / weight
+    return smooth

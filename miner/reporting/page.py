@@ -1,0 +1,208 @@
+"""The report of a run: one page to look at, with its pictures and replays next to it.
+
+Invariant: the page needs no network and no scripts; it can be written while the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from miner.reporting.figures import evaluation_figure, learning_curve
+from miner.reporting.records import EvaluationRecord, Replay
+from miner.reporting.replay_page import replay_html
+from miner.reporting.replay_picture import description, headline, replay_picture
+from miner.reporting.run_folder import Run, RunFolder
+from miner.reporting.run_warnings import run_warnings
+from miner.reporting.style import save_figure, svg_of
+from miner.reporting.tables import reading_order, score_rows
+from miner.reporting.templates import render
+
+CHECKPOINT = "checkpoint"
+"""Name of evaluations made along the way: they are points of the curve, not rows of the table."""
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html`, its figures (PNG and SVG) and the replays' pages into a run's folder.
+
+    Returns the page's path.
+    Raises: ValueError when the folder holds no records, or broken ones.
+    """
+    run = RunFolder(folder).read()
+    if run.empty:
+        raise ValueError(
+            f"{folder} holds no records of a run: expected metrics.jsonl, evaluations.jsonl or "
+            "replays/*.json, as training and evaluation write them"
+        )
+    curve = by_group = None
+    if run.steps or any(record.step is not None for record in run.evaluations):
+        curve = learning_curve(run.steps, curve_evaluations(run), sizes=_trained_sizes(run))
+        save_figure(curve, folder / "learning_curve.png")
+        save_figure(curve, folder / "learning_curve.svg")
+    table = table_evaluations(run)
+    if grouped := [record for record in table if record.score and record.by_seat]:
+        by_group = evaluation_figure(grouped)
+        save_figure(by_group, folder / "evaluation.png")
+        save_figure(by_group, folder / "evaluation.svg")
+    page = render(
+        "report.html.j2",
+        run=run,
+        subtitle=_subtitle(run),
+        tiles=_tiles(run, table),
+        warnings=run_warnings(run),
+        curve=Markup(svg_of(curve)) if curve else None,
+        rows=score_rows(table) if table else [],
+        sizes=sorted({size for record in table for size in record.by_deck_size}),
+        by_group=Markup(svg_of(by_group)) if by_group else None,
+        replays=[write_replay(folder, name, replay) for name, replay in run.replays.items()],
+        probe=_probe(run.probe),
+        settings=_settings(run.settings),
+    )
+    path = folder / "report.html"
+    path.write_text(page)
+    return path
+
+
+def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, str | None]:
+    """Write `replays/{name}.html` and its PNG into a run's folder; returns what a link shows."""
+    target = folder / "replays"
+    target.mkdir(parents=True, exist_ok=True)
+    picture = None
+    if replay.rounds:
+        save_figure(replay_picture(replay), target / f"{name}.png")
+        picture = f"replays/{name}.png"
+    (target / f"{name}.html").write_text(replay_html(replay))
+    return {
+        "name": name,
+        "headline": headline(replay),
+        "description": description(replay),
+        "picture": picture,
+    }
+
+
+def table_evaluations(run: Run) -> list[EvaluationRecord]:
+    """Evaluations that belong into the table: the named ones of one split, the grader's if any.
+
+    Where no trained model was evaluated under a name of its own, the checkpoint that was published
+    last stands in.
+    """
+    named = [record for record in run.evaluations if record.name != CHECKPOINT]
+    checkpoints = [record for record in run.evaluations if record.name == CHECKPOINT]
+    if checkpoints and not any(record.step for record in named):
+        published = [record for record in checkpoints if record.published]
+        named.append((published or checkpoints)[-1])
+    chosen = [record for record in named if record.split == "grader"] or named
+    return sorted(chosen, key=lambda record: reading_order(record.name))
+
+
+def curve_evaluations(run: Run) -> list[EvaluationRecord]:
+    """The held-out evaluations along the way; an evaluation repeated at a step counts once."""
+    held_out = [record for record in run.evaluations if record.split == "held_out"]
+    return list({record.step: record for record in held_out if record.step is not None}.values())
+
+
+def _subtitle(run: Run) -> str:
+    parts = []
+    if run.steps:
+        last = run.steps[-1]
+        total = f" of {last.total_steps:,}" if last.total_steps else ""
+        parts.append(f"{last.step:,}{total} steps")
+        parts.append(f"last one {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M} UTC")
+    channels = sorted({record.channel for record in run.evaluations})
+    if channels:
+        parts.append(f"evaluated over {', '.join(channels)}")
+    return " · ".join(parts)
+
+
+def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
+    """The few numbers to see first."""
+    tiles = [_score_tile(record) for record in _best_and_base(table)]
+    if run.steps:
+        seconds = sum(record.seconds for record in run.steps)
+        episodes = sum(record.episodes for record in run.steps)
+        tokens = sum(record.tokens_per_second * record.seconds for record in run.steps)
+        tiles.append(
+            {
+                "label": "training time",
+                "value": str(timedelta(seconds=round(seconds))),
+                "detail": f"{episodes:,} episodes",
+            }
+        )
+        tiles.append(
+            {
+                "label": "tokens/s",
+                "value": f"{tokens / seconds if seconds else 0:,.0f}",
+                "detail": "mean over all steps",
+            }
+        )
+    return tiles
+
+
+def _best_and_base(table: Sequence[EvaluationRecord]) -> Iterable[EvaluationRecord]:
+    trained = [record for record in table if record.score and record.step]
+    if trained:
+        yield trained[-1]
+    yield from [record for record in table if record.name == "base" and record.score][-1:]
+
+
+def _score_tile(record: EvaluationRecord) -> dict[str, str]:
+    score = record.score
+    assert score is not None
+    detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
+    return {"label": f"{record.name}, score", "value": f"{score.mean:.3f}", "detail": detail}
+
+
+def _trained_sizes(run: Run) -> Sequence[int]:
+    environment = run.settings.get("environment")
+    sizes = environment.get("deck_sizes") if isinstance(environment, dict) else None
+    return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+
+
+def _settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sections with their keys; what stands outside a section comes first."""
+    loose = [(key, _shown(value)) for key, value in settings.items() if not isinstance(value, dict)]
+    sections = [{"name": "run", "items": loose}] if loose else []
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            items = [(key, _shown(part)) for key, part in value.items()]
+            sections.append({"name": name, "items": items})
+    return sections
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _probe(report: dict[str, Any]) -> dict[str, Any] | None:
+    """What the page says of the conformance probe's JSON; unknown parts are left out."""
+    if not report:
+        return None
+    channel, reason = report.get("channel", "unknown"), report.get("reason", "")
+    servers = report.get("servers")
+    return {
+        "sentence": f"Channel {channel}: {reason}." if reason else f"Channel {channel}.",
+        "servers": [
+            _server(server)
+            for server in (servers if isinstance(servers, list) else [])
+            if isinstance(server, dict)
+        ],
+    }
+
+
+def _server(found: dict[str, Any]) -> dict[str, str]:
+    rate, latency = found.get("action_applied_rate"), found.get("latency_ms")
+    step = "not seen" if rate is None else f"{rate:.0%} of {found.get('step_asked', '?')}"
+    equal = found.get("builtin_matches")
+    return {
+        "url": str(found.get("url", "?")),
+        "answers": found.get("problem") or ("yes" if latency is None else f"in {latency:.0f} ms"),
+        "step": " ".join(filter(None, [step, found.get("step_problem")])),
+        "graded": found.get("graded_problem") or f"{found.get('graded_episodes', 0)} played",
+        "builtin": "yes" if equal is True else "no" if equal is False else "not known",
+    }

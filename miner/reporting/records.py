@@ -1,0 +1,280 @@
+"""What a run writes down: one JSON object per line, safe to append to and to cut off anywhere.
+
+Invariants:
+* a line is written by one append and ends in a newline; a writer that finds a torn last line
+  (the process was killed) ends it first, so that only the torn record is lost;
+* reading skips torn lines and counts them; a whole line that is no such record is an error;
+* not-a-number survives: it is written as a string, so every line is plain JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from miner.evaluation.results import EvaluationResult, Reply
+from miner.evaluation.statistics import Difference, Estimate, paired_difference
+
+
+class Record(BaseModel):
+    """Base of all records: immutable; fields of newer versions are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+
+class StepRecord(Record):
+    """One training step (`metrics.jsonl`).
+
+    Attributes:
+        time: Unix time at the end of the step.
+        reward: mean reward over the step's episodes.
+        score: mean graded score of the sampled episodes, in [0, 1].
+        tokens: tokens sampled in this step.
+        tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
+        lost_episodes: episodes that infrastructure lost for good.
+        replies, invalid_replies: replies of the model, and those without a legal action.
+        groups, flat_groups: GRPO groups, and those whose members all had the same reward.
+        drift: token drift at turn boundaries, by kind.
+        action_applied_rate: share of actions that the environment applied as asked.
+        metrics: anything else worth a line (loss, kl, entropy, learning_rate, ...).
+    """
+
+    step: int = Field(ge=0)
+    total_steps: int | None = None
+    time: float
+    seconds: float = 0.0
+    reward: float
+    score: float | None = None
+    tokens: int = 0
+    tokens_per_second: float = 0.0
+    episodes: int = 0
+    lost_episodes: int = 0
+    replies: int = 0
+    invalid_replies: int = 0
+    groups: int = 0
+    flat_groups: int = 0
+    drift: dict[str, int] = {}
+    action_applied_rate: float | None = None
+    metrics: dict[str, float] = {}
+
+
+class Interval(Record):
+    """A mean (or mean difference) over `n` episodes with the bounds of its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, estimate: Estimate | Difference) -> Interval:
+        """The same numbers as a record."""
+        return cls(mean=estimate.mean, low=estimate.low, high=estimate.high, n=estimate.n)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+Split = Literal["grader", "held_out"]
+
+
+class EvaluationRecord(Record):
+    """One evaluation (`evaluations.jsonl`).
+
+    Attributes:
+        name: who played: "base", "trained", "random", "bid = prize", "checkpoint", ...
+        step: training step of the weights; None for a baseline.
+        split: the grader's own episodes or the held-out ones.
+        temperature: 0 greedy, 1 sampled, None where the policy has none.
+        score: None when every episode was excluded.
+        difference: to the base model on the same episodes, as a paired mean and interval.
+        failures: episodes by kind of failure.
+        published: whether these weights became the published model.
+    """
+
+    name: str
+    step: int | None = None
+    time: float = 0.0
+    seconds: float = 0.0
+    split: Split
+    channel: str
+    environment: str = "goofspiel"
+    temperature: float | None = None
+    score: Interval | None
+    difference: Interval | None = None
+    by_deck_size: dict[int, Interval] = {}
+    by_seat: dict[int, Interval] = {}
+    replies: int = 0
+    parse_failures: int = 0
+    illegal_replies: int = 0
+    failures: dict[str, int] = {}
+    published: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        result: EvaluationResult,
+        *,
+        split: Split,
+        time: float,
+        name: str | None = None,
+        step: int | None = None,
+        base: EvaluationResult | None = None,
+    ) -> EvaluationRecord:
+        """Summary of `result`; `name` defaults to the policy's.
+
+        Args:
+            base: the base model's result on (some of) the same episodes, to compare with.
+        """
+        shared = result.scores.keys() & base.scores.keys() if base else set()
+        return cls(
+            name=name or result.policy,
+            step=step,
+            time=time,
+            seconds=result.seconds,
+            split=split,
+            channel=result.channel,
+            environment=result.environment,
+            temperature=result.temperature,
+            score=Interval.of(result.score) if result.score else None,
+            difference=(
+                Interval.of(paired_difference(result.scores, base.scores))
+                if base and shared
+                else None
+            ),
+            by_deck_size={k: Interval.of(v) for k, v in result.by_deck_size.items()},
+            by_seat={k: Interval.of(v) for k, v in result.by_seat.items()},
+            replies=result.replies,
+            parse_failures=result.parse_failures,
+            illegal_replies=result.illegal_replies,
+            failures={str(k): v for k, v in result.failures().items()},
+        )
+
+
+class Move(Record):
+    """One event of any game: who acted (agent, opponent or chance) and how the server names it."""
+
+    by: Literal["agent", "opponent", "chance"]
+    label: str
+    replies: tuple[Reply, ...] = ()
+
+
+class Round(Record):
+    """One round of Goofspiel. Hands are those before the bids, points those after."""
+
+    prize: int
+    agent_hand: tuple[int, ...]
+    opponent_hand: tuple[int, ...]
+    agent_bid: int
+    opponent_bid: int
+    agent_points: int
+    opponent_points: int
+    forced: bool = False
+    replies: tuple[Reply, ...] = ()
+
+    @property
+    def winner(self) -> Literal["agent", "opponent", "nobody"]:
+        """Who took the prize."""
+        if self.agent_bid == self.opponent_bid:
+            return "nobody"
+        return "agent" if self.agent_bid > self.opponent_bid else "opponent"
+
+
+class Replay(Record):
+    """One game to look at (`replays/*.json`).
+
+    Attributes:
+        policy: who played the agent's seat.
+        step: training step of the weights, if any.
+        rounds: Goofspiel's rounds; empty in other games.
+        moves: every event in order, for any game.
+        unanswered: the last replies of an episode that they ended without a legal action.
+    """
+
+    environment: str
+    task_id: int
+    seed: int
+    opponent: str = "random"
+    seat: int
+    deck_size: int | None = None
+    channel: str = ""
+    policy: str
+    step: int | None = None
+    score: float | None
+    failure: str | None = None
+    rounds: tuple[Round, ...] = ()
+    moves: tuple[Move, ...] = ()
+    unanswered: tuple[Reply, ...] = ()
+
+
+R = TypeVar("R", bound=Record)
+
+
+class RecordFile(Generic[R]):
+    """A file of records of one type, one per line.
+
+    Args:
+        path: the file; it need not exist, its folder must when something is appended.
+        kind: the record type.
+    """
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        self.path = path
+        self._kind = kind
+
+    def append(self, record: R) -> None:
+        """Write one line. Raises: OSError of the disk."""
+        line = record.model_dump_json().encode() + b"\n"
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> tuple[list[R], int]:
+        """All records in order, and how many torn lines were skipped; nothing for no file.
+
+        Raises: ValueError naming file, line and field for JSON that is no such record.
+        """
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return [], 0
+        records: list[R] = []
+        torn = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError:
+                torn += 1
+                continue
+            try:
+                records.append(self._kind.model_validate(value))
+            except ValidationError as error:
+                raise ValueError(
+                    f"{self.path} line {number} is no {self._kind.__name__}: {explain(error)}"
+                ) from None
+        return records, torn
+
+
+def latest_per_step(records: Sequence[StepRecord]) -> list[StepRecord]:
+    """Records in ascending order of steps; a step done again after a restart counts once."""
+    latest = {record.step: record for record in records}
+    return [latest[step] for step in sorted(latest)]
+
+
+def explain(error: ValidationError) -> str:
+    """The first problem of a validation in one line: field, value, what was expected."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the whole value"
+    return f"{where}: {first['msg']} (got {str(first.get('input'))[:80]!r})"

@@ -1,0 +1,144 @@
+"""A run on disk: where each record lies, how it is written, and how all of it is read back.
+
+    metrics.jsonl       one `StepRecord` per training step
+    evaluations.jsonl   one `EvaluationRecord` per evaluation
+    settings.toml       the resolved settings (or settings.json)
+    probe.json          what the conformance probe found
+    replays/*.json      one `Replay` per game kept
+
+Invariant: a missing file means "nothing yet" and never an error; a report can be made at any time,
+also of a run that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from miner.reporting.records import (
+    EvaluationRecord,
+    RecordFile,
+    Replay,
+    StepRecord,
+    explain,
+    latest_per_step,
+)
+
+
+class RunFolder:
+    """Writes and locates the records of one run.
+
+    Args:
+        path: the run's folder; created by the first write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.steps = RecordFile(path / "metrics.jsonl", StepRecord)
+        self.evaluations = RecordFile(path / "evaluations.jsonl", EvaluationRecord)
+
+    def add_step(self, record: StepRecord) -> None:
+        """Append a training step."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.steps.append(record)
+
+    def add_evaluation(self, record: EvaluationRecord) -> None:
+        """Append an evaluation."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.evaluations.append(record)
+
+    def add_replay(self, name: str, replay: Replay) -> Path:
+        """Write a replay under `name` (a file stem; an older one of that name is replaced)."""
+        folder = self.path / "replays"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}.json"
+        _replace(path, replay.model_dump_json(indent=1))
+        return path
+
+    def write_probe(self, report: Mapping[str, Any]) -> None:
+        """Keep the probe's findings, as its own JSON."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _replace(self.path / "probe.json", json.dumps(report, indent=1))
+
+    def read(self) -> Run:
+        """Everything that is there.
+
+        Raises: ValueError naming the file for contents that are no such record.
+        """
+        steps, torn_steps = self.steps.read()
+        evaluations, torn_evaluations = self.evaluations.read()
+        replays: dict[str, Replay] = {}
+        for path in sorted((self.path / "replays").glob("*.json")):
+            try:
+                replays[path.stem] = Replay.model_validate_json(path.read_bytes())
+            except ValidationError as error:
+                raise ValueError(f"{path} is no replay: {explain(error)}") from None
+        return Run(
+            name=self.path.resolve().name,
+            settings=_settings(self.path),
+            probe=_read_json(self.path / "probe.json"),
+            steps=latest_per_step(steps),
+            evaluations=evaluations,
+            replays=replays,
+            torn_lines=torn_steps + torn_evaluations,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All records of a run.
+
+    Attributes:
+        settings, probe: as written; empty when there are none.
+        steps: ascending, each once.
+        replays: by file stem, in alphabetical order.
+        torn_lines: lines lost to a kill.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    probe: dict[str, Any]
+    steps: list[StepRecord]
+    evaluations: list[EvaluationRecord]
+    replays: dict[str, Replay]
+    torn_lines: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to report."""
+        return not (self.settings or self.steps or self.evaluations or self.replays)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "settings.toml"
+    if not path.exists():
+        return _read_json(folder / "settings.json")
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no TOML file: {error}") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds {type(value).__name__}, expected a JSON object")
+    return value
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one."""
+    beside = path.with_suffix(path.suffix + ".partial")
+    beside.write_text(text)
+    beside.replace(path)

@@ -1,0 +1,86 @@
+"""What a person should know before trusting a run: lost episodes, drift, invalid replies, ..."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from miner.reporting.run_folder import Run
+
+_RECENT_STEPS = 10
+_MANY_INVALID = 0.05
+_MANY_FLAT = 0.5
+
+
+def run_warnings(run: Run) -> list[str]:
+    """Sentences, the gravest first; empty for a run without trouble."""
+    found = [*_numbers(run), *_environment(run), *_replies(run), *_evaluations(run)]
+    if run.torn_lines:
+        found.append(
+            f"{run.torn_lines} line(s) of the records were cut off by a kill and are missing here."
+        )
+    return found
+
+
+def _numbers(run: Run) -> list[str]:
+    bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
+    return [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
+
+
+def _environment(run: Run) -> list[str]:
+    found = []
+    lost = sum(record.lost_episodes for record in run.steps)
+    played = sum(record.episodes for record in run.steps)
+    if lost:
+        found.append(
+            f"{lost:,} episodes were lost to the environment's infrastructure "
+            f"({played:,} were played)."
+        )
+    rates = [
+        record.action_applied_rate for record in run.steps if record.action_applied_rate is not None
+    ]
+    if rates and min(rates) < 1:
+        found.append(
+            f"The environment applied only {min(rates):.1%} of the actions as asked in the worst "
+            "step: its scores are not those of the replies. Use the graded or builtin channel."
+        )
+    return found
+
+
+def _replies(run: Run) -> list[str]:
+    found = []
+    drift: dict[str, int] = {}
+    for record in run.steps:
+        for kind, count in record.drift.items():
+            drift[kind] = drift.get(kind, 0) + count
+    troubled = {kind: count for kind, count in drift.items() if kind != "clean" and count}
+    if troubled:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(troubled.items()))
+        share = sum(troubled.values()) / sum(drift.values())
+        found.append(f"Token drift at {share:.1%} of the turn boundaries ({kinds}).")
+    recent = run.steps[-_RECENT_STEPS:]
+    replies = sum(record.replies for record in recent)
+    invalid = sum(record.invalid_replies for record in recent)
+    if replies and invalid / replies > _MANY_INVALID:
+        found.append(
+            f"{invalid / replies:.1%} of the replies in the last {len(recent)} steps held no legal "
+            "action."
+        )
+    groups = sum(record.groups for record in recent)
+    flat = sum(record.flat_groups for record in recent)
+    if groups and flat / groups > _MANY_FLAT:
+        found.append(
+            f"{flat / groups:.0%} of the groups in the last {len(recent)} steps had no variance "
+            "in their rewards, so nothing was learned from them."
+        )
+    return found
+
+
+def _evaluations(run: Run) -> list[str]:
+    found = []
+    for record in run.evaluations:
+        name = record.name if record.step is None else f"{record.name} at step {record.step}"
+        failures = {kind: count for kind, count in record.failures.items() if count}
+        if failures:
+            kinds = ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in failures.items())
+            found.append(f"Evaluation of {name}: episodes ended by {kinds}.")
+    return found

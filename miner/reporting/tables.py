@@ -1,0 +1,130 @@
+"""The table to read first: who scored what, with intervals, overall and by deck size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
+from miner.reporting.records import EvaluationRecord, Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One line of the table; `known` marks reference values instead of a measurement."""
+
+    name: str
+    score: str
+    difference: str
+    episodes: str
+    by_deck_size: dict[int, str]
+    invalid: str
+    excluded: str
+    known: bool = False
+
+
+def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
+    """Rows in reading order: random, what was measured, bid = prize, best response.
+
+    A baseline that was measured takes the place of its known value; of several evaluations of one
+    name, split and step the last one counts.
+    """
+    latest = {(record.name, record.split, record.step): record for record in evaluations}
+    measured = list(latest.values())
+    sizes = sorted({size for record in measured for size in record.by_deck_size})
+    goofspiel = all(record.environment == "goofspiel" for record in measured)
+    rows = [_measured(record) for record in measured]
+    if not goofspiel:
+        return rows
+    names = {record.name for record in measured}
+    known = [
+        ScoreRow(
+            reference.name,
+            f"{reference.mean(sizes):.3f}",
+            "",
+            "",
+            {size: f"{value:.3f}" for size, value in reference.by_deck_size.items()},
+            "",
+            "",
+            known=True,
+        )
+        for reference in (RANDOM, MATCH, BEST_RESPONSE)
+        if reference.name not in names
+    ]
+    return sorted([*rows, *known], key=lambda row: reading_order(row.name))
+
+
+def reading_order(name: str) -> int:
+    """Sort key of policies: random, base, others, then the known good ones."""
+    order = {RANDOM.name: 0, "base": 1, MATCH.name: 3, BEST_RESPONSE.name: 4}
+    return order.get(name, 2)
+
+
+def score_table(evaluations: Sequence[EvaluationRecord], *, title: str | None = None) -> Table:
+    """A table for the terminal. Known values are dim."""
+    rows = score_rows(evaluations)
+    sizes = sorted({size for record in evaluations for size in record.by_deck_size})
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("policy")
+    table.add_column("score [95% interval]", justify="right", no_wrap=True)
+    table.add_column("against base", justify="right", no_wrap=True)
+    table.add_column("episodes", justify="right")
+    for size in sizes:
+        table.add_column(f"{size} cards", justify="right")
+    table.add_column("invalid replies", justify="right")
+    table.add_column("excluded", justify="right")
+    for row in rows:
+        cells = [row.name, _literal(row.score), _literal(row.difference), row.episodes]
+        cells += [row.by_deck_size.get(size, "") for size in sizes]
+        cells += [row.invalid, row.excluded]
+        table.add_row(*cells, style="dim" if row.known else None)
+    return table
+
+
+def evaluation_tables(record: EvaluationRecord) -> list[Table]:
+    """One evaluation in detail: by deck size and by seat, each with its interval."""
+    tables = []
+    if record.by_deck_size:
+        tables.append(_interval_table("deck size", record.by_deck_size))
+    if record.by_seat:
+        tables.append(_interval_table("player", record.by_seat))
+    return tables
+
+
+def _interval_table(key: str, groups: dict[int, Interval]) -> Table:
+    table = Table()
+    for name in (key, "episodes", "score", "95% interval"):
+        table.add_column(name, justify="right")
+    for value, part in groups.items():
+        table.add_row(
+            str(value), str(part.n), f"{part.mean:.3f}", f"{part.low:.3f} to {part.high:.3f}"
+        )
+    return table
+
+
+def _literal(text: str) -> str:
+    """`text` with its brackets shown, not read as rich's markup."""
+    return text.replace("[", "\\[")
+
+
+def _signed(difference: Interval | None) -> str:
+    if difference is None:
+        return ""
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+
+
+def _measured(record: EvaluationRecord) -> ScoreRow:
+    name = f"{record.name} (step {record.step})" if record.step else record.name
+    invalid = record.parse_failures + record.illegal_replies
+    share = f" ({invalid / record.replies:.1%})" if invalid else ""
+    return ScoreRow(
+        name=name,
+        score=str(record.score) if record.score else "none counted",
+        difference=_signed(record.difference),
+        episodes=str(record.score.n) if record.score else "0",
+        by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
+        invalid=f"{invalid}{share}",
+        excluded=str(record.failures.get("infrastructure", 0)),
+    )

@@ -1,0 +1,67 @@
+"""Groups of episodes that are comparable: all members play the same task.
+
+Invariant: a result has exactly one outcome per member, a trajectory or a typed failure; nothing is
+put in the place of a lost episode, so a baseline over `trajectories` never sees an invented score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from miner.environments.base import EpisodeTask
+from miner.rollout.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`size` episodes of one task."""
+
+    task: EpisodeTask
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostEpisode:
+    """An episode that could not be finished: the last attempt's error after `attempts` of them."""
+
+    task: EpisodeTask
+    error: Exception
+    attempts: int
+
+
+Outcome = Trajectory | LostEpisode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """What became of a group.
+
+    Attributes:
+        group: the group that was played.
+        outcomes: one per member, in the members' order.
+        varied: whether at least two members finished with different worth.
+        replaced: the group without variance that this one was played in place of.
+    """
+
+    group: Group
+    outcomes: tuple[Outcome, ...]
+    varied: bool
+    replaced: GroupResult | None = None
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """The finished members."""
+        return tuple(o for o in self.outcomes if isinstance(o, Trajectory))
+
+    @property
+    def lost(self) -> tuple[LostEpisode, ...]:
+        """The members that left the group."""
+        return tuple(o for o in self.outcomes if isinstance(o, LostEpisode))
+
+    def chain(self) -> Iterator[GroupResult]:
+        """This result and those it replaced, newest first."""
+        result: GroupResult | None = self
+        while result is not None:
+            yield result
+            result = result.replaced

@@ -1,0 +1,202 @@
+"""Messages to tokens and back, exactly as the model's chat template says.
+
+Invariants:
+* every prompt is the template's text of the whole conversation, as the grader's server renders it;
+* held ids are never replaced: `continue_prompt` returns only what comes after them, or says that
+  the template rewrites the past, so that they cannot be continued;
+* where special tokens separate the text, only what is new is tokenised; this shortcut is checked
+  against tokenising the whole at construction, and not taken if it fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from miner.environments.base import Message
+from miner.rollout.sampler import Sample
+
+logger = logging.getLogger(__name__)
+
+PROBE: tuple[Message, ...] = (
+    {"role": "system", "content": "You play a game."},
+    {"role": "user", "content": "Round 1\n1 -> first\nYour move?"},
+    {"role": "assistant", "content": "1"},
+    {"role": "user", "content": "Round 2\nYour move?"},
+)
+"""A conversation of the form that environments produce."""
+
+
+class DriftKind(Enum):
+    """How a turn's prompt relates to the ids held so far."""
+
+    CLEAN = "clean"
+    """Tokenising the whole prompt anew gives the held ids and then the new ones."""
+    REALIGN = "realign"
+    """The text is the same, its canonical token boundaries are not: held ids stay as sampled."""
+    FORK = "fork"
+    """The template rewrites the past (strips thoughts, trims replies): a new row begins."""
+
+
+class TokenizerError(ValueError):
+    """The tokenizer cannot hold a conversation; the message says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The next prompt: `new_ids` come after the held ids, or are all of it after a FORK."""
+
+    drift: DriftKind
+    text: str
+    new_ids: tuple[int, ...]
+
+
+class ChatRenderer:
+    """Renders conversations with the tokenizer's own chat template.
+
+    Raises: TokenizerError without a usable chat template, EOS token or padding token.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.eos_token_id = _checked_eos(tokenizer)
+        self._tokenizer = tokenizer
+        # Members of a group see the same first prompt, and often the same second one.
+        self._encode = lru_cache(maxsize=4096)(self._encode_anew)
+        try:
+            probe = self.render(PROBE)
+        except TemplateError as error:
+            raise TokenizerError(
+                f"the chat template of {tokenizer.name_or_path!r} does not render a conversation "
+                f"of system, user and assistant messages: {error}"
+            ) from error
+        self._boundaries = tuple(token for token in _isolating(tokenizer) if token in probe)
+        if not self._boundaries_separate(probe):
+            logger.warning("special tokens do not separate the text: whole prompts are tokenised")
+            self._boundaries = ()
+        self._is_canonical = lru_cache(maxsize=8192)(self._retokenises_to_itself)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt text for the assistant's next reply."""
+        conversation = [{"role": m["role"], "content": m["content"]} for m in messages]
+        text = self._tokenizer.apply_chat_template(
+            conversation, add_generation_prompt=True, tokenize=False
+        )
+        return str(text)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text that the template has already furnished with special tokens."""
+        return self._encode(text)
+
+    def reply_text(self, sample: Sample) -> str:
+        """What the environment is told: the reply without any special tokens."""
+        return self._decode(_body(sample), skip_special_tokens=True)
+
+    def continue_prompt(
+        self, messages: Sequence[Message], held_text: str, sample: Sample
+    ) -> Continuation:
+        """The prompt that follows a reply.
+
+        Args:
+            messages: the whole conversation, the reply and the environment's answer included.
+            held_text: text of the prompt that `sample` answered.
+            sample: the reply.
+        """
+        text = self.render(messages)
+        body, reply = _body(sample), self.reply_text(sample)
+        past = held_text + reply
+        end = self._decode(sample.token_ids[len(body) :], skip_special_tokens=False)
+        faithful = self._decode(body, skip_special_tokens=False) == reply
+        if not faithful or not text.startswith(past + end):
+            return Continuation(DriftKind.FORK, text, self.encode(text))
+        suffix = text[len(past) :]
+        if not suffix.startswith(self._boundaries or ("\0",)):
+            return self._continue_undivided(text, held_text, sample, past + end)
+        new_ids = self.encode(suffix)[1 if end else 0 :]
+        kind = (
+            DriftKind.CLEAN
+            if self._is_canonical(self._tail(held_text), body)
+            else DriftKind.REALIGN
+        )
+        return Continuation(kind, text, new_ids)
+
+    def _encode_anew(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _continue_undivided(
+        self, text: str, held_text: str, sample: Sample, past: str
+    ) -> Continuation:
+        """`continue_prompt` where no special token separates the reply from what follows it."""
+        whole = self.encode(text)
+        canonical = self.encode(held_text) + sample.token_ids
+        if whole[: len(canonical)] == canonical:
+            return Continuation(DriftKind.CLEAN, text, whole[len(canonical) :])
+        new_ids = self.encode(text[len(past) :])
+        if self._tokenizer.decode(canonical + new_ids, clean_up_tokenization_spaces=False) == text:
+            return Continuation(DriftKind.REALIGN, text, new_ids)
+        return Continuation(DriftKind.FORK, text, whole)
+
+    def _tail(self, text: str) -> str:
+        """`text` from its last special token on: what the reply's tokens may merge with."""
+        return text[max(0, *map(text.rfind, self._boundaries)) :]
+
+    def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
+        reply = self._decode(body, skip_special_tokens=True)
+        return self.encode(tail + reply) == self.encode(tail) + body
+
+    def _boundaries_separate(self, text: str) -> bool:
+        """Whether tokenising the pieces that start at special tokens equals tokenising `text`."""
+        if not self._boundaries:
+            return False
+        pieces = re.split("(?=" + "|".join(map(re.escape, self._boundaries)) + ")", text)
+        return sum(map(self.encode, pieces), ()) == self.encode(text)
+
+    def _decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Text of `ids` as it reads within a longer text.
+
+        Some tokenizers drop a space at the start of what they decode, so something goes before.
+        """
+        anchor = self.encode(":")
+        before, whole = (
+            self._tokenizer.decode(
+                some, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
+            )
+            for some in (anchor, (*anchor, *ids))
+        )
+        return str(whole).removeprefix(str(before))
+
+
+def _body(sample: Sample) -> tuple[int, ...]:
+    """The sampled ids without the end-of-turn token."""
+    return sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
+
+
+def _isolating(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Special tokens that are split off the text before anything else is tokenised."""
+    return [
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special and not (token.lstrip or token.rstrip or token.single_word)
+    ]
+
+
+def _checked_eos(tokenizer: PreTrainedTokenizerBase) -> int:
+    name = tokenizer.name_or_path
+    if not tokenizer.chat_template:
+        raise TokenizerError(
+            f"the tokenizer {name!r} has no chat template: use an instruction-tuned model or set "
+            "tokenizer.chat_template"
+        )
+    for kind in ("eos", "pad"):
+        if getattr(tokenizer, f"{kind}_token_id") is None:
+            raise TokenizerError(
+                f"the tokenizer {name!r} has no {kind} token: set tokenizer.{kind}_token to one of "
+                "its special tokens"
+            )
+    return int(tokenizer.eos_token_id)

@@ -1,0 +1,186 @@
+"""Plays groups of episodes concurrently, through failures.
+
+Invariants:
+* every member of every group comes out exactly once, as a trajectory or as a `LostEpisode`;
+* never more environments are open at once than the source's capacity, and each one opened is
+  closed, also when the run is cancelled;
+* a retry plays the same task from its start, on another server where there is one; what a failed
+  attempt sampled is discarded;
+* errors that are not typed failures are bugs: they end the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from miner.environments.base import EnvironmentSource, EpisodeTask
+from miner.environments.errors import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
+from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
+from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.sampler import Sampler, SamplerError
+from miner.rollout.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+FINAL_FAILURES = (EpisodeTooLong, ConfigurationError)
+"""A second attempt would end the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryParams:
+    """How long to try.
+
+    Attributes:
+        infrastructure_attempts: attempts that may fail with an `InfrastructureError`, at most.
+        protocol_attempts: the same for a `ProtocolError`.
+        sampler_attempts: the same for a `SamplerError`.
+        episode_seconds: wall time of one attempt; beyond it the attempt counts as an
+            `InfrastructureError`.
+        pause_seconds: pause before the second attempt; it doubles with each further one.
+    """
+
+    infrastructure_attempts: int = 4
+    protocol_attempts: int = 2
+    sampler_attempts: int = 2
+    episode_seconds: float = 600.0
+    pause_seconds: float = 0.5
+
+    def attempts(self, error: Exception) -> int:
+        """How many attempts may fail like this before the episode is lost."""
+        if isinstance(error, SamplerError):
+            return self.sampler_attempts
+        if isinstance(error, ProtocolError):
+            return self.protocol_attempts
+        return self.infrastructure_attempts
+
+
+class Scheduler:
+    """Runs groups of episodes from one source with one sampler.
+
+    Args:
+        source: where episodes are played; its capacity bounds concurrency.
+        sampler: what answers; it may be shared by all episodes.
+        renderer: turns messages into tokens.
+        episode: sampling parameters and the episode's token limit.
+        retry: bounds on attempts and time.
+        worth: what makes members of a group differ; the graded score by default.
+        on_episode: called with each outcome as it comes out.
+    """
+
+    def __init__(
+        self,
+        source: EnvironmentSource,
+        sampler: Sampler,
+        renderer: ChatRenderer,
+        episode: EpisodeParams,
+        *,
+        retry: RetryParams | None = None,
+        worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
+        on_episode: Callable[[Outcome], None] = lambda outcome: None,
+    ) -> None:
+        self._source = source
+        self._sampler = sampler
+        self._renderer = renderer
+        self._episode = episode
+        self._retry = retry or RetryParams()
+        self._worth = worth
+        self._on_episode = on_episode
+        self._places = asyncio.Semaphore(source.capacity)
+        self._sessions = itertools.count()
+
+    async def run(
+        self,
+        groups: Sequence[Group],
+        *,
+        fresh: Callable[[], Group] | None = None,
+        max_replacements: int = 0,
+    ) -> list[GroupResult]:
+        """Play `groups`; results are in their order.
+
+        Args:
+            fresh: draws a new group to play in the place of one without variance.
+            max_replacements: most groups drawn from `fresh` in this run.
+
+        Raises: ExceptionGroup of errors that are not typed failures.
+        """
+        replacements = iter(range(max_replacements if fresh else 0))
+        async with asyncio.TaskGroup() as running:
+            tasks = [
+                running.create_task(self._run_group(group, fresh, replacements)) for group in groups
+            ]
+        return [task.result() for task in tasks]
+
+    async def _run_group(
+        self, group: Group, fresh: Callable[[], Group] | None, replacements: Iterator[int]
+    ) -> GroupResult:
+        result = await self._play_group(group)
+        while fresh and not result.varied and next(replacements, None) is not None:
+            result = replace(await self._play_group(fresh()), replaced=result)
+        return result
+
+    async def _play_group(self, group: Group) -> GroupResult:
+        async with asyncio.TaskGroup() as running:
+            tasks = [running.create_task(self._play(group.task)) for _ in range(group.size)]
+        outcomes = tuple(task.result() for task in tasks)
+        worths = {self._worth(o) for o in outcomes if isinstance(o, Trajectory)}
+        return GroupResult(group, outcomes, varied=len(worths) > 1)
+
+    async def _play(self, task: EpisodeTask) -> Outcome:
+        outcome = await self._play_with_retries(task)
+        if isinstance(outcome, LostEpisode):
+            logger.warning(
+                "lost %s after %d attempts: %s: %s",
+                task, outcome.attempts, type(outcome.error).__name__, outcome.error,
+            )  # fmt: skip
+        self._on_episode(outcome)
+        return outcome
+
+    async def _play_with_retries(self, task: EpisodeTask) -> Outcome:
+        avoid: set[str] = set()
+        failures: Counter[type[Exception]] = Counter()
+        for attempt in itertools.count(1):
+            try:
+                return replace(await self._attempt(task, avoid), attempts=attempt)
+            except FINAL_FAILURES as error:
+                return LostEpisode(task, error, attempt)
+            except (InfrastructureError, ProtocolError, SamplerError) as error:
+                failures[type(error)] += 1
+                if failures[type(error)] >= self._retry.attempts(error):
+                    return LostEpisode(task, error, attempt)
+                if isinstance(error, EnvironmentFault):
+                    avoid.add(error.server)
+            await asyncio.sleep(self._retry.pause_seconds * 2 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, task: EpisodeTask, avoid: set[str]) -> Trajectory:
+        async with self._places:
+            environment = self._source.open(avoid)
+            try:
+                async with asyncio.timeout(self._retry.episode_seconds):
+                    return await play_episode(
+                        environment,
+                        task,
+                        self._sampler,
+                        self._renderer,
+                        self._episode,
+                        next(self._sessions),
+                    )
+            except TimeoutError as error:
+                raise InfrastructureError(
+                    f"{task} on {environment.server} was not over after "
+                    f"{self._retry.episode_seconds:g} s: the server hangs, or the limit is too low",
+                    server=environment.server,
+                ) from error
+            finally:
+                await asyncio.shield(environment.close())

@@ -1,0 +1,165 @@
+"""A key-value cache of slots, so that one forward serves rows of any length at any point.
+
+Invariants:
+* position p of a slot holds the keys and values of the p-th id of the row that owns the slot, or
+  garbage that no query may see: a query at position p attends exactly to positions 0..p;
+* padding writes to one extra position past the end, which is never read;
+* buffers grow on demand and are zeroed at birth, so masked garbage is always finite.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+LENGTH_STEP = 64
+
+
+class SlotCache(Cache):
+    """Keys and values per layer as `[slots, length + 1, kv_heads, head_dim]`.
+
+    `aim` says where the next forward's rows live; each layer's `update` then scatters the new
+    states and returns the whole past of these rows as `[rows, kv_heads, kv_length, head_dim]`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._slots = 0
+        self._length = 0
+        self._rows: slice | Tensor = slice(0, 0)
+        self._write_index = torch.empty(0, dtype=torch.long)
+        self._kv_length = 0
+
+    def aim(self, slots: Sequence[int], positions: Tensor, kv_length: int) -> None:
+        """Prepare for one forward.
+
+        Args:
+            slots: slot of each row, ascending and distinct.
+            positions: `[rows, new_tokens]` position of each new token; negative for padding.
+            kv_length: number of leading positions that the rows' queries may see.
+        """
+        self._slots = max(self._slots, slots[-1] + 1)
+        if kv_length > self._length:
+            self._length = -(-max(kv_length, self._length * 3 // 2) // LENGTH_STEP) * LENGTH_STEP
+        stride = self._length + 1
+        index = torch.tensor(slots, device=positions.device)
+        write = torch.where(positions < 0, self._length, positions)
+        self._write_index = (write + index[:, None] * stride).flatten()
+        dense = slots[-1] - slots[0] + 1 == len(slots)
+        self._rows = slice(slots[0], slots[-1] + 1) if dense else index
+        self._kv_length = kv_length
+
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Copy the first `length` positions of slot `source` to the slots `targets`."""
+        self._slots = max(self._slots, *(slot + 1 for slot in targets))
+        for layer, buffers in enumerate(self._buffers):
+            keys, values = (self._fitted(buffer) for buffer in buffers)
+            for buffer in (keys, values):
+                buffer[list(targets), :length] = buffer[source, :length]
+            self._buffers[layer] = keys, values
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Store `[rows, kv_heads, new_tokens, head_dim]` states; return the rows' whole past."""
+        if layer_idx == len(self._buffers):
+            self._buffers.append((_empty_like(key_states), _empty_like(value_states)))
+        keys, values = (self._fitted(buffer) for buffer in self._buffers[layer_idx])
+        self._buffers[layer_idx] = keys, values
+        return self._exchange(keys, key_states), self._exchange(values, value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Zero: rows differ in length, so positions are always passed to the model explicitly."""
+        return 0
+
+    def nbytes(self) -> int:
+        """Size of all buffers in bytes."""
+        return sum(b.nbytes for pair in self._buffers for b in pair)
+
+    def _fitted(self, buffer: Tensor) -> Tensor:
+        """`buffer`, or a larger copy of it where more slots or positions are needed by now."""
+        slots, stride = buffer.shape[:2]
+        if slots >= self._slots and stride == self._length + 1:
+            return buffer
+        larger = buffer.new_zeros((max(slots, self._slots), self._length + 1, *buffer.shape[2:]))
+        larger[:slots, : stride - 1] = buffer[:, : stride - 1]
+        return larger
+
+    def _exchange(self, buffer: Tensor, states: Tensor) -> Tensor:
+        fresh = states.transpose(1, 2).flatten(0, 1)
+        buffer.view(-1, *buffer.shape[2:]).index_copy_(0, self._write_index, fresh)
+        seen = buffer[:, : self._kv_length]
+        if isinstance(self._rows, slice):
+            return seen[self._rows].transpose(1, 2)
+        return seen.index_select(0, self._rows).transpose(1, 2)
+
+
+def _empty_like(states: Tensor) -> Tensor:
+    return states.new_zeros((0, 1, states.shape[1], states.shape[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A slot in the hands of one row; its first `cached` positions already match the row's ids."""
+
+    slot: int
+    cached: int
+
+
+class SlotTable:
+    """Who owns which slot. Slots in use are leased; idle ones remember the session they served."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = list(range(slots))[::-1]
+        self._idle: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
+
+    def lease(self, session: int | None, ids: Sequence[int]) -> Lease | None:
+        """A slot for a row of `ids`: the session's own, a free one, the least recently used one.
+
+        At least the last id is left uncached, since its forward gives the next logits.
+        Returns None when every slot is leased.
+        """
+        if session is not None and session in self._idle:
+            slot, held = self._idle.pop(session)
+            return Lease(slot, min(common_prefix(held, ids), len(ids) - 1))
+        if self._free:
+            return Lease(self._free.pop(), 0)
+        if self._idle:
+            _, (slot, _) = self._idle.popitem(last=False)
+            return Lease(slot, 0)
+        return None
+
+    def give_back(self, slot: int, session: int | None, ids: list[int]) -> None:
+        """End a lease; `ids` are those whose states the slot holds, kept for `session` if any."""
+        if session is None:
+            self._release(slot)
+        else:
+            self._idle[session] = (slot, ids)
+
+    def forget(self, session: int) -> None:
+        """Free what is kept for `session`, if anything."""
+        if session in self._idle:
+            self._release(self._idle.pop(session)[0])
+
+    def forget_all(self) -> None:
+        """Free every idle slot."""
+        for session in list(self._idle):
+            self.forget(session)
+
+    def _release(self, slot: int) -> None:
+        self._free.append(slot)
+        self._free.sort(reverse=True)
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

@@ -1,0 +1,221 @@
+"""Token-exact trajectories: what was sampled is what is trained.
+
+Invariants:
+* the ids of a row are, at each of its turns, exactly those sent to the sampler followed by exactly
+  those it returned; nothing is tokenised twice;
+* `loss_mask` is 1 on sampled tokens and 0 on all others, and every sampled token of the episode is
+  in exactly one row;
+* a row ends on the tokenizer's EOS token (added with mask 0 where none was sampled), since TRL
+  takes any other last token for a truncated completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from miner.environments.base import EpisodeTask, Message, Transition
+from miner.rollout.renderer import ChatRenderer, DriftKind
+from miner.rollout.sampler import Sample, SamplerError
+
+ENVIRONMENT_TURN = -1
+"""`turn_ids` entry of tokens that no turn has sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow:
+    """One training row. All tuples but `prompt_ids` have one entry per completion token.
+
+    Attributes:
+        prompt_ids: the initial prompt, or after a fork the re-rendered one.
+        completion_ids: replies and, between them, what the environment and the template said.
+        logprobs: natural-log probability of each sampled token; 0.0 for the others.
+        loss_mask: 1 for sampled tokens, 0 for the others.
+        turn_ids: index of the turn that sampled the token; -1 for the others.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+    turn_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One reply and what came of it.
+
+    Attributes:
+        messages: what the policy was shown since its last reply.
+        reply: text that was given to the environment.
+        action: id of the action played, None if the reply could not be parsed.
+        valid: whether the reply was parsed into a legal action.
+        reward: reward of this turn as the environment gave it.
+        sampled_tokens: length of the reply in tokens, the end-of-turn token included.
+        finish_reason: "length" when the reply was cut off.
+        drift: how this turn's prompt continued the tokens held before it.
+    """
+
+    messages: tuple[Message, ...]
+    reply: str
+    action: int | None
+    valid: bool
+    reward: float
+    sampled_tokens: int
+    finish_reason: Literal["stop", "length"]
+    drift: DriftKind
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A finished episode.
+
+    Attributes:
+        task: what was played.
+        rows: training rows; more than one only after forks.
+        turns: every reply in order.
+        score: the graded score in [0, 1].
+        weight_version: oldest version of the weights that sampled any of it.
+        server: where it was played.
+        attempts: how many times the task was started until it went through.
+        sampler_seconds: time spent waiting for replies.
+        environment_seconds: time spent waiting for the environment.
+    """
+
+    task: EpisodeTask
+    rows: tuple[RolloutRow, ...]
+    turns: tuple[TurnRecord, ...]
+    score: float
+    weight_version: int = 0
+    server: str = ""
+    attempts: int = 1
+    sampler_seconds: float = 0.0
+    environment_seconds: float = 0.0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that carry loss."""
+        return sum(turn.sampled_tokens for turn in self.turns)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens that a trainer processes: prompts and completions of all rows."""
+        return sum(len(row.prompt_ids) + len(row.completion_ids) for row in self.rows)
+
+    @property
+    def invalid_replies(self) -> int:
+        """Replies that were not parsed into a legal action."""
+        return sum(not turn.valid for turn in self.turns)
+
+
+@dataclass(slots=True)
+class _OpenRow:
+    prompt_ids: tuple[int, ...]
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turn_ids: list[int] = field(default_factory=list)
+
+    def extend(self, ids: Sequence[int], logprobs: Sequence[float], turn: int) -> None:
+        self.completion_ids.extend(ids)
+        self.logprobs.extend(logprobs)
+        self.turn_ids.extend([turn] * len(ids))
+
+    def extend_unsampled(self, ids: Sequence[int]) -> None:
+        self.extend(ids, [0.0] * len(ids), ENVIRONMENT_TURN)
+
+    def close(self, eos_token_id: int) -> RolloutRow:
+        if self.completion_ids[-1] != eos_token_id:
+            self.extend_unsampled([eos_token_id])
+        return RolloutRow(
+            prompt_ids=self.prompt_ids,
+            completion_ids=tuple(self.completion_ids),
+            logprobs=tuple(self.logprobs),
+            loss_mask=tuple(int(turn != ENVIRONMENT_TURN) for turn in self.turn_ids),
+            turn_ids=tuple(self.turn_ids),
+        )
+
+
+class TrajectoryBuilder:
+    """Grows one trajectory: `prompt_ids`, then `add_reply`, then `add_transition`, and again."""
+
+    def __init__(
+        self, renderer: ChatRenderer, task: EpisodeTask, messages: Sequence[Message]
+    ) -> None:
+        self._renderer = renderer
+        self._task = task
+        self._conversation = list(messages)
+        self._shown = tuple(messages)
+        self._text = renderer.render(self._conversation)
+        self._rows = [_OpenRow(renderer.encode(self._text))]
+        self._turns: list[TurnRecord] = []
+        self._drift = DriftKind.CLEAN
+        self._sample: Sample | None = None
+        self._reply = ""
+        self._weight_version: int | None = None
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """Ids to send to the sampler now."""
+        return [*self._rows[-1].prompt_ids, *self._rows[-1].completion_ids]
+
+    def add_reply(self, sample: Sample) -> str:
+        """Keep `sample` verbatim; returns its text for the environment.
+
+        Raises: SamplerError where the sample is not a reply (no tokens, not one logprob for each).
+        """
+        if not sample.token_ids or len(sample.token_ids) != len(sample.logprobs):
+            raise SamplerError(
+                f"a sample of {len(sample.token_ids)} ids and {len(sample.logprobs)} logprobs is "
+                "no reply: check the generation engine"
+            )
+        self._rows[-1].extend(sample.token_ids, sample.logprobs, len(self._turns))
+        self._sample = sample
+        self._reply = self._renderer.reply_text(sample)
+        version = sample.weight_version
+        held = self._weight_version
+        self._weight_version = version if held is None else min(held, version)
+        return self._reply
+
+    def add_transition(self, transition: Transition) -> None:
+        """Record what the reply led to and, unless it was the end, grow the next prompt."""
+        sample = self._sample
+        if sample is None:
+            raise RuntimeError("add_transition needs the reply it answers: call add_reply first")
+        self._sample = None
+        self._turns.append(
+            TurnRecord(
+                messages=self._shown,
+                reply=self._reply,
+                action=transition.action,
+                valid=transition.valid,
+                reward=transition.reward,
+                sampled_tokens=len(sample.token_ids),
+                finish_reason=sample.finish_reason,
+                drift=self._drift,
+            )
+        )
+        if not transition.done:
+            self._continue(sample, transition.messages)
+
+    def build(self, score: float) -> Trajectory:
+        """The finished trajectory with its graded `score`."""
+        eos = self._renderer.eos_token_id
+        return Trajectory(
+            task=self._task,
+            rows=tuple(row.close(eos) for row in self._rows),
+            turns=tuple(self._turns),
+            score=score,
+            weight_version=self._weight_version or 0,
+        )
+
+    def _continue(self, sample: Sample, messages: Sequence[Message]) -> None:
+        self._conversation.append({"role": "assistant", "content": self._reply})
+        self._conversation.extend(messages)
+        self._shown = tuple(messages)
+        step = self._renderer.continue_prompt(self._conversation, self._text, sample)
+        self._text, self._drift = step.text, step.drift
+        if step.drift is DriftKind.FORK:
+            self._rows.append(_OpenRow(step.new_ids))
+        else:
+            self._rows[-1].extend_unsampled(step.new_ids)

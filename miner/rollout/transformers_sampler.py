@@ -1,0 +1,252 @@
+"""A sampler over a plain transformers model, for one process on a CPU or a small GPU.
+
+Invariants:
+* the model runs on one worker thread, never on the event loop; requests that arrive while others
+  decode join the next step;
+* the model is in evaluation mode only while requests are in flight, and back in the modes it was
+  in before the last of them returns;
+* `end_session` returns only when no forward works for that session any more: once all sessions
+  have ended the weights may change;
+* correctness never depends on the cache, which `invalidate` or a new `weight_version` drops.
+
+Memory of the cache in bytes, at most:
+`2 * layers * kv_heads * head_dim * dtype_size * max_sessions * longest_sequence`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from miner.rollout.engine import BatchEngine, DecodeRow
+from miner.rollout.forward import (
+    CachedForward,
+    Forward,
+    PlainForward,
+    cache_obstacle,
+    evaluation_mode,
+)
+from miner.rollout.sampler import Sample, SamplerError, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+BURST_PAUSE_S = 0.0005
+"""Requests that arrive closer to each other than this share their first forward."""
+
+Outcome = Sample | SamplerError | None
+"""How a request ended: with a reply, with the engine's failure, or abandoned by its caller."""
+
+
+class TransformersSampler:
+    """`Sampler` by continuous batching, with a key-value cache kept per session.
+
+    Args:
+        model: a decoder-only model; any other attention than full attention runs uncached.
+        tokenizer: gives the end-of-sequence id, next to those of the model's generation config.
+        max_sessions: requests that decode at once plus idle sessions whose states are kept.
+        seed: seed of all sampling; ids are reproducible given the order of sessions' arrival.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_sessions: int = 256,
+        seed: int = 0,
+    ) -> None:
+        self._model = model
+        config = model.config.get_text_config()
+        self._vocabulary = config.vocab_size
+        self._context = getattr(config, "max_position_embeddings", sys.maxsize)
+        self._engine = BatchEngine(
+            _best_forward(model),
+            eos_token_ids(model, tokenizer),
+            max_sessions=max_sessions,
+            seed=seed,
+        )
+        self._weight_version = 0
+        self._step_lock = threading.Lock()
+        self._drain_lock = threading.Lock()
+        self._draining = False
+        self._inbox: deque[DecodeRow] = deque()
+        self._ended: deque[int] = deque()
+        self._in_flight: dict[int, DecodeRow] = {}
+        self._futures: dict[DecodeRow, asyncio.Future[Outcome]] = {}
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+    ) -> Sample:
+        """Sample one reply; see `Sampler`. A reply also ends where the model's context ends.
+
+        Raises: `SamplerError` if the prompt cannot be run or the model fails.
+        """
+        room = self._room(prompt_ids)
+        if session in self._in_flight:
+            session = None
+        row = DecodeRow(
+            ids=list(prompt_ids),
+            limit=min(params.max_tokens, room),
+            temperature=params.temperature,
+            session=session,
+        )
+        try:
+            outcome = await asyncio.shield(self._submit(row))
+        except asyncio.CancelledError:
+            row.abandoned = True
+            raise
+        if isinstance(outcome, Sample):
+            return outcome
+        raise outcome or SamplerError(f"session {session} ended while a request was in flight")
+
+    async def end_session(self, session: int) -> None:
+        """Forget `session`; a request still in flight for it is given up first."""
+        if session in self._in_flight:
+            row = self._in_flight[session]
+            row.abandoned = True
+            await asyncio.shield(self._futures[row])
+        self._ended.append(session)
+
+    @property
+    def weight_version(self) -> int:
+        """Version of the weights, reported with each sample. Setting it drops all states."""
+        return self._weight_version
+
+    @weight_version.setter
+    def weight_version(self, version: int) -> None:
+        with self._step_lock:
+            self._weight_version = version
+            self._engine.reset(version)
+
+    def invalidate(self) -> None:
+        """Drop all cached states, because the weights have changed."""
+        self.weight_version = self._weight_version
+
+    def close(self) -> None:
+        """Wait for the worker thread to end."""
+        self._worker.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _room(self, prompt_ids: Sequence[int]) -> int:
+        """How many tokens a reply to `prompt_ids` may have at most."""
+        if not prompt_ids or not 0 <= min(prompt_ids) <= max(prompt_ids) < self._vocabulary:
+            raise SamplerError(
+                f"a prompt of {len(prompt_ids)} ids is empty or has ids outside "
+                f"0..{self._vocabulary - 1}: use the tokenizer that belongs to the model"
+            )
+        room = self._context - len(prompt_ids)
+        if room < 1:
+            raise SamplerError(
+                f"a prompt of {len(prompt_ids)} ids leaves no room for a reply in the model's "
+                f"context of {self._context}: lower the episode's token limit"
+            )
+        return room
+
+    def _submit(self, row: DecodeRow) -> asyncio.Future[Outcome]:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._futures[row] = future
+        if row.session is not None:
+            self._in_flight[row.session] = row
+        with self._drain_lock:
+            self._inbox.append(row)
+            start, self._draining = not self._draining, True
+        if start:
+            self._worker.submit(self._drain)
+        return future
+
+    def _drain(self) -> None:
+        """Worker thread: run until nobody waits for a reply."""
+        more = True
+        while more:
+            self._await_burst()
+            over = self._run_until_idle()
+            with self._drain_lock:
+                more = self._draining = bool(self._inbox)
+            self._deliver(over)
+
+    def _await_burst(self) -> None:
+        """Coroutines that resume together ask again within moments: let all of them in first."""
+        seen = 0
+        while len(self._inbox) > seen:
+            seen = len(self._inbox)
+            time.sleep(BURST_PAUSE_S)
+
+    def _run_until_idle(self) -> dict[DecodeRow, Outcome]:
+        """Step until no row is left; the last rows are returned once the model's modes are back."""
+        with evaluation_mode(self._model):
+            while True:
+                over = self._step()
+                if not (self._engine.busy or self._inbox):
+                    return over
+                self._deliver(over)
+
+    def _step(self) -> dict[DecodeRow, Outcome]:
+        with self._step_lock:
+            while self._ended:
+                self._engine.forget(self._ended.popleft())
+            while self._inbox:
+                self._engine.admit(self._inbox.popleft())
+            try:
+                return {row: row.reply for row in self._engine.step()}
+            except Exception as error:
+                logger.exception("the model failed while sampling")
+                failure = SamplerError(f"the model failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                return dict.fromkeys(self._engine.abort(), failure)
+
+    def _deliver(self, over: dict[DecodeRow, Outcome]) -> None:
+        """Hand outcomes to the event loops that wait for them, each loop's at once."""
+        by_loop: dict[asyncio.AbstractEventLoop, dict[DecodeRow, Outcome]] = defaultdict(dict)
+        for row, outcome in over.items():
+            by_loop[self._futures[row].get_loop()][row] = outcome
+        for loop, outcomes in by_loop.items():
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(self._resolve, outcomes)
+
+    def _resolve(self, outcomes: dict[DecodeRow, Outcome]) -> None:
+        """Event loop thread: wake the callers."""
+        for row, outcome in outcomes.items():
+            if row.session is not None:
+                del self._in_flight[row.session]
+            self._futures.pop(row).set_result(outcome)
+
+
+def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """All ids that end a reply, by the tokenizer and the model's generation config."""
+    ids = {tokenizer.eos_token_id}
+    configured = model.generation_config.eos_token_id if model.generation_config else None
+    ids.update(configured if isinstance(configured, list) else [configured])
+    ids.discard(None)
+    if not ids:
+        raise ValueError("neither the tokenizer nor the generation config names an EOS token")
+    return frozenset(ids)
+
+
+def _best_forward(model: PreTrainedModel) -> Forward:
+    obstacle = cache_obstacle(model)
+    if obstacle is None:
+        return CachedForward(model)
+    logger.warning("sampling without a key-value cache (slow): %s", obstacle)
+    return PlainForward(model)

@@ -1,0 +1,62 @@
+"""Resumable checkpoints: the newest complete one, and what it says about time spent.
+
+Invariant: a checkpoint is complete exactly if it holds `MARKER`, which is written last; a folder
+that a kill left half-written is never resumed from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from miner.training.pace import Pace
+
+MARKER = "complete.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint folder, its optimizer step and the training seconds until then."""
+
+    path: Path
+    step: int
+    elapsed: float
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The complete checkpoint with the highest step, None if there is none."""
+    found = []
+    for path in folder.glob("checkpoint-*"):
+        match = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        try:
+            marker = json.loads((path / MARKER).read_text())
+        except (OSError, ValueError):
+            continue
+        if match and marker.get("step") == int(match[1]):
+            found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+class CheckpointMarker(TrainerCallback):
+    """Marks each checkpoint complete once the trainer has written all of it."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        marker = {"step": state.global_step, "elapsed": self._pace.elapsed}
+        with open(folder / MARKER, "w") as file:
+            json.dump(marker, file)
+            file.flush()
+            os.fsync(file.fileno())

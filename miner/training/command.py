@@ -1,0 +1,57 @@
+"""`python -m miner train`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miner.training.settings import load_settings, to_toml
+
+
+def train_command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings, dotted: rollout.group_size=16 environment.deck_sizes='[8]'. "
+            "They win over the file. --dry-run lists them all.",
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")
+    ] = False,
+) -> None:
+    """Learn a game and publish the best model.
+
+    Plays whole episodes on the servers of ENVIRONMENT_SERVER_URLS (or in this process, with
+    environment.channel=builtin), learns by GRPO, and keeps a loadable model at output.dir from the
+    first minute. A run that was killed goes on where it was when started again with the same
+    run_dir.
+
+    Example:
+      python -m miner train model.path=MODEL output.dir=OUT environment.channel=builtin
+    """
+    settings = load_settings(config, overrides or ())
+    if dry_run:
+        typer.echo(to_toml(settings), nl=False)
+        return
+    for name, value in (
+        ("HF_HUB_OFFLINE", "1"),
+        ("TRL_EXPERIMENTAL_SILENCE", "1"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+    ):
+        os.environ.setdefault(name, value)
+    from miner.training.run import train  # torch takes seconds to import; --dry-run needs none
+
+    console = Console()
+    result = train(settings, console)
+    console.print(
+        f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,121 @@
+"""Held-out evaluation during training, and publishing of what it finds best.
+
+Invariants: the base model lies at the output path before the first step; what replaces it was
+better on the same held-out games; the decision's state survives a kill (`best.json` is written
+only after the model it speaks of was published).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from miner.evaluation.results import EvaluationResult
+from miner.publishing.best import BestModel, Evaluated
+from miner.publishing.publisher import PublishedScore, Publisher
+from miner.reporting.records import EvaluationRecord, RecordFile
+
+Evaluate = Callable[[], EvaluationResult]
+"""Plays the held-out episodes greedily with the current weights."""
+
+
+class HeldOut(TrainerCallback):
+    """Evaluates every `every_steps`, publishes the best, and evaluates the last weights.
+
+    Args:
+        evaluate: plays the held-out list.
+        publisher: owns the output path.
+        save: writes the current weights and tokenizer into an empty folder.
+        run_dir: holds `evaluations.jsonl` and `best.json`.
+        note: shows a line to the person who watches.
+    """
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        publisher: Publisher,
+        save: Callable[[Path], None],
+        run_dir: Path,
+        *,
+        every_steps: int,
+        note: Callable[[str], None],
+    ) -> None:
+        self._evaluate = evaluate
+        self._publisher = publisher
+        self._save = save
+        self._records = RecordFile(run_dir / "evaluations.jsonl", EvaluationRecord)
+        self._state_file = run_dir / "best.json"
+        self._every = every_steps
+        self._note = note
+        self._best = self._restore()
+        self._last_step = -1
+
+    @property
+    def best(self) -> Evaluated:
+        """Scores of the model that is published now."""
+        if self._best is None:
+            raise RuntimeError("nothing was evaluated yet: call start first")
+        return self._best.best
+
+    def start(self) -> None:
+        """Evaluate the base model, unless an earlier process of this run did."""
+        if self._best is None:
+            result = self._evaluate()
+            self._best = BestModel(Evaluated(0, _scores(result)))
+            self._record(result, 0, published=True)
+            self._store()
+
+    def consider(self, step: int) -> None:
+        """Evaluate the current weights and publish them if they are the best so far."""
+        if self._best is None or step == self._last_step:
+            return
+        self._last_step = step
+        result = self._evaluate()
+        candidate = Evaluated(step, _scores(result))
+        verdict = self._best.judge(candidate)
+        if verdict.replaces:
+            played = sum(score is not None for score in candidate.scores)
+            self._publisher.publish(self._save, PublishedScore(step, candidate.mean, played))
+            self._best.accept(candidate)
+            self._store()
+        self._record(result, step, published=verdict.replaces)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step % self._every == 0:
+            self.consider(state.global_step)
+
+    def _record(self, result: EvaluationResult, step: int, *, published: bool) -> None:
+        record = EvaluationRecord.of(
+            result,
+            split="held_out",
+            time=time.time(),
+            name="base" if step == 0 else "checkpoint",
+            step=step,
+        ).model_copy(update={"published": published})
+        self._records.append(record)
+        fate = "published" if published else "kept the published one"
+        self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
+
+    def _restore(self) -> BestModel | None:
+        try:
+            state = json.loads(self._state_file.read_text())
+        except FileNotFoundError:
+            return None
+        return BestModel.from_state(state)
+
+    def _store(self) -> None:
+        assert self._best is not None
+        beside = self._state_file.with_suffix(".tmp")
+        beside.write_text(json.dumps(self._best.state()))
+        beside.replace(self._state_file)
+
+
+def _scores(result: EvaluationResult) -> tuple[float | None, ...]:
+    return tuple(episode.score for episode in result.episodes)

@@ -1,0 +1,100 @@
+"""What a training step leaves behind: a line in `metrics.jsonl`, a heartbeat, and progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from miner.reporting.progress import TrainingProgress
+from miner.reporting.records import RecordFile, StepRecord
+from miner.training.pace import Pace
+from miner.training.rollout_function import StepRollout
+
+TRAINER_METRICS = ("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std")
+
+
+class Recorder(TrainerCallback):
+    """Turns TRL's log of a step and the rollout's statistics into one record.
+
+    Args:
+        rollout: the latest step's rollout.
+        applied_rate: share of actions the environment applied as asked, None if unknown.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        progress: TrainingProgress,
+        pace: Pace,
+        rollout: Callable[[], StepRollout | None],
+        applied_rate: Callable[[], float | None],
+    ) -> None:
+        self._records = RecordFile(run_dir / "metrics.jsonl", StepRecord)
+        self._heartbeat = run_dir / "heartbeat.json"
+        self._progress = progress
+        self._pace = pace
+        self._rollout = rollout
+        self._applied_rate = applied_rate
+        self._began = time.monotonic()
+
+    def beat(self, phase: str, step: int) -> None:
+        """Tell the watchdog what is going on (atomic)."""
+        beside = self._heartbeat.with_suffix(".tmp")
+        beside.write_text(json.dumps({"time": time.time(), "phase": phase, "step": step}))
+        beside.replace(self._heartbeat)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._began = time.monotonic()
+        self.beat("step", state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        rollout = self._rollout()
+        if not logs or "reward" not in logs or rollout is None or not state.is_world_process_zero:
+            return
+        stats = rollout.stats
+        seconds = time.monotonic() - self._began
+        record = StepRecord(
+            step=state.global_step,
+            total_steps=state.max_steps,
+            time=time.time(),
+            seconds=seconds,
+            reward=logs["reward"],
+            score=None if math.isnan(stats.mean_score) else stats.mean_score,
+            tokens=stats.sampled_tokens,
+            tokens_per_second=stats.total_tokens / seconds,
+            episodes=stats.episodes,
+            lost_episodes=stats.lost,
+            replies=stats.turns,
+            invalid_replies=stats.invalid_replies,
+            flat_groups=stats.groups_without_variance,
+            drift={kind.value: count for kind, count in stats.drift.items()},
+            action_applied_rate=self._applied_rate(),
+            metrics={
+                name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
+            },
+        )
+        self._records.append(record)
+        self._progress.update(
+            state.global_step,
+            {
+                "reward": record.reward,
+                "score": record.score,
+                "tokens_per_second": record.tokens_per_second,
+                "eta_seconds": self._pace.seconds_left(state.global_step),
+            },
+        )

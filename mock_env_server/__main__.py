@@ -1,0 +1,221 @@
+"""Command line of the mock environment server: `python -m mock_env_server --help`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan, Latency
+from mock_env_server.quirks import QUIRK_HELP, parse_quirks
+from mock_env_server.serving import run
+from mock_env_server.settings import ServerSettings
+
+_EPILOG = """
+[bold]Examples[/bold]
+
+Play a round by hand ("4" bids card 5):
+
+    python -m mock_env_server &
+    curl localhost:8000/reset -d '{"task_id": 0, "seed": 0, "opponent": "random"}'
+    curl localhost:8000/step -d '{"action": "4", "episode_id": "..."}'
+
+A bad day: one answer in fifty is a 500, one in a hundred never comes, half take over 20 ms:
+
+    python -m mock_env_server --fault http_500=0.02 --fault hang=0.01 --latency lognormal:20:0.8
+
+Change the weather while it runs:
+
+    python -m mock_env_server --admin &
+    curl -X PUT localhost:8000/admin/faults -d '{"rates": {"drop_reply": 0.1}}'
+    curl -X DELETE localhost:8000/admin/faults
+"""
+
+
+class ModeName(StrEnum):
+    """What /step does with a bid."""
+
+    FAITHFUL = "faithful"
+    CORRECT = "correct"
+
+
+def _listed(helps: Mapping[str, str]) -> str:
+    return "".join(f"\n\n[bold]{name}[/bold]: {text}." for name, text in helps.items())
+
+
+_FAULTS = "Faults on demand"
+_LIMITS = "Limits"
+
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+ModeOption = Annotated[
+    ModeName,
+    typer.Option(
+        help="What /step does in Goofspiel. [bold]faithful[/bold]: what the real server does, "
+        "which from round 2 on plays another card than asked (72% of the time). "
+        "[bold]correct[/bold]: same prizes and opponent, the asked card. /evaluate is correct "
+        "in both."
+    ),
+]
+Quirks = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A weakness of the real server to switch on; repeat for more, or [bold]all[/bold]."
+        + _listed(QUIRK_HELP),
+    ),
+]
+Fault = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=RATE",
+        help="What happens to this share of requests; repeat for more." + _listed(FAULT_HELP),
+        rich_help_panel=_FAULTS,
+    ),
+]
+FaultPath = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help=f"Path that faults and latency apply to; repeat. Default: {' '.join(GAME_PATHS)}.",
+        rich_help_panel=_FAULTS,
+    ),
+]
+FaultSeed = Annotated[
+    int,
+    typer.Option(help="Fixes which request to a path meets which fault.", rich_help_panel=_FAULTS),
+]
+LatencyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND:MS[:SPREAD]",
+        help="Hold answers back: constant:MS, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA.",
+        rich_help_panel=_FAULTS,
+    ),
+]
+HugeBodyMib = Annotated[
+    float, typer.Option(help="Size of a huge_body in MiB.", rich_help_panel=_FAULTS)
+]
+RestartAfter = Annotated[
+    int | None,
+    typer.Option(
+        help="Lose all episodes each time so many requests have come.", rich_help_panel=_FAULTS
+    ),
+]
+Admin = Annotated[
+    bool,
+    typer.Option(
+        "--admin", help="Serve GET, PUT and DELETE /admin/faults.", rich_help_panel=_FAULTS
+    ),
+]
+IdleExpiry = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        help="Seconds without a request after which an episode is forgotten.",
+        rich_help_panel=_LIMITS,
+    ),
+]
+FinishedKept = Annotated[
+    int,
+    typer.Option(min=0, help="Finished episodes kept until /stop.", rich_help_panel=_LIMITS),
+]
+MctsSimulations = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Searches per MCTS move; default: the game's.", rich_help_panel=_LIMITS
+    ),
+]
+MctsRollouts = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rollouts per search; default: the game's.", rich_help_panel=_LIMITS),
+]
+MctsThreads = Annotated[
+    int, typer.Option(min=1, help="MCTS opponents thinking at once.", rich_help_panel=_LIMITS)
+]
+
+
+def main(
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    mode: ModeOption = ModeName.FAITHFUL,
+    quirks: Quirks = None,
+    fault: Fault = None,
+    fault_path: FaultPath = None,
+    fault_seed: FaultSeed = 0,
+    latency: LatencyOption = None,
+    huge_body_mib: HugeBodyMib = 64.0,
+    restart_after: RestartAfter = None,
+    admin: Admin = False,
+    idle_expiry: IdleExpiry = 3600.0,
+    finished_kept: FinishedKept = 10_000,
+    mcts_simulations: MctsSimulations = None,
+    mcts_rollouts: MctsRollouts = None,
+    mcts_threads: MctsThreads = 2,
+) -> None:
+    """A stand-in for the tournament's environment server, for tests and for training at home.
+
+    Speaks the same HTTP API: /reset /step /state /stop /evaluate /call /health /methods.
+    Equal (task_id, seed) give the same game as on the real server.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        plan = FaultPlan.model_validate(
+            {
+                "seed": fault_seed,
+                "paths": fault_path or GAME_PATHS,
+                "latency": Latency.parse(latency) if latency else None,
+                "rates": _rates(fault or []),
+                "huge_body_mib": huge_body_mib,
+                "restart_after": restart_after,
+            }
+        )
+        chosen_quirks = parse_quirks(quirks or [])
+    except ValueError as error:
+        raise typer.BadParameter(_reason(error)) from error
+    settings = ServerSettings(
+        mode=mode.value,
+        quirks=chosen_quirks,
+        faults=plan,
+        admin=admin,
+        idle_expiry_s=idle_expiry,
+        finished_kept=finished_kept,
+        mcts_max_simulations=mcts_simulations,
+        mcts_num_rollouts=mcts_rollouts,
+        mcts_threads=mcts_threads,
+    )
+    try:
+        run(settings, host, port)
+    except OSError as error:
+        typer.echo(f"cannot listen on {host}:{port}: {error}. Try --port 0.", err=True)
+        raise typer.Exit(1) from error
+
+
+def _rates(pairs: list[str]) -> dict[str, str]:
+    """Rates from NAME=RATE pairs. Raises: ValueError."""
+    rates = {}
+    for pair in pairs:
+        name, equals, rate = pair.partition("=")
+        if not equals:
+            raise ValueError(f"fault {pair!r}: expected NAME=RATE, such as http_500=0.02")
+        rates[name] = rate
+    return rates
+
+
+def _reason(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'faults'}: {item['msg']}" for item in error.errors()
+    )
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+app.command(epilog=_EPILOG)(main)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,204 @@
+"""The one middleware that breaks what a `FaultPlan` says.
+
+Invariant: an empty plan touches nothing: the request goes straight to the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mock_env_server import wording
+from mock_env_server.faults import FaultKind, FaultPlan
+
+_PAD_CHUNK = b" " * 65536
+
+
+class FaultMiddleware:
+    """Stands before the whole application and disturbs what the plan says.
+
+    Args:
+        app: the application.
+        forget: called with the id of an episode to forget.
+        forget_all: called on a restart.
+        plan: the plan to begin with; assign `plan` to change it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        forget: Callable[[str], object],
+        forget_all: Callable[[], None],
+        plan: FaultPlan,
+    ) -> None:
+        self._app = app
+        self._forget = forget
+        self._forget_all = forget_all
+        self.plan = plan
+
+    @property
+    def plan(self) -> FaultPlan:
+        """The plan in force. Setting it starts the counts anew."""
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        self._idle = plan.idle
+        self._counts: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._idle or scope["type"] != "http" or scope["path"] not in self._plan.paths:
+            await self._app(scope, receive, send)
+            return
+        await self._disturb(scope, receive, send)
+
+    async def _disturb(self, scope: Scope, receive: Receive, send: Send) -> None:
+        plan, path = self._plan, scope["path"]
+        self._counts[path] += 1
+        kind, delay, rng = plan.draw(path, self._counts[path])
+        if delay:
+            await asyncio.sleep(delay)
+        if plan.restart_after and self._counts.total() % plan.restart_after == 0:
+            self.injected["restart"] += 1
+            self._forget_all()
+            await _close_connection(scope, receive)
+            return
+        if kind is None:
+            await self._app(scope, receive, send)
+            return
+        self.injected[kind] += 1
+        await self._inject(kind, rng, scope, receive, send)
+
+    async def _inject(
+        self, kind: FaultKind, rng: random.Random, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if kind in _STATUS:
+            await _send_json(send, _STATUS[kind], {"detail": wording.INJECTED_FAULT})
+        elif kind is FaultKind.DROP_REQUEST:
+            await _close_connection(scope, receive)
+        elif kind is FaultKind.HANG:
+            await _until_disconnected(receive)
+        elif kind is FaultKind.FORGET_EPISODE:
+            await self._app(scope, await self._forget_addressed(receive), send)
+        else:
+            status, body = await _reply_of(self._app, scope, receive)
+            if kind is FaultKind.DROP_REPLY:
+                await _close_connection(scope, receive)
+            elif kind is FaultKind.HUGE_BODY:
+                await _send_padded(send, status, body, int(self._plan.huge_body_mib * 2**20))
+            else:
+                await _send_body(send, status, _SPOILERS[kind](body, rng))
+
+    async def _forget_addressed(self, receive: Receive) -> Receive:
+        """Forget the episode a request is about; returns a `receive` that gives its body again."""
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            document = None
+        if isinstance(document, dict):
+            kwargs = document.get("kwargs")
+            episode_id = (kwargs if isinstance(kwargs, dict) else document).get("episode_id")
+            if isinstance(episode_id, str):
+                self._forget(episode_id)
+        return _replay(body, receive)
+
+
+_STATUS = {FaultKind.HTTP_500: 500, FaultKind.HTTP_429: 429, FaultKind.HTTP_503: 503}
+
+
+def _truncate(body: bytes, rng: random.Random) -> bytes:
+    return body[: max(1, len(body) // 2)]
+
+
+def _garbage(body: bytes, rng: random.Random) -> bytes:
+    return b"<html>" + rng.randbytes(64)
+
+
+def _wrong_types(body: bytes, rng: random.Random) -> bytes:
+    """One field, of the answer or of its result, turned into something of another type."""
+    document = orjson.loads(body)
+    if not isinstance(document, dict):
+        return b"[]"
+    result = document.get("result")
+    holder = rng.choice([document, result] if isinstance(result, dict) and result else [document])
+    field = rng.choice(sorted(holder))
+    holder[field] = 7 if isinstance(holder[field], str | dict | list) else {"unexpected": "object"}
+    return orjson.dumps(document)
+
+
+_SPOILERS: dict[FaultKind, Callable[[bytes, random.Random], bytes]] = {
+    FaultKind.TRUNCATED_JSON: _truncate,
+    FaultKind.GARBAGE_JSON: _garbage,
+    FaultKind.WRONG_TYPES: _wrong_types,
+}
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _close_connection(scope: Scope, receive: Receive) -> None:
+    """Close the socket without an answer (`serving.Protocol` puts it into the scope)."""
+    scope["state"]["transport"].abort()
+    await _until_disconnected(receive)
+
+
+async def _reply_of(app: ASGIApp, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+    """Run the application and keep what it would have answered."""
+    status, parts = 500, []
+
+    async def keep(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        else:
+            parts.append(message.get("body", b""))
+
+    await app(scope, receive, keep)
+    return status, b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replayed
+
+
+async def _send_json(send: Send, status: int, document: Any) -> None:
+    await _send_body(send, status, orjson.dumps(document))
+
+
+async def _send_body(send: Send, status: int, body: bytes) -> None:
+    await _send_head(send, status, len(body))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_padded(send: Send, status: int, body: bytes, size: int) -> None:
+    """The answer followed by spaces, valid JSON of at least `size` bytes."""
+    chunks = max(1, -(-(size - len(body)) // len(_PAD_CHUNK)))
+    await _send_head(send, status, len(body) + chunks * len(_PAD_CHUNK))
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    for left in range(chunks - 1, -1, -1):
+        await send({"type": "http.response.body", "body": _PAD_CHUNK, "more_body": left > 0})
+
+
+async def _send_head(send: Send, status: int, length: int) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(length).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})

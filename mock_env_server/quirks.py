@@ -1,0 +1,76 @@
+"""The real server's weaknesses, each behind a switch, for testing clients that must survive them.
+
+Invariant: with no quirk on, no request can stop another request from being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+DEADLOCK_AT = 100
+"""Concurrent /evaluate calls at which the real server was seen to lock up (110 did, 60 did not)."""
+
+
+class Quirk(StrEnum):
+    """One weakness of the real server."""
+
+    BLOCK = "block"
+    DEADLOCK = "deadlock"
+    LEAK = "leak"
+    STRAGGLERS = "stragglers"
+
+
+QUIRK_HELP = {
+    Quirk.BLOCK: "MCTS opponents think on the event loop: everything, /health too, waits for them",
+    Quirk.DEADLOCK: f"{DEADLOCK_AT} concurrent /evaluate calls hang /evaluate for good",
+    Quirk.LEAK: "episodes are kept whole until /stop: no expiry, no bound",
+    Quirk.STRAGGLERS: "after its time-out an /evaluate keeps sending chat requests unseen",
+}
+
+
+def parse_quirks(names: Iterable[str]) -> frozenset[Quirk]:
+    """Quirks named in `names`; "all" names every one. Raises: ValueError for others."""
+    chosen: set[Quirk] = set()
+    for name in names:
+        if name == "all":
+            chosen.update(Quirk)
+        elif name in set(Quirk):
+            chosen.add(Quirk(name))
+        else:
+            known = ", ".join(Quirk)
+            raise ValueError(f"unknown quirk {name!r}: choose from {known}, or all")
+    return frozenset(chosen)
+
+
+class EvaluateGate:
+    """Counts the /evaluate calls in progress; locks for good at `DEADLOCK_AT` when told to."""
+
+    def __init__(self, *, deadlocks: bool) -> None:
+        self._deadlocks = deadlocks
+        self._in_progress = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def locked(self) -> bool:
+        """Whether the deadlock has happened."""
+        return not self._open.is_set()
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Hold one place for the duration of a call; never returns once the gate has locked."""
+        self._in_progress += 1
+        try:
+            if self._deadlocks and self._in_progress >= DEADLOCK_AT:
+                self._open.clear()
+            yield
+        finally:
+            self._in_progress -= 1
+
+    async def passage(self) -> None:
+        """Every chat turn goes through here, so that calls already in progress lock up too."""
+        if not self._open.is_set():
+            await self._open.wait()

@@ -1,0 +1,112 @@
+"""Where games are made and moves are played: inline, or in a thread when the opponent searches.
+
+Invariants:
+* a session is used by one thread at a time; its owner waits for one move before the next;
+* a search never keeps the process alive (OpenSpiel's search cannot be interrupted).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from miner.environments.errors import EnvironmentFault
+from miner.environments.games import GAME_NAMES, GameSession, task_id_range
+from miner.environments.games.catalog import load_game
+from miner.environments.games.opponents import Stream
+from miner.environments.games.session import CardApplication
+from mock_env_server.quirks import Quirk
+from mock_env_server.settings import ServerSettings
+
+T = TypeVar("T")
+_MAX_RANDOM_SEED = 2**32 - 200
+
+
+class GameRoom:
+    """Opens games and plays moves in them, never blocking the event loop for a search."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._searchers = asyncio.Semaphore(settings.mcts_threads)
+
+    async def open(
+        self,
+        task_id: int,
+        seed: int,
+        opponent: object,
+        *,
+        stream: Stream,
+        card_application: CardApplication,
+    ) -> GameSession:
+        """A game at the agent's first turn.
+
+        Raises: ValueError for a game, opponent or seed that does not exist.
+        """
+
+        def make() -> GameSession:
+            return GameSession(
+                task_id,
+                seed,
+                opponent=str(opponent),
+                stream=stream,
+                card_application=card_application,
+                mcts_max_simulations=self._settings.mcts_max_simulations,
+                mcts_num_rollouts=self._settings.mcts_num_rollouts,
+            )
+
+        try:
+            searches = opponent == "mcts" and not load_game(task_id).simultaneous
+            return await self._run(searches, make)
+        except EnvironmentFault as error:
+            raise ValueError(str(error)) from error
+
+    async def play(self, session: GameSession, action: int) -> None:
+        """Play the agent's legal `action` and whatever follows before its next turn."""
+        searches = session.opponent == "mcts" and not session.simultaneous
+        await self._run(searches, session.play, action)
+
+    async def _run(self, searches: bool, function: Callable[..., T], *args: object) -> T:
+        if not searches or Quirk.BLOCK in self._settings.quirks:
+            return function(*args)
+        async with self._searchers:
+            return await _in_daemon_thread(function, *args)
+
+
+async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
+    """Like `asyncio.to_thread`, but the interpreter does not wait for the thread at its exit."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(setter: Callable[..., None], value: object) -> None:
+        if not outcome.cancelled():
+            setter(value)
+
+    def work() -> None:
+        try:
+            result = function(*args)
+        except Exception as error:
+            _report(loop, settle, outcome.set_exception, error)
+        else:
+            _report(loop, settle, outcome.set_result, result)
+
+    threading.Thread(target=work, name="search", daemon=True).start()
+    return await outcome
+
+
+def _report(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *args: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        loop.call_soon_threadsafe(callback, *args)
+
+
+def random_task_id() -> int:
+    """A task id of any of the games, as a request without one gets."""
+    return random.randint(*task_id_range(random.choice(GAME_NAMES)))
+
+
+def random_seed() -> int:
+    """A seed that is valid in both modes."""
+    return random.randint(0, _MAX_RANDOM_SEED)

@@ -1,0 +1,112 @@
+"""Servers for tests, benchmarks and demos: in a thread of this process, or in one of their own.
+
+Invariant: when the context is left the server has ended, however the context was left.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mock_env_server.serving import Server, bind, url_of
+from mock_env_server.settings import Mode, ServerSettings
+
+_READY = re.compile(r"^mock environment server listening on (http://\S+) ", re.MULTILINE)
+_START_LIMIT_S = 60.0
+_STOP_LIMIT_S = 15.0
+_POLL_S = 0.02
+
+
+@contextmanager
+def serve_in_thread(settings: ServerSettings | None = None) -> Iterator[str]:
+    """A server on a free local port, in a thread of this process; yields its base URL.
+
+    Raises: RuntimeError when it does not start.
+    """
+    server = Server(settings or ServerSettings())
+    sock = bind("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    thread.start()
+    try:
+        _wait_healthy(url_of(sock), thread.is_alive)
+        yield url_of(sock)
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_LIMIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server process: its base URL, its process and what it has printed so far."""
+
+    base_url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextmanager
+def running_server(mode: Mode = "faithful", *options: str) -> Iterator[RunningServer]:
+    """A server in a process of its own, on a free local port unless `options` name another.
+
+    Args:
+        mode: "faithful" or "correct".
+        options: further command-line options of `python -m mock_env_server`.
+
+    Raises: RuntimeError, with what the process printed, when it does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="mock-env-server-") as folder:
+        log = Path(folder) / "log.txt"
+        command = [sys.executable, "-m", "mock_env_server", "--port", "0", "--mode", mode, *options]
+        with log.open("wb") as sink:
+            process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
+        try:
+            base_url = _wait_announced(log, process)
+            _wait_healthy(base_url, lambda: process.poll() is None)
+            yield RunningServer(base_url, process, log)
+        finally:
+            _stop(process)
+
+
+def _wait_announced(log: Path, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline:
+        if announced := _READY.search(log.read_text(errors="replace")):
+            return announced[1]
+        if process.poll() is not None:
+            break
+        time.sleep(_POLL_S)
+    raise RuntimeError(
+        f"the mock environment server did not start (exit status {process.poll()}); it printed:\n"
+        f"{log.read_text(errors='replace')}"
+    )
+
+
+def _wait_healthy(base_url: str, alive: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while alive() and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{base_url}/health", timeout=5) as response:
+                if response.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(_POLL_S)
+    raise RuntimeError(f"the mock environment server at {base_url} does not answer /health")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

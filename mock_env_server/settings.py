@@ -1,0 +1,41 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mock_env_server.faults import NO_FAULTS, FaultPlan
+from mock_env_server.quirks import Quirk
+
+Mode = Literal["faithful", "correct"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Everything about one server but its address.
+
+    Attributes:
+        mode: "faithful" repeats the real /step, which plays other cards than asked in Goofspiel;
+            "correct" plays the card asked for. /evaluate is correct in both.
+        quirks: weaknesses of the real server that are switched on.
+        faults: what to break from the start.
+        admin: whether /admin/faults changes the faults of the running server.
+        idle_expiry_s: seconds without a request after which an episode is forgotten.
+        finished_kept: finished episodes kept for /state until /stop; the oldest go first.
+        mcts_max_simulations, mcts_num_rollouts: search budget of the "mcts" opponent, None for
+            each game's own.
+        mcts_threads: MCTS opponents that think at the same time.
+        chat_backoff_s: pause before the first repetition of a failed chat request, then doubled.
+    """
+
+    mode: Mode = "faithful"
+    quirks: frozenset[Quirk] = frozenset()
+    faults: FaultPlan = NO_FAULTS
+    admin: bool = False
+    idle_expiry_s: float = 3600.0
+    finished_kept: int = 10_000
+    mcts_max_simulations: int | None = None
+    mcts_num_rollouts: int | None = None
+    mcts_threads: int = 2
+    chat_backoff_s: float = 1.0

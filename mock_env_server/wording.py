@@ -1,0 +1,88 @@
+"""Everything this server says in prose, in words of its own.
+
+Headings, labels and `ID -> label` lines are the wire format and equal the real server's; the
+sentences around them are not, and no client should depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NO_EPISODE = "This needs the episode_id that /reset answered with."
+EPISODE_OVER = "This episode has ended; /reset starts another."
+UNREADABLE_ACTION = "no id of a legal action was found"
+STILL_THINKING = "the opponent has not moved yet; ask again when the earlier /step has answered"
+BAD_TIMEOUT = "timeout must be a number of seconds"
+INJECTED_FAULT = "fault injected on purpose by the mock environment server"
+USAGE = {
+    "sdk_style": 'POST /call {"method": NAME, "args": [...], "kwargs": {...}}',
+    "restful_style": "POST /NAME {PARAMETER: VALUE, ...}",
+}
+_MENU_LIMIT = 10
+
+
+def unknown_episode(episode_id: object) -> str:
+    """Why an id leads nowhere."""
+    return f"No episode {episode_id} here: never started, stopped, or idle too long. Use /reset."
+
+
+def not_found(episode_id: object) -> str:
+    """What /stop says about an id that leads nowhere."""
+    return f"no episode {episode_id} to stop"
+
+
+def method_not_found(name: str) -> str:
+    """What /call says about a method that does not exist."""
+    return f"no method {name!r}; GET /methods lists them"
+
+
+def first_observation(rules: str, observation: str) -> str:
+    """What /reset shows: the rules, then what every later observation shows too."""
+    return f"# Game Rules\n{rules}\n\n# Current Game State\n{observation}"
+
+
+def observation(game: str, seat: int, state: str, menu: str) -> str:
+    """A position as /reset, /step and /state show it."""
+    return f"Game: {game}\nYou are Player {seat}.\n\nCurrent State:\n{state}\n\n{menu}"
+
+
+def simultaneous_menu() -> str:
+    """What stands in the place of the legal actions when both players move at once."""
+    return "Waiting for Player -2 to move..."
+
+
+def menu(choices: Sequence[tuple[int, str]]) -> str:
+    """All legal actions of a turn."""
+    lines = "".join(f"  {action} -> {label}\n" for action, label in choices)
+    return f"Legal Actions:\n{lines}\nYour choice (ID only):"
+
+
+def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
+    """What /step shows when it could not read a legal action."""
+    lines = "".join(f"  {action} -> {label}\n" for action, label in choices[:_MENU_LIMIT])
+    if len(choices) > _MENU_LIMIT:
+        lines += f"  ... and {len(choices) - _MENU_LIMIT} more\n"
+    return (
+        f'Invalid action: "{said}"\n\nThe first number in the text must be the ID of a legal '
+        f"action.\n\nLegal Actions:\n{lines}\nYour choice (ID only):"
+    )
+
+
+def game_over(game: str, seat: int, returns: Sequence[float], score: float) -> str:
+    """What a finished episode shows."""
+    own = returns[seat]
+    result = "WIN" if own > 0 else "LOSS" if own < 0 else "DRAW"
+    return (
+        f"Game Over: {game}\nYou were Player {seat}.\n\nFinal Returns: {list(returns)}\n"
+        f"Your Return: {own}\nNormalized Score: {score:.3f}\nResult: {result}"
+    )
+
+
+def out_of_time(elapsed_s: float, limit_s: float) -> str:
+    """Why an /evaluate was cut short."""
+    return f"Out of time: game not finished after {elapsed_s:.1f}s (limit: {limit_s}s)"
+
+
+def unsupported_timeout(timeout: object) -> str:
+    """Why /evaluate refuses a timeout."""
+    return f"timeout {timeout!r}: expected a number of seconds above 0"

@@ -1,0 +1,109 @@
+"""Folders and files that the orchestrator's tests work on, made without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+
+CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "max_position_embeddings": 2048,
+}
+ARGUMENTS = {
+    "--task-id": "task-1",
+    "--model": "acme/tiny",
+    "--dataset": "https://store.example/stub.json?X-Amz-Signature=s3cr3tsignature",
+    "--dataset-type": '{"environment_name": "goofspiel"}',
+    "--task-type": "EnvTask",
+    "--file-format": "s3",
+    "--expected-repo-name": "repo-1",
+    "--hours-to-complete": "0.02",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a golden file; `pytest tests/entrypoint --update` writes it instead."""
+    update = request.config.getoption("--update", default=False)
+
+    def compare(name: str, text: str) -> None:
+        file = GOLDEN / name
+        if update:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        assert text == file.read_text(), f"{name} differs; if meant, run with --update"
+
+    return compare
+
+
+def write_model(folder: Path, *, config: dict[str, object] | None = None, values: int = 512) -> Path:
+    """A model folder whose structure is sound: one BF16 tensor, a tokenizer with a template."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config))
+    tokenizer = {"chat_template": "{{ messages }}", "eos_token": "<e>", "pad_token": "<p>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer.json").write_text("{}")
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [values], "data_offsets": [0, 2 * values]}})
+    body = struct.pack("<Q", len(header)) + header.encode() + bytes(2 * values)
+    (folder / "model.safetensors").write_bytes(body)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_writer() -> Callable[..., Path]:
+    """`write_model`, for tests that need several."""
+    return write_model
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> dict[str, str]:
+    """Environment variables of a container with a model cache and an empty output volume."""
+    write_model(tmp_path / "cache/models/acme--tiny")
+    (tmp_path / "checkpoints").mkdir()
+    return {
+        "MINER_CACHE_DIR": str(tmp_path / "cache"),
+        "MINER_CHECKPOINTS_DIR": str(tmp_path / "checkpoints"),
+    }
+
+
+@pytest.fixture
+def arguments() -> Callable[..., list[str]]:
+    """The tournament's command line, with options replaced, or left out where None is given."""
+
+    def build(*extra: str, **replaced: str | None) -> list[str]:
+        options = ARGUMENTS | {f"--{name.replace('_', '-')}": v for name, v in replaced.items()}
+        given = [word for name, v in options.items() if v is not None for word in (name, v)]
+        return [*given, *extra]
+
+    return build
+
+
+@pytest.fixture
+def child_environment(roots: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Variables for `python -m entrypoint` in a subprocess."""
+    yield {**os.environ, **roots, "PYTHONPATH": str(REPOSITORY), "ENVIRONMENT_SERVER_URLS": ""}
+
+
+def entrypoint_command(*arguments: str) -> list[str]:
+    """The command line of the container's ENTRYPOINT."""
+    return [sys.executable, "-m", "entrypoint", *arguments]

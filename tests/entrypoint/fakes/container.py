@@ -1,0 +1,28 @@
+"""Stands for `python -m entrypoint` with a given plan and a fake trainer: real supervisord inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from entrypoint.console import say
+from entrypoint.run_plan import RunPlan
+from entrypoint.supervision import run_programs
+from entrypoint.supervisor_config import Program, watchdog_program
+
+
+def main() -> int:
+    plan = RunPlan.read(Path(sys.argv[1]))
+    commands = json.loads(sys.argv[2])
+    programs = [
+        Program(name, tuple(command), starts_itself=name != "trainer", restarts=name == "inference")
+        for name, command in commands.items()
+    ]
+    end = run_programs(plan, [*programs, watchdog_program(plan)], os.environ)
+    say(f"exit {end.status.value} ({end.status.label}): {end.message}")
+    return end.status.value
+
+
+sys.exit(main())

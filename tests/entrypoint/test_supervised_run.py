@@ -1,0 +1,258 @@
+"""Whole runs under the real supervisord, with fake programs in the place of the trainer.
+
+Runs that nothing is sent to are started together: most of a run's time, supervisord is waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.run_plan import RunPlan
+
+FAKES = Path(__file__).parent / "fakes"
+REPOSITORY = FAKES.parents[2]
+BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+@dataclass
+class Scenario:
+    """The fake trainer's script, what else runs, fields of the plan, a model already published."""
+
+    script: str
+    programs: dict[str, list[str]] = field(default_factory=dict)
+    plan: dict[str, object] = field(default_factory=dict)
+    published: bool = False
+
+
+class Container:
+    """A run in its own process."""
+
+    def __init__(self, folder: Path, scenario: Scenario, write_model: Callable[..., Path]) -> None:
+        now = time.time()
+        model = write_model(folder / "model")
+        fields = {
+            "run_dir": folder / "run",
+            "output_dir": folder / "out/repo",
+            "socket": folder / "s",
+            "started_at": now,
+            "trainer_ends_at": now + 110,
+            "ends_at": now + 120,
+            "kill_at": now,  # no time is left for loading the published model: its structure counts
+            "poll_seconds": 0.05,
+            "stop_seconds": 2.0,
+        }
+        self.plan = plan = RunPlan.model_validate(fields | scenario.plan)
+        plan.train_dir.mkdir(parents=True)
+        plan.output_dir.parent.mkdir()
+        if scenario.published:
+            write_model(plan.output_dir)
+        plan.settings_file.write_text("[optimizer]\nmicro_batch = 32\n")
+        plan.write()
+        trainer = [sys.executable, str(FAKES / "trainer.py"), str(plan.train_dir)]
+        trainer += [str(plan.output_dir), str(model), scenario.script]
+        container = [sys.executable, str(FAKES / "container.py"), str(plan.plan_file)]
+        self.process = subprocess.Popen(
+            [*container, json.dumps({"trainer": trainer} | scenario.programs)],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._ended: tuple[int, list[str]] | None = None
+
+    def wait_for(self, words: str) -> None:
+        """Read the log up to the first line with these words."""
+        assert self.process.stdout is not None
+        seen = []
+        for line in self.process.stdout:
+            seen.append(line)
+            if words in line:
+                return
+        pytest.fail(f"the run ended without {words!r}: {''.join(seen)}")
+
+    def finish(self) -> tuple[int, list[str]]:
+        """Exit status and the lines of the log (those not read yet)."""
+        if self._ended is None:
+            output, _ = self.process.communicate()
+            self._ended = self.process.returncode, output.splitlines()
+        return self._ended
+
+    @property
+    def attempts(self) -> list[str]:
+        """What the fake trainer did, attempt by attempt."""
+        return (self.plan.train_dir / "attempts").read_text().split()
+
+
+UNDISTURBED = {
+    "publishes": Scenario("publish"),
+    "recovers": Scenario("crash,oom,crash,publish"),
+    "crashes": Scenario("crash", plan={"max_restarts": 2}),
+    "crashes after publishing": Scenario("crash", plan={"max_restarts": 0}, published=True),
+    "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
+    "no inference": Scenario(
+        "publish",
+        {"inference": BUSY},
+        # nobody listens on port 1
+        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 0.5},
+    ),
+    "inference cannot start": Scenario(
+        "publish",
+        {"inference": ["/bin/false"]},
+        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 30},
+    ),
+    "leaves an orphan": Scenario("orphan"),
+}
+
+
+@pytest.fixture(scope="module")
+def containers(
+    tmp_path_factory: pytest.TempPathFactory, model_writer: Callable[..., Path]
+) -> Iterator[dict[str, Container]]:
+    """All undisturbed runs, started at the same time."""
+    started = {
+        name: Container(tmp_path_factory.mktemp("run"), scenario, model_writer)
+        for name, scenario in UNDISTURBED.items()
+    }
+    yield started
+    for container in started.values():
+        container.process.kill()
+        container.process.wait()
+
+
+@pytest.fixture
+def start(
+    tmp_path: Path, model_writer: Callable[..., Path]
+) -> Iterator[Callable[[Scenario], Container]]:
+    """Start one run of its own."""
+    started: list[Container] = []
+
+    def build(scenario: Scenario) -> Container:
+        started.append(Container(tmp_path, scenario, model_writer))
+        return started[-1]
+
+    yield build
+    for container in started:
+        container.process.kill()
+        container.process.wait()
+
+
+def test_published_model_ends_with_status_0(containers: dict[str, Container]) -> None:
+    status, lines = containers["publishes"].finish()
+    assert status == ExitStatus.OK
+    assert lines[-1].startswith("miner: exit 0 (ok): a model of 512 parameters, complete, lies at")
+
+
+def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) -> None:
+    container = containers["recovers"]
+    status, lines = container.finish()
+    assert status == ExitStatus.OK
+    assert container.attempts == ["crash", "oom", "crash", "publish"]
+    said = [line for line in lines if "again from its last checkpoint" in line]
+    assert [line.partition("checkpoint, ")[2] for line in said] == [
+        "as it was",
+        "half the micro-batch (optimizer.micro_batch 32 -> 16)",
+        "half the micro-batch again (optimizer.micro_batch 16 -> 8)",
+    ]
+    settings = tomllib.loads(container.plan.settings_file.read_text())
+    assert settings["optimizer"]["micro_batch"] == 8
+
+
+def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:
+    container = containers["crashes"]
+    status, lines = container.finish()
+    assert status == ExitStatus.TRAINER
+    assert container.attempts == ["crash"] * 3
+    assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
+
+
+def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Container]) -> None:
+    status, lines = containers["crashes after publishing"].finish()
+    assert status == ExitStatus.OK
+    assert "at last it crashed" in lines[-1]
+
+
+def test_trainer_that_cannot_be_started_has_its_status(containers: dict[str, Container]) -> None:
+    status, lines = containers["cannot start"].finish()
+    assert status == ExitStatus.TRAINER
+    assert "/no/such/trainer" in lines[-1]
+
+
+def test_inference_that_never_answers_has_its_status(containers: dict[str, Container]) -> None:
+    status, lines = containers["no inference"].finish()
+    assert status == ExitStatus.INFERENCE
+    assert "the inference server is RUNNING and does not answer" in lines[-1]
+
+
+def test_inference_that_cannot_start_has_its_status(containers: dict[str, Container]) -> None:
+    status, lines = containers["inference cannot start"].finish()
+    assert status == ExitStatus.INFERENCE
+    assert "the program inference cannot be started" in lines[-1]
+
+
+def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Container]) -> None:
+    container = containers["leaves an orphan"]
+    status, _ = container.finish()
+    assert status == ExitStatus.OK
+    assert not Path("/proc", (container.plan.train_dir / "orphan").read_text()).exists()
+
+
+def test_silent_trainer_is_stopped_and_started_again(
+    start: Callable[[Scenario], Container],
+) -> None:
+    container = start(Scenario("hang,publish", plan={"stall_seconds": 3.0}))
+    status, lines = container.finish()
+    assert status == ExitStatus.OK
+    assert container.attempts == ["hang", "publish"]
+    assert any("no heartbeat for" in line and "phase 'rollout' at step 1" in line for line in lines)
+
+
+def test_sigterm_lets_the_trainer_publish(start: Callable[[Scenario], Container]) -> None:
+    container = start(Scenario("until-asked", plan={"stop_seconds": 8.0}))
+    container.wait_for("fake trainer: until-asked")
+    container.process.send_signal(signal.SIGTERM)
+    status, lines = container.finish()
+    assert status == ExitStatus.OK
+    assert "asked to stop by SIGTERM" in lines[-1]
+
+
+def test_sigterm_before_anything_is_published(start: Callable[[Scenario], Container]) -> None:
+    container = start(Scenario("hang"))
+    container.wait_for("fake trainer: hang")
+    container.process.send_signal(signal.SIGTERM)
+    status, lines = container.finish()
+    assert status == ExitStatus.STOPPED
+    assert "no verified model" in lines[-1]
+
+
+def test_trainer_is_asked_to_end_when_its_time_is_over(
+    start: Callable[[Scenario], Container],
+) -> None:
+    container = start(Scenario("until-asked", plan={"trainer_ends_at": time.time() + 2}))
+    status, lines = container.finish()
+    assert status == ExitStatus.OK
+    assert any("asked to publish and end" in line for line in lines)
+    assert "the trainer has published its model" in lines[-1]
+
+
+def test_killed_supervisord_takes_its_programs_along(
+    start: Callable[[Scenario], Container],
+) -> None:
+    container = start(Scenario("until-asked"))
+    container.wait_for("fake trainer: until-asked")
+    supervisord = int(container.plan.socket.with_suffix(".pid").read_text())
+    os.kill(supervisord, signal.SIGKILL)
+    status, lines = container.finish()
+    assert status == ExitStatus.SUPERVISOR
+    assert "supervisord ended by itself (status -9)" in lines[-1]

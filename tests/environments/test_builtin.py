@@ -1,0 +1,158 @@
+"""The in-process channel plays graded episodes by the rules of the `Environment` protocol."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from miner.environments.base import EpisodeTask, Observation, Transition
+from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
+from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.environments.games import GAME_NAMES, PromptFormat, goofspiel, task_id_range
+from miner.environments.games.reference import REFERENCE_POLICIES
+
+TASK = EpisodeTask("goofspiel", task_id=2, seed=7)
+
+
+@pytest.fixture
+def environment() -> BuiltinEnvironment:
+    return BuiltinSource().open()
+
+
+def grader_tasks(count: int) -> Iterator[EpisodeTask]:
+    """The grader's own episodes of Goofspiel, base seed 42."""
+    rng = random.Random(42)
+    first, last = task_id_range("goofspiel")
+    for _ in range(count):
+        seed = rng.randint(1, 1_000_000)
+        yield EpisodeTask("goofspiel", random.Random(seed).randint(first + 1, last), seed)
+
+
+async def play(environment: BuiltinEnvironment, task: EpisodeTask, policy: str) -> float:
+    shown: Observation | Transition = await environment.reset(task)
+    rng = random.Random(task.seed)
+    while shown.messages:
+        text = shown.messages[-1]["content"]
+        action = REFERENCE_POLICIES[policy](text, goofspiel.agent_seat(task.seed), rng)
+        shown = await environment.step(str(action))
+    assert isinstance(shown, Transition)
+    assert shown.score is not None
+    return shown.score
+
+
+@pytest.mark.parametrize(("count", "score"), [(250, 0.946), (2000, 0.948)])
+async def test_bidding_the_prize_scores_what_the_grader_measures(
+    environment: BuiltinEnvironment, count: int, score: float
+) -> None:
+    scores = [await play(environment, task, "match") for task in grader_tasks(count)]
+    assert sum(scores) / count == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["random", "lowest", "highest"])
+async def test_blind_policies_play_at_chance(environment: BuiltinEnvironment, policy: str) -> None:
+    scores = [await play(environment, task, policy) for task in grader_tasks(600)]
+    assert sum(scores) / len(scores) == pytest.approx(0.5, abs=0.07)
+
+
+async def test_an_episode_from_opening_to_score(environment: BuiltinEnvironment) -> None:
+    observation = await environment.reset(TASK)
+    assert [message["role"] for message in observation.messages] == ["system", "user"]
+    for bid in range(10):
+        transition = await environment.step(f"<think>0</think>{bid}")
+        assert not transition.done
+        assert (transition.action, transition.reward, transition.score) == (bid, 0.0, None)
+        assert [message["role"] for message in transition.messages] == ["user"]
+    end = await environment.step("10")
+    assert end.done
+    assert end.messages == ()
+    assert end.score == end.reward
+    assert end.score in (0.0, 0.5, 1.0)
+
+
+async def test_retries_and_the_third_failure(environment: BuiltinEnvironment) -> None:
+    await environment.reset(TASK)
+    await environment.step("0")
+    for attempt in (1, 2):
+        transition = await environment.step("0")
+        assert not transition.valid
+        assert transition.action is None
+        assert f"ttempt {attempt} of 3" in transition.messages[0]["content"]
+    end = await environment.step("what?")
+    assert (end.done, end.score, end.reward, end.valid) == (True, 0.0, 0.0, False)
+    assert end.messages == ()
+
+
+async def test_equal_tasks_show_equal_messages(environment: BuiltinEnvironment) -> None:
+    other = BuiltinSource().open()
+    assert await environment.reset(TASK) == await other.reset(TASK)
+    assert await environment.step("3") == await other.step("3")
+    assert await environment.reset(TASK) == await other.reset(TASK)
+
+
+async def test_a_learned_format_is_used() -> None:
+    own = PromptFormat.own("goofspiel")
+    learned = PromptFormat(
+        "goofspiel", "Play!", own.turn_parts, own.action_parts, ("Again.",), learned=True
+    )
+    for source in (BuiltinSource(learned), BuiltinSource({"goofspiel": learned})):
+        environment = source.open()
+        observation = await environment.reset(TASK)
+        assert observation.messages[0]["content"] == "Play!"
+        assert (await environment.step("?")).messages[0]["content"] == "Again."
+        dice = await environment.reset(EpisodeTask("liars_dice", 100_000_000, 1))
+        assert dice.messages[0]["content"] == PromptFormat.own("liars_dice").system_text
+
+
+@pytest.mark.parametrize("name", GAME_NAMES)
+async def test_every_game_is_played_to_its_end(environment: BuiltinEnvironment, name: str) -> None:
+    observation = await environment.reset(EpisodeTask(name, task_id_range(name)[0] + 1, 11))
+    messages = observation.messages
+    while messages:
+        listed = messages[-1]["content"].rpartition("Legal Actions:\n")[2]
+        transition = await environment.step(listed.split(" -> ")[0])
+        assert transition.valid
+        messages = transition.messages
+    assert transition.score is not None
+    assert 0.0 <= transition.score <= 1.0
+
+
+async def test_the_searching_opponent_plays(environment: BuiltinEnvironment) -> None:
+    task = EpisodeTask("leduc_poker", 200_000_000, 3, opponent="mcts")
+    await environment.reset(task)
+    transition = await environment.step("1")
+    assert transition.valid
+
+
+async def test_steps_outside_an_episode_are_refused(environment: BuiltinEnvironment) -> None:
+    with pytest.raises(ProtocolError, match="no episode is open"):
+        await environment.step("0")
+    await environment.reset(TASK)
+    await environment.close()
+    await environment.close()
+    with pytest.raises(ProtocolError, match="no episode is open"):
+        await environment.step("0")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (EpisodeTask("goofspiel", 100_000_000, 1), "is a game of liars_dice"),
+        (EpisodeTask("chess", 1_200_000_000, 1), "names game block 12"),
+        (EpisodeTask("goofspiel", 1, -1), "cannot start"),
+        (EpisodeTask("clobber", 700_000_000, 1, opponent="bogus"), "unknown opponent 'bogus'"),
+    ],
+)
+async def test_impossible_tasks_are_refused(
+    environment: BuiltinEnvironment, task: EpisodeTask, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        await environment.reset(task)
+
+
+async def test_the_source_names_itself() -> None:
+    source = BuiltinSource(capacity=3)
+    assert (source.name, source.capacity) == ("builtin", 3)
+    assert source.open(avoid=["builtin"]).server == "builtin"
+    await source.close()

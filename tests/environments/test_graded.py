@@ -1,0 +1,243 @@
+"""The graded channel: the grader's messages, verdicts and scores, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from miner.environments import (
+    EnvironmentFault,
+    EpisodeTask,
+    InfrastructureError,
+    ProtocolError,
+    Transition,
+)
+from miner.environments.builtin import BuiltinSource
+from miner.environments.graded import EPISODES_PER_SERVER, GradedSource
+from mock_env_server.running import running_server
+from tests.environments.playing import Played, lowest, messy, play_on, then, until
+from tests.environments.raw_server import RawServer, http, raw_server
+from tests.environments.tiny_grader import WORDING, Lies, tiny_grader
+
+TASK = EpisodeTask("goofspiel", task_id=0, seed=0)
+
+
+async def fault_of(url: str, **limits: float) -> EnvironmentFault:
+    """What playing an episode on `url` raises."""
+    source = GradedSource([url], **limits)
+    try:
+        with pytest.raises(EnvironmentFault) as caught:
+            await play_on(source, TASK, lowest)
+    finally:
+        await source.close()
+    return caught.value
+
+
+async def test_graded_and_builtin_episodes_are_identical(faithful_url: str) -> None:
+    graded, builtin = GradedSource([faithful_url]), BuiltinSource()
+    tasks = [EpisodeTask("goofspiel", 7 * seed, seed) for seed in range(40)]
+
+    async def both(task: EpisodeTask) -> tuple[Played, Played]:
+        return (
+            await play_on(graded, task, messy(task.seed)),
+            await play_on(builtin, task, messy(task.seed)),
+        )
+
+    pairs = await asyncio.gather(*map(both, tasks))
+    await graded.close()
+    for theirs, ours in pairs:
+        assert theirs == ours
+    ends = [theirs.transitions[-1] for theirs, _ in pairs]
+    assert {end.score for end in ends} >= {0.0, 1.0}
+    assert any(not end.valid for end in ends), "no episode met three failures: weak test"
+    assert graded.stats.disagreements == 0
+    assert graded.stats.applied_rate == 1.0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_servers_own_wording_reaches_the_policy(stream: bool) -> None:
+    async with tiny_grader(stream=stream) as grader:
+        source = GradedSource([grader.url])
+        theirs = await play_on(source, TASK, messy(3))
+        await source.close()
+    ours = await play_on(BuiltinSource(WORDING), TASK, messy(3))
+    assert theirs == ours
+    assert theirs.shown[0][0]["content"] == WORDING.system_text
+
+
+async def test_three_failures_score_zero_and_are_no_fault(faithful_url: str) -> None:
+    source = GradedSource([faithful_url])
+    played = await play_on(source, TASK, then(["1", "?", "", "99"], lowest))
+    await source.close()
+    assert [t.valid for t in played.transitions] == [True, False, False, False]
+    assert played.transitions[-1] == Transition((), 0.0, True, score=0.0, action=None, valid=False)
+
+
+@pytest.mark.parametrize(
+    ("lies", "kind", "words"),
+    [
+        (Lies(rewrite_history=True), ProtocolError, "changed or dropped earlier messages"),
+        (Lies(drop_history=True), ProtocolError, "changed or dropped earlier messages"),
+        (Lies(rewrite_reply=True), ProtocolError, "recorded the reply '0' as assistant"),
+        (Lies(no_chat=True), ProtocolError, "without asking for a single reply"),
+        (Lies(result={"error": "boom\nTrace"}), InfrastructureError, "broke the episode off"),
+        (Lies(result={"score": 2.0}), ProtocolError, "score"),
+        (Lies(result={"score": "1"}), ProtocolError, "score"),
+        (Lies(result={"extra": {"task_id": 1, "seed": 0}}), ProtocolError, "reports task 1"),
+    ],
+)
+async def test_a_lying_server_is_a_fault_and_no_score(
+    lies: Lies, kind: type[EnvironmentFault], words: str
+) -> None:
+    async with tiny_grader(lies) as grader:
+        fault = await fault_of(grader.url)
+    assert type(fault) is kind
+    assert words in str(fault)
+    assert fault.server == grader.url
+
+
+async def test_a_grader_that_plays_other_actions_is_noticed() -> None:
+    async with tiny_grader(Lies(play_lowest=True)) as grader:
+        source = GradedSource([grader.url])
+        await play_on(source, TASK, lambda legal: str(legal[-1]))
+        await source.close()
+    assert source.stats.applied_rate is not None
+    assert source.stats.applied_rate < 0.5
+
+
+async def test_repeated_requests_are_answered_once_by_the_policy() -> None:
+    async with tiny_grader(Lies(repeat_requests=True)) as grader:
+        source = GradedSource([grader.url])
+        theirs = await play_on(source, TASK, messy(1))
+        await source.close()
+    ours = await play_on(BuiltinSource(WORDING), TASK, messy(1))
+    assert theirs == ours
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (http({"detail": "boom"}, 500), InfrastructureError),
+        (http({"detail": "busy"}, 429), InfrastructureError),
+        (http({"detail": "no such method"}, 404), ProtocolError),
+        (http(b'{"status": "succ'), InfrastructureError),
+        (b"", InfrastructureError),
+        (None, InfrastructureError),
+    ],
+)
+async def test_a_broken_call_is_a_fault(reply: bytes | None, kind: type[EnvironmentFault]) -> None:
+    async with raw_server(lambda path, body: reply) as server:
+        fault = await fault_of(server.url, turn_timeout_s=0.2)
+    assert type(fault) is kind
+    if reply is None:
+        assert "must be able to reach this machine at http://127.0.0.1:" in str(fault)
+
+
+async def test_200_episodes_at_once_never_exceed_what_a_server_bears() -> None:
+    # This server locks up for good at 100 concurrent calls.
+    with running_server("faithful", "--quirks", "deadlock") as server:
+        source = GradedSource([server.base_url])
+        tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(200)]
+        played = await asyncio.gather(*(play_on(source, task, lowest) for task in tasks))
+        await source.close()
+    assert source.capacity == EPISODES_PER_SERVER == 48
+    assert [one.transitions[-1].done for one in played] == [True] * 200
+    again = await asyncio.gather(*(play_on(BuiltinSource(), task, lowest) for task in tasks[::20]))
+    assert played[::20] == again
+
+
+async def test_episodes_are_spread_over_servers(faithful_url: str, correct_url: str) -> None:
+    source = GradedSource([faithful_url, correct_url])
+    opened = [source.open() for _ in range(6)]
+    assert sorted(env.server for env in opened) == sorted([faithful_url, correct_url] * 3)
+    assert source.open(avoid=[faithful_url]).server == correct_url
+    for environment in opened:
+        await environment.close()
+        await environment.close()
+    assert source.pool.open_episodes(faithful_url) == 0
+    await source.close()
+
+
+async def test_an_abandoned_episode_ends_on_the_server_at_once(faithful_url: str) -> None:
+    source = GradedSource([faithful_url])
+    runtime = source.runtime()
+    abandoned = [source.open() for _ in range(EPISODES_PER_SERVER)]
+    await asyncio.gather(*(environment.reset(TASK) for environment in abandoned))
+    for environment in abandoned:
+        await environment.close()
+    # All places are taken until the server lets go, which it does on the refusal.
+    played = await play_on(source, TASK, lowest)
+    assert played.score is not None
+    assert source.late_requests == EPISODES_PER_SERVER
+    await source.close()
+    assert runtime is not source.runtime()
+
+
+async def test_zombies_of_a_timed_out_episode_are_refused_and_counted() -> None:
+    # After its time-out this server plays on unseen.
+    with running_server("faithful", "--quirks", "stragglers") as server:
+        source = GradedSource([server.base_url], episode_timeout_s=1)
+        environment = source.open()
+        await environment.reset(TASK)
+        assert environment._call is not None
+        await asyncio.wait([environment._call])  # the policy thinks for longer than the server
+        with pytest.raises(InfrastructureError, match="broke the episode off"):
+            await environment.step("0")
+        assert source.late_requests == 0
+        await environment.close()
+        await until(lambda: source.late_requests > 0)
+        task = EpisodeTask("goofspiel", task_id=1, seed=1)
+        assert await play_on(source, task, lowest) == await play_on(BuiltinSource(), task, lowest)
+        await source.close()
+
+
+async def test_closing_the_source_frees_those_who_wait(faithful_url: str) -> None:
+    async with raw_server(lambda path, body: None) as server:
+        source = GradedSource([server.url])
+        waiting = asyncio.create_task(source.open().reset(TASK))
+        await server.arrivals.get()
+        await source.close()
+        with pytest.raises(InfrastructureError, match="given up"):
+            await waiting
+
+
+async def test_each_episode_has_an_address_of_its_own() -> None:
+    async with raw_server(lambda path, body: None) as server:
+        source = GradedSource([server.url], turn_timeout_s=30)
+        waiting = [asyncio.create_task(source.open().reset(TASK)) for _ in range(2)]
+        first, second = await base_urls(server, 2)
+        assert first != second
+        await chat(first, [{"role": "user", "content": "Legal Actions:\n3 -> x"}], waiting[0])
+        assert not waiting[1].done()
+        await source.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_a_source_survives_its_event_loop(faithful_url: str) -> None:
+    source = GradedSource([faithful_url])
+
+    async def once() -> Played:
+        return await play_on(source, TASK, lowest)
+
+    first = asyncio.run(once())
+    assert asyncio.run(once()) == first
+
+
+async def base_urls(server: RawServer, count: int) -> list[str]:
+    """The chat addresses in the first `count` calls that a server got."""
+    for _ in range(count):
+        await server.arrivals.get()
+    return [str(payload["base_url"]) for _, payload in server.requests]
+
+
+async def chat(base_url: str, messages: list[dict[str, str]], until: asyncio.Task) -> None:
+    """Send a chat request and drop it as soon as the player has it."""
+    async with aiohttp.ClientSession() as session:
+        request = asyncio.create_task(
+            session.post(f"{base_url}/chat/completions", json={"messages": messages}).__aenter__()
+        )
+        await until
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)

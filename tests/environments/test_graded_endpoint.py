@@ -1,0 +1,180 @@
+"""The chat endpoint as an OpenAI-compatible server: routes, refusals, both reply forms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from miner.environments import ConfigurationError, InfrastructureError
+from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange, route_address
+from tests.environments.tiny_grader import streamed_text
+
+SERVER = "http://127.0.0.1:8000"
+MESSAGES = [{"role": "user", "content": "Legal Actions:\n0 -> a"}]
+
+
+@dataclass
+class Line:
+    """An endpoint with one open exchange, and a client of it."""
+
+    endpoint: ChatEndpoint
+    exchange: ChatExchange[Any]
+    base_url: str
+    http: aiohttp.ClientSession
+
+    async def post(self, body: object, url: str | None = None) -> tuple[int, str, str]:
+        """Status, content type and body of a completion request."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.http.post(f"{url or self.base_url}/chat/completions", data=data) as reply:
+            return reply.status, reply.content_type, await reply.text()
+
+
+@pytest.fixture
+async def line() -> AsyncIterator[Line]:
+    endpoint = ChatEndpoint()
+    exchange = endpoint.open()
+    async with aiohttp.ClientSession() as http:
+        yield Line(endpoint, exchange, await endpoint.base_url(exchange, SERVER), http)
+    await endpoint.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["7", "", "a\n\nb\r\nc", '\u2028\x85 ü💥\x00\x1e\\"', "x" * 300_000]
+)
+async def test_replies_arrive_as_they_are_in_both_forms(line: Line, text: str) -> None:
+    for number, options in enumerate(({"stream": True}, {"stream": False}, {})):
+        messages = [*MESSAGES, {"role": "user", "content": str(number)}]
+        request = asyncio.create_task(line.post({"messages": messages, **options}))
+        assert await line.exchange.inbox.get() == messages
+        line.exchange.reply(text)
+        status, kind, body = await request
+        assert status == 200
+        if options.get("stream"):
+            assert kind == "text/event-stream"
+            assert streamed_text(body) == text
+        else:
+            assert json.loads(body)["choices"][0]["message"]["content"] == text
+            assert json.loads(body)["usage"]["completion_tokens"] > 0
+
+
+@pytest.mark.parametrize(("options", "count"), [({"include_usage": True}, 1), ({}, 0), (None, 0)])
+async def test_usage_is_streamed_if_asked_for(line: Line, options: Any, count: int) -> None:
+    body = {"messages": MESSAGES, "stream": True, "stream_options": options, "max_tokens": 5}
+    request = asyncio.create_task(line.post(body))
+    await line.exchange.inbox.get()
+    line.exchange.reply("1")
+    _, _, events = await request
+    chunks = [json.loads(event[6:]) for event in events.split("\n\n")[:-2]]
+    assert sum("usage" in chunk for chunk in chunks) == count
+    assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"]] == [None, "stop"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        {},
+        {"messages": None},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "tool", "content": "x"}]},
+        {"messages": [{"role": "user", "content": ["x"]}]},
+        {"messages": MESSAGES, "stream": "yes"},
+    ],
+)
+async def test_malformed_requests_are_refused_and_reach_nobody(line: Line, body: object) -> None:
+    status, kind, text = await line.post(body)
+    assert (status, kind) == (400, "application/json")
+    assert json.loads(text)["error"]["message"]
+    assert line.exchange.inbox.empty()
+
+
+async def test_a_huge_request_is_refused(line: Line) -> None:
+    status, _, _ = await line.post(b" " * (9 << 20))
+    assert status == 413
+
+
+async def test_keys_tell_episodes_apart(line: Line) -> None:
+    unknown = line.base_url.replace(line.exchange.key, "0" * 16)
+    assert (await line.post({"messages": MESSAGES}, unknown))[0] == 404
+    assert line.endpoint.late_requests == 0
+    pending = asyncio.create_task(line.post({"messages": MESSAGES}))
+    await line.exchange.inbox.get()
+    line.endpoint.close_exchange(line.exchange)
+    line.endpoint.close_exchange(line.exchange)
+    assert (await pending)[0] == 410
+    assert (await line.post({"messages": MESSAGES}))[0] == 410
+    assert line.endpoint.late_requests == 2
+
+
+async def test_other_routes(line: Line) -> None:
+    root = line.base_url.rpartition("/" + line.exchange.key)[0]
+    for path, status in [
+        ("/v1/models", 200),
+        (f"/{line.exchange.key}/v1/models", 200),
+        ("/", 404),
+        ("/v1/chat/completions", 404),
+        (f"/{line.exchange.key}/v1/chat/completions", 404),  # GET
+    ]:
+        async with line.http.get(root + path) as response:
+            assert response.status == status, path
+            if status == 200:
+                assert (await response.json())["data"][0]["id"] == "policy"
+
+
+async def test_a_repeated_request_joins_the_first_and_gets_its_reply_again(line: Line) -> None:
+    first, second = (asyncio.create_task(line.post({"messages": MESSAGES})) for _ in range(2))
+    await line.exchange.inbox.get()
+    line.exchange.reply("4")
+    third = await line.post({"messages": MESSAGES})
+    contents = [
+        json.loads(body)["choices"][0]["message"]["content"]
+        for _, _, body in (await first, await second, third)
+    ]
+    assert contents == ["4", "4", "4"]
+    assert line.exchange.inbox.empty()
+
+
+async def test_a_dropped_connection_does_not_lose_the_turn(line: Line) -> None:
+    dropped = asyncio.create_task(line.post({"messages": MESSAGES}))
+    await line.exchange.inbox.get()
+    dropped.cancel()
+    again = asyncio.create_task(line.post({"messages": MESSAGES}))
+    line.exchange.reply("4")
+    assert "4" in (await again)[2]
+
+
+async def test_addresses_follow_the_route_to_the_server() -> None:
+    assert await route_address("http://127.0.0.1:8000") == "127.0.0.1"
+    assert await route_address("http://localhost:8000") in ("127.0.0.1", "::1")
+    with pytest.raises(InfrastructureError, match="no route to http://no-such-host"):
+        await route_address("http://no-such-host.invalid:8000")
+
+
+async def test_an_advertised_name_is_used_and_a_taken_port_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        endpoint = ChatEndpoint(advertise="miner.example", port=port)
+        with pytest.raises(ConfigurationError, match=f":{port} .*choose another port"):
+            await endpoint.base_url(endpoint.open(), SERVER)
+        await endpoint.close()
+    endpoint = ChatEndpoint(advertise="miner.example", port=port)
+    exchange = endpoint.open()
+    url = await endpoint.base_url(exchange, SERVER)
+    assert url == f"http://miner.example:{port}/{exchange.key}/v1"
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{port}/v1/models") as response,
+    ):
+        assert response.status == 200
+    await endpoint.close()

@@ -1,0 +1,235 @@
+"""The probe on servers of every kind: what it finds, what it recommends, that it never hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError
+from miner.environments.games import PromptFormat
+from miner.environments.probe import open_source, probe
+from miner.environments.probe_report import ProbeReport, ServerFindings
+from miner.environments.servers import parse_server_urls
+from mock_env_server.running import running_server
+from tests.environments.conftest import set_faults
+from tests.environments.playing import lowest, play_on
+from tests.environments.raw_server import http, raw_server
+from tests.environments.tiny_grader import WORDING, Lies, tiny_grader
+
+
+@pytest.fixture
+def dead_url() -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+
+async def test_a_server_that_is_untrue_on_step_is_trained_on_through_evaluate(
+    faithful_url: str,
+) -> None:
+    report = await probe([faithful_url])
+    (server,) = report.servers
+    assert server.step_asked == 50
+    assert server.action_applied_rate is not None
+    assert server.action_applied_rate < 0.6
+    assert (server.problem, server.step_problem, server.graded_problem) == ("", "", "")
+    assert server.methods == ("evaluate", "reset", "state", "step", "stop")
+    assert server.builtin_matches is True
+    assert report.channel == "graded"
+    assert f"action_applied_rate {server.action_applied_rate:.2f}" in report.reason
+
+
+async def test_a_server_that_is_true_on_step_is_trained_on_through_step(correct_url: str) -> None:
+    report = await probe([correct_url])
+    assert report.servers[0].action_applied_rate == 1.0
+    assert report.channel == "step"
+
+
+async def test_the_graders_wording_is_learned_to_the_byte() -> None:
+    async with tiny_grader() as grader:
+        report = await probe([grader.url])
+    (server,) = report.servers
+    assert server.prompt_format == replace(WORDING, learned=True, retry_learned=True)
+    assert server.builtin_matches is True
+    assert server.methods == ()
+    assert "HTTP 404" in server.step_problem
+    assert report.channel == "graded"
+
+
+async def test_a_grader_that_differs_from_the_builtin_game_is_noticed() -> None:
+    async with tiny_grader(Lies(play_lowest=True)) as grader:
+        report = await probe([grader.url])
+    assert report.servers[0].builtin_matches is False
+    assert "in-process" in report.servers[0].builtin_difference
+
+
+async def test_dead_hanging_and_good_servers_side_by_side(dead_url: str, faithful_url: str) -> None:
+    async with raw_server(lambda path, body: None) as hanging:
+        async with asyncio.timeout(20):
+            report = await probe([dead_url, hanging.url, faithful_url], limit_s=2.0)
+    dead, hung, good = report.servers
+    assert "check that the environment server is running" in dead.problem
+    assert "did not answer in time" in hung.problem
+    assert good.problem == ""
+    assert report.usable("graded") == (faithful_url,)
+    assert report.channel == "graded"
+
+
+async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: str) -> None:
+    await set_faults(unreliable_url, "/step", "/evaluate", rates={"hang": 1.0})
+    async with asyncio.timeout(20):
+        report = await probe([unreliable_url], limit_s=0.6)
+    (server,) = report.servers
+    assert server.problem == ""
+    assert "did not" in server.step_problem
+    assert "reach this machine at http://127.0.0.1:" in server.graded_problem
+    assert report.channel == "builtin"
+    assert "our own words" in report.reason
+
+
+async def test_patience_waits_for_a_server_that_is_still_starting(dead_url: str) -> None:
+    probing = asyncio.create_task(probe([dead_url], patience_s=60))
+    async with raw_server(lambda path, body: http(b"{}", 404), int(dead_url.rpartition(":")[2])):
+        report = await probing
+    assert report.servers[0].problem == ""
+
+
+async def test_a_place_where_the_server_cannot_reach_us_is_named(faithful_url: str) -> None:
+    report = await probe([faithful_url], limit_s=1.5, advertise="no-such-host.invalid")
+    (server,) = report.servers
+    assert "reach this machine at http://no-such-host.invalid:" in server.graded_problem
+    assert server.prompt_format is None
+    assert report.channel == "builtin"
+
+
+async def test_other_games_can_be_probed(correct_url: str) -> None:
+    report = await probe([correct_url], "leduc_poker")
+    (server,) = report.servers
+    assert server.step_problem == ""
+    assert server.builtin_matches is True
+    assert server.prompt_format is not None
+    assert server.prompt_format.game_name == "leduc_poker"
+    assert report.channel == "graded"
+
+
+@pytest.mark.parametrize(
+    ("urls", "environment", "words"),
+    [
+        ([], "goofspiel", "ENVIRONMENT_SERVER_URLS"),
+        (["10.0.0.1:8000"], "goofspiel", "http://10.0.0.1:8000"),
+        (["http://10.0.0.1:8000"], "chess", "chess"),
+    ],
+)
+async def test_bad_settings_are_one_sentence_with_a_way_out(
+    urls: list[str], environment: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        await probe(urls, environment)
+    assert "\n" not in str(caught.value)
+
+
+def finding(url: str, rate: float | None, graded: bool, **more: object) -> ServerFindings:
+    asked = 0 if rate is None else 100
+    return ServerFindings(
+        url,
+        step_asked=asked,
+        step_applied=round(asked * (rate or 0.0)),
+        step_problem="" if rate is not None else "step is down",
+        graded_episodes=2 if graded else 0,
+        graded_problem="" if graded else "evaluate is down",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("servers", "channel", "usable"),
+    [
+        ([finding("a", 1.0, True)], "step", ("a",)),
+        ([finding("a", 1.0, False)], "step", ("a",)),
+        ([finding("a", 0.99, True)], "graded", ("a",)),
+        ([finding("a", None, True)], "graded", ("a",)),
+        ([finding("a", 0.3, False)], "builtin", ()),
+        ([finding("a", None, False)], "builtin", ()),
+        ([finding("a", 1.0, True), finding("b", 1.0, True)], "step", ("a", "b")),
+        ([finding("a", 1.0, True), finding("b", 0.3, True)], "graded", ("a", "b")),
+        ([finding("a", 1.0, True), finding("b", None, False)], "step", ("a",)),
+        ([finding("a", 0.3, False), finding("b", 0.3, True)], "graded", ("b",)),
+        ([finding("a", 1.0, True, problem="down")], "builtin", ()),
+        ([], "builtin", ()),
+    ],
+)
+def test_the_recommendation_follows_from_the_findings(
+    servers: list[ServerFindings], channel: str, usable: tuple[str, ...]
+) -> None:
+    report = ProbeReport("goofspiel", tuple(servers))
+    assert report.channel == channel
+    assert report.usable(report.channel) == usable
+    assert report.reason
+
+
+async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) -> None:
+    report = await probe([faithful_url, dead_url])
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["channel"] == "graded"
+    assert data["reason"] == report.reason
+    assert data["servers"][0]["action_applied_rate"] == report.servers[0].action_applied_rate
+    stored = PromptFormat.from_dict(data["servers"][0]["prompt_format"])
+    assert stored == report.prompt_format
+    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(report.table())
+    text = console.export_text()
+    for words in (faithful_url, dead_url, "channel graded", "2 episodes", "of 50"):
+        assert words in text
+
+
+@pytest.mark.parametrize("channel", ["auto", "step", "graded", "builtin"])
+async def test_sources_are_opened_with_the_graders_wording(correct_url: str, channel: str) -> None:
+    learned = replace(WORDING, learned=True)
+    found = await probe([correct_url])
+    found.servers[0].prompt_format = learned
+    source, report = await open_source([correct_url], channel, report=found)
+    played = await play_on(source, EpisodeTask("goofspiel", 0, 0), lowest)
+    await source.close()
+    assert report is found
+    assert source.name == ("step" if channel == "auto" else channel)
+    if channel != "graded":  # which shows the server's own words
+        assert played.shown[0][0] == learned.system_message()
+
+
+async def test_no_channel_is_opened_that_cannot_play(dead_url: str) -> None:
+    for channel in ("step", "graded"):
+        with pytest.raises(InfrastructureError, match="choose the channel auto or builtin"):
+            await open_source([dead_url], channel)
+    source, report = await open_source([dead_url])
+    assert source.name == "builtin"
+    assert dead_url in report.reason
+    source, report = await open_source([], "builtin")
+    assert (source.name, report.servers) == ("builtin", ())
+    with pytest.raises(ConfigurationError, match="expected auto, step, graded, builtin"):
+        await open_source([dead_url], "fastest")  # type: ignore[arg-type]
+
+
+async def test_an_untrue_step_channel_can_be_forced(faithful_url: str) -> None:
+    source, report = await open_source([faithful_url], "step")
+    await source.close()
+    assert (source.name, report.channel) == ("step", "graded")
+
+
+async def test_a_real_start_from_the_environment_variable() -> None:
+    with running_server("faithful") as one, running_server("faithful") as two:
+        urls = parse_server_urls(f"{one.base_url},{two.base_url}/")
+        source, report = await open_source(urls)
+        tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(16)]
+        opened = [source.open() for _ in tasks]
+        servers = {environment.server for environment in opened}
+        played = await asyncio.gather(*(play_on(source, task, lowest) for task in tasks))
+        await source.close()
+    assert servers == set(urls)
+    assert source.capacity == 96
+    assert len({episode.score for episode in played}) > 1
+    assert report.notes == ()

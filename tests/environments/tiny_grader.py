@@ -1,0 +1,152 @@
+"""A graded server of a few lines with words of its own, which lies on demand.
+
+It stands in where the mock server is too honest: its prompts differ from the miner's own words,
+and `Lies` makes it break the promises that the graded channel relies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from miner.environments import Message
+from miner.environments.games import GameSession, GradedDialogue, PromptFormat
+
+WORDING = replace(
+    PromptFormat.own("goofspiel"),
+    system_text="Ein Kartenspiel.\n\nRegeln: 1 schlägt 0 -> roll.\n",
+    turn_parts=("Runde.\n", "\n\nDu bist Spieler ", ".\nLegal Actions:\n", "\n\nWahl:"),
+    retry_parts=("Versuch 1 war nichts (", "/3)?"),
+)
+
+
+@dataclass
+class Lies:
+    """What the server does wrong."""
+
+    rewrite_history: bool = False
+    rewrite_reply: bool = False
+    drop_history: bool = False
+    result: dict[str, Any] = field(default_factory=dict)
+    play_lowest: bool = False
+    repeat_requests: bool = False
+    no_chat: bool = False
+
+
+@dataclass
+class TinyGrader:
+    """One server; `episodes` counts those started, `statuses` the refusals it met."""
+
+    wording: PromptFormat = WORDING
+    lies: Lies = field(default_factory=Lies)
+    stream: bool = True
+    url: str = ""
+    episodes: int = 0
+    statuses: list[int] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
+
+    async def evaluate(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        self.episodes += 1
+        session = GameSession(asked["task_id"], asked["seed"], opponent=asked["opponent"])
+        dialogue = GradedDialogue(self.wording)
+        error, made = None, []
+        async with aiohttp.ClientSession() as http:
+            while not session.done and not self.lies.no_chat:
+                dialogue.ask(session.turn())
+                while True:
+                    reply = await self._chat(http, asked["base_url"], dialogue.conversation)
+                    if reply is None:
+                        error = "the model did not answer"
+                        break
+                    verdict = dialogue.reply(reply)
+                    if verdict.action is not None or verdict.failed:
+                        break
+                if error or verdict.action is None:
+                    break
+                action = session.legal_actions()[0] if self.lies.play_lowest else verdict.action
+                made.append(action)
+                session.play(action)
+        score = session.score() if session.done else 0.0
+        result = {
+            "task_name": "tiny",
+            "score": score,
+            "success": score > 0.5,
+            "extra": {
+                "final_return": 2 * score - 1 if session.done else None,
+                "task_id": asked["task_id"],
+                "seed": asked["seed"],
+                "action_history": [
+                    {"player_id": session.agent_seat, "action": a, "is_llm": True} for a in made
+                ],
+            },
+            **({"error": error} if error else {}),
+            **self.lies.result,
+        }
+        return web.json_response({"status": "success", "result": result, "error": None})
+
+    async def _chat(
+        self, http: aiohttp.ClientSession, base_url: str, conversation: list[Message]
+    ) -> str | None:
+        messages = [dict(message) for message in conversation]
+        if len(messages) > 2:
+            if self.lies.rewrite_history:
+                messages[1]["content"] += "!"
+            if self.lies.rewrite_reply:
+                messages[2]["content"] = "another reply"
+            if self.lies.drop_history:
+                messages = messages[-1:]
+        payload = {"model": "m", "messages": messages, "stream": self.stream}
+        if self.stream:
+            payload["stream_options"] = {"include_usage": True}
+        repeats = 2 if self.lies.repeat_requests else 1
+        texts = await asyncio.gather(
+            *(self._post(http, f"{base_url}/chat/completions", payload) for _ in range(repeats))
+        )
+        assert len(set(texts)) == 1
+        return texts[0]
+
+    async def _post(self, http: aiohttp.ClientSession, url: str, payload: Any) -> str | None:
+        async with http.post(url, json=payload) as response:
+            body = await response.text()
+            if response.status != 200:
+                self.statuses.append(response.status)
+                return None
+            self.bodies.append(body)
+            if not self.stream:
+                return str((await response.json())["choices"][0]["message"]["content"])
+            return streamed_text(body)
+
+
+def streamed_text(body: str) -> str:
+    """The text in a whole event stream, read as OpenAI's clients read it."""
+    lines = [line.removeprefix("data: ") for line in body.splitlines() if line]
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    return "".join(delta.get("content") or "" for delta in deltas)
+
+
+@asynccontextmanager
+async def tiny_grader(
+    lies: Lies | None = None, *, wording: PromptFormat = WORDING, stream: bool = True
+) -> AsyncIterator[TinyGrader]:
+    """A running `TinyGrader` on a free port of the loopback address."""
+    grader = TinyGrader(wording, lies or Lies(), stream)
+    app = web.Application()
+    app.router.add_post("/evaluate", grader.evaluate)
+    runner = web.AppRunner(app, shutdown_timeout=0.5)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    grader.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield grader
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,74 @@
+"""The real server's recorded answers, and what of them this server has to repeat.
+
+Equal: status codes, structure, numbers, flags, state blocks, labels. Free: sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[3] / "shared" / "golden"
+_PROSE_KEYS = {"message", "detail", "usage", "signature"}
+_GAME_STATE = "# Current Game State\n"
+_TURN_END = "\n\nYour choice"
+
+
+def load(name: str) -> list[dict[str, Any]]:
+    """Rows of a recording; skips the test that asks where there are no recordings."""
+    path = FOLDER / name
+    if not path.exists():
+        pytest.skip(f"NO PARITY CHECK: {path} does not exist", allow_module_level=True)
+    text = path.read_text()
+    return json.loads(text) if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
+
+
+def comparable(answer: Any, key: str = "") -> Any:
+    """An answer without what this server says in its own words."""
+    if isinstance(answer, dict) and "role" in answer:
+        return _comparable_message(answer)
+    if isinstance(answer, dict):
+        return {name: comparable(value, name) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return [comparable(value, key) for value in answer]
+    if not isinstance(answer, str):
+        return answer
+    if key == "observation":
+        return _wire_part(answer)
+    if key == "error":
+        return re.sub(r"\].*", "]", answer, flags=re.DOTALL) if answer[0] == "[" else "<reason>"
+    return "<prose>" if key in _PROSE_KEYS else answer
+
+
+def _comparable_message(message: dict[str, str]) -> dict[str, str]:
+    """A reply whole, a turn without its closing words, nothing of the instructions."""
+    content = message["content"]
+    if content.startswith("Current State:\n"):
+        content = content.split(_TURN_END)[0]
+    elif message["role"] != "assistant":
+        content = "<prose>"
+    return {**message, "content": content}
+
+
+def _wire_part(observation: str) -> str:
+    if _GAME_STATE in observation:
+        observation = observation.partition(_GAME_STATE)[2]
+    if observation.startswith("Invalid action:"):
+        said = observation.partition("\n\n")[0]
+        menu = observation.rpartition("\n\n")[0].rpartition("\n\n")[2]
+        return f"{said}\n{menu}"
+    if "Current State:" in observation:
+        return observation.split(_TURN_END)[0]
+    is_wire = observation.startswith(("Game Over:", "Current point card:", "[Observer", "1"))
+    return observation if is_wire else "<prose>"
+
+
+def shape(answer: Any) -> Any:
+    """Types and names alone, without what only some games have."""
+    if isinstance(answer, dict):
+        return {k: shape(v) for k, v in answer.items() if k != "last_opponent_action"}
+    return type(answer).__name__

@@ -1,0 +1,110 @@
+"""The published base is the base's own files, and only those that belong to the model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from miner.publishing.base_files import copy_base_model
+from miner.publishing.errors import PublishingError
+from miner.publishing.publisher import Publisher
+from miner.publishing.verify import verify_model
+
+
+@pytest.fixture
+def destination(tmp_path: Path) -> Path:
+    folder = tmp_path / "destination"
+    folder.mkdir()
+    return folder
+
+
+def test_files_are_equal_byte_for_byte(base_model: Path, destination: Path) -> None:
+    copy_base_model(base_model, destination)
+    assert {f.name: f.read_bytes() for f in destination.iterdir()} == {
+        f.name: f.read_bytes() for f in base_model.iterdir()
+    }
+
+
+def test_what_is_no_part_of_the_model_stays_behind(model: Path, destination: Path) -> None:
+    wanted = set(os.listdir(model)) | {"vocab.json", "merges.txt", "chat_template.jinja"}
+    for name in wanted - set(os.listdir(model)):
+        (model / name).write_text("{}")
+    for name in (
+        "README.md",
+        "consolidated.safetensors",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+        "adapter_config.json",
+        "optimizer.pt",
+        "trainer_state.json",
+        "miner_publication.json",
+    ):
+        (model / name).write_text("{}")
+    (model / "original").mkdir()
+    copy_base_model(model, destination)
+    assert set(os.listdir(destination)) == wanted
+
+
+def test_shards_are_copied_with_their_index(
+    model: Path, destination: Path, shard: Callable[[Path], None]
+) -> None:
+    shard(model)
+    copy_base_model(model, destination)
+    assert verify_model(destination, load=True).parameters == 1336
+
+
+def test_links_of_a_download_cache_become_files(
+    base_model: Path, tmp_path: Path, destination: Path
+) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for file in base_model.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    copy_base_model(snapshot, destination)
+    assert not any(file.is_symlink() for file in destination.iterdir())
+    verify_model(destination, load=False)
+
+
+@pytest.mark.parametrize("end", ["<|end|>", {"__type": "AddedToken", "content": "<|end|>"}])
+def test_padding_defaults_to_the_end_token(
+    model: Path, destination: Path, set_json: Callable[..., None], end: object
+) -> None:
+    set_json(model / "tokenizer_config.json", eos_token=end, pad_token=None)
+    copy_base_model(model, destination)
+    settings = json.loads((destination / "tokenizer_config.json").read_text())
+    assert settings["pad_token"] == "<|end|>"
+    assert verify_model(destination, load=True).warnings == ()
+
+
+def test_no_model_folder_is_named(tmp_path: Path, destination: Path) -> None:
+    with pytest.raises(PublishingError, match="nowhere is no model folder"):
+        copy_base_model(tmp_path / "nowhere", destination)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_base_with_pickled_weights_only_is_converted(model: Path, tmp_path: Path) -> None:
+    before = load_file(model / "model.safetensors")
+    torch.save(before, model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    output = tmp_path / "out" / "repo"
+    Publisher(output, full_check=False).publish_base(model)
+    verify_model(output, load=True)
+    after = load_file(output / "model.safetensors")
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert (output / "config.json").read_bytes() == (model / "config.json").read_bytes()
+
+
+def test_incomplete_base_is_published_with_a_warning(
+    model: Path, tmp_path: Path, set_json: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    set_json(model / "tokenizer_config.json", chat_template=None)
+    Publisher(tmp_path / "repo", full_check=False).publish_base(model)
+    assert "no chat template" in caplog.text
+    assert verify_model(tmp_path / "repo", load=True, strict=False).loaded

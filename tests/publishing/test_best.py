@@ -1,0 +1,155 @@
+"""The rule that picks the model to hand over, as tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.publishing.best import LEVEL, BestModel, Evaluated, paired_p_value
+
+L, D, W = 0.0, 0.5, 1.0
+LOST = None
+
+
+def evaluated(step: int, *parts: tuple[float | None, int]) -> Evaluated:
+    """`parts` are (score, how many episodes in a row)."""
+    return Evaluated(step, tuple(score for score, count in parts for _ in range(count)))
+
+
+BASE = evaluated(0, (L, 10), (W, 10))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "replaces", "reason"),
+    [
+        (evaluated(5, (W, 20)), True, "better"),
+        (evaluated(5, (L, 6), (W, 14)), True, "better"),  # four wins more: p = 1/16
+        (evaluated(5, (D, 4), (L, 6), (W, 10)), True, "better"),
+        (evaluated(5, (L, 7), (W, 13)), False, "not shown"),  # three: p = 1/8
+        (evaluated(5, (L, 10), (W, 10)), False, "not shown"),
+        (evaluated(5, (W, 10), (L, 10)), False, "not shown"),  # other episodes won, same mean
+        (evaluated(5, (W, 6), (L, 4), (L, 4), (W, 6)), False, "not shown"),  # 6 up, 4 down
+        (evaluated(5, (L, 20)), False, "not shown"),
+        (evaluated(5, (LOST, 4), (W, 16)), True, "better"),  # lost episodes count for nobody
+        (evaluated(5, (LOST, 10), (W, 10)), False, "not shown"),
+        (evaluated(5, (W, 9), (LOST, 11)), False, "only 9 of 20"),
+        (evaluated(5, (LOST, 20)), False, "only 0 of 20"),
+    ],
+)
+def test_against_the_base(candidate: Evaluated, replaces: bool, reason: str) -> None:
+    verdict = BestModel(BASE).judge(candidate)
+    assert verdict.replaces == replaces
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("candidate", "replaces"),
+    [
+        (evaluated(9, (L, 3), (W, 17)), True),  # one win more than the best
+        (evaluated(9, (L, 4), (W, 16)), False),  # equal: the earlier one stays
+        (evaluated(9, (L, 5), (W, 15)), False),
+        (evaluated(9, (LOST, 4), (D, 1), (W, 15)), False),  # over common episodes it is lower
+        (evaluated(9, (D, 4), (W, 16)), True),
+    ],
+)
+def test_against_the_best_so_far(candidate: Evaluated, replaces: bool) -> None:
+    keeper = BestModel(BASE, best=evaluated(5, (L, 4), (W, 16)))
+    assert keeper.judge(candidate).replaces == replaces
+
+
+def test_a_lead_over_the_best_is_not_enough_without_one_over_the_base() -> None:
+    base = evaluated(0, (L, 4), (W, 16))
+    best = evaluated(5, (L, 2), (W, 18))
+    candidate = evaluated(9, (L, 1), (W, 19))
+    verdict = BestModel(base, best).judge(candidate)
+    assert not verdict.replaces
+    assert verdict.p_value == pytest.approx(1 / 8)
+
+
+def test_judging_changes_nothing_and_accepting_does() -> None:
+    keeper = BestModel(BASE)
+    candidate = evaluated(5, (W, 20))
+    assert keeper.judge(candidate) == keeper.judge(candidate)
+    assert keeper.best == BASE
+    keeper.accept(candidate)
+    assert keeper.best == candidate
+    assert not keeper.judge(candidate).replaces
+
+
+def test_verdict_carries_the_numbers() -> None:
+    verdict = BestModel(BASE).judge(evaluated(5, (L, 6), (W, 14)))
+    assert verdict.gain == pytest.approx(0.2)
+    assert verdict.p_value == pytest.approx(1 / 16)
+    assert verdict.episodes == 20
+
+
+def test_state_survives_json() -> None:
+    keeper = BestModel(BASE, best=evaluated(5, (LOST, 1), (W, 18), (D, 1)))
+    again = BestModel.from_state(json.loads(json.dumps(keeper.state())))
+    assert (again.base, again.best) == (keeper.base, keeper.best)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: BestModel(evaluated(1, (W, 2))),
+        lambda: BestModel(BASE).judge(evaluated(5, (W, 19))),
+        lambda: BestModel(BASE).accept(evaluated(5, (W, 21))),
+        lambda: evaluated(5, (1.5, 1)),
+        lambda: evaluated(5, (math.nan, 1)),
+        lambda: BestModel.from_state({"base": {"step": 0, "scores": [2]}, "best": {}}),
+    ],
+)
+def test_nonsense_is_refused(build: object) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        build()  # type: ignore[operator]
+
+
+def test_mean_leaves_lost_episodes_out() -> None:
+    assert evaluated(5, (LOST, 3), (W, 1), (D, 1)).mean == 0.75
+    assert math.isnan(evaluated(5, (LOST, 3)).mean)
+
+
+scores = st.lists(st.sampled_from([L, D, W]), min_size=1, max_size=11)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_candidate_that_is_nowhere_better_never_replaces(data: st.DataObject) -> None:
+    base = data.draw(scores)
+    worse = [data.draw(st.sampled_from([s for s in (L, D, W) if s <= score])) for score in base]
+    assert not BestModel(Evaluated(0, tuple(base))).judge(Evaluated(5, tuple(worse))).replaces
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_exact_p_value_counts_the_sign_patterns(data: st.DataObject) -> None:
+    first = data.draw(scores)
+    second = [data.draw(st.sampled_from([L, D, W])) for _ in first]
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    sums = [0.0]
+    for difference in differences:
+        sums = [total + sign * difference for total in sums for sign in (1, -1)]
+    expected = sum(total >= sum(differences) - 1e-9 for total in sums) / len(sums)
+    assert paired_p_value(first, second) == pytest.approx(expected)
+
+
+def test_equal_models_pass_no_more_often_than_the_level_says() -> None:
+    chance = random.Random(11)
+    passed = 0
+    for _ in range(300):
+        base, same = ([chance.choice([L, W]) for _ in range(20)] for _ in range(2))
+        passed += BestModel(Evaluated(0, tuple(base))).judge(Evaluated(5, tuple(same))).replaces
+    assert 0 < passed <= 1.3 * LEVEL * 300
+
+
+def test_a_clear_gain_over_a_strong_base_passes() -> None:
+    chance = random.Random(12)
+    base = Evaluated(0, tuple(float(chance.random() < 0.80) for _ in range(250)))
+    better = Evaluated(5, tuple(float(chance.random() < 0.95) for _ in range(250)))
+    assert BestModel(base).judge(better).p_value < 0.001

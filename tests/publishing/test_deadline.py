@@ -1,0 +1,171 @@
+"""The time plan, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miner.publishing.deadline import RECENT, SAFETY, Deadline
+
+NO_GUESS = {"step": 0.0, "evaluation": 0.0, "publication": 0.0}
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def an_hour(clock: Clock, **options: object) -> Deadline:
+    """One hour from now, 60 s of it margin, nothing measured or guessed yet."""
+    settings = {"started_at": clock.now, "guesses": NO_GUESS, "clock": clock} | options
+    return Deadline(3600.0, **settings)  # type: ignore[arg-type]
+
+
+def test_time_runs_from_the_start_of_the_container(clock: Clock) -> None:
+    deadline = an_hour(clock, started_at=clock.now - 600)
+    assert deadline.remaining() == 3000
+    clock.now += 4000
+    assert deadline.remaining() == 0
+
+
+def test_start_in_unix_time_is_read_once(clock: Clock) -> None:
+    wall = Clock(1_700_000_600.0)
+    deadline = Deadline.from_wall_clock(
+        3600, started_at_unix=1_700_000_000.0, clock=clock, wall_clock=wall
+    )
+    assert deadline.remaining() == 3000
+    wall.now -= 86_400
+    clock.now += 10
+    assert deadline.remaining() == 2990
+
+
+def test_start_in_the_future_counts_as_now(clock: Clock) -> None:
+    deadline = Deadline.from_wall_clock(
+        3600, started_at_unix=500.0, clock=clock, wall_clock=Clock(400.0)
+    )
+    assert deadline.remaining() == 3600
+
+
+def test_reserve_is_guessed_first_and_then_measured(clock: Clock) -> None:
+    guesses = {"step": 0.0, "evaluation": 200.0, "publication": 100.0}
+    deadline = an_hour(clock, guesses=guesses)
+    assert deadline.reserve() == 60 + 200 + 100
+    deadline.observe("evaluation", 80)
+    deadline.observe("publication", 40)
+    assert deadline.reserve() == 60 + SAFETY * 80 + SAFETY * 40
+    deadline.observe("evaluation", 40)
+    assert deadline.expected("evaluation") == SAFETY * 80  # the slowest of late
+
+
+def test_a_slow_first_step_is_forgotten(clock: Clock) -> None:
+    deadline = an_hour(clock)
+    deadline.observe("step", 500)
+    for _ in range(RECENT):
+        deadline.observe("step", 8)
+    assert deadline.expected("step") == SAFETY * 8
+
+
+@pytest.mark.parametrize(
+    ("passed", "step", "steps"),
+    [(0, 100, 35), (0, 3540, 1), (0, 3541, 0), (3340, 100, 2), (3540, 100, 0), (9999, 100, 0)],
+)
+def test_steps_left(clock: Clock, passed: float, step: float, steps: int) -> None:
+    deadline = an_hour(clock)
+    clock.now += passed
+    assert deadline.steps_left(step) == steps
+
+
+def test_steps_left_without_a_duration_needs_a_measured_step(clock: Clock) -> None:
+    deadline = an_hour(clock)
+    with pytest.raises(ValueError, match="observe one"):
+        deadline.steps_left()
+    deadline.observe("step", 80)
+    assert deadline.steps_left() == 35
+
+
+def test_stops_when_the_next_step_does_not_fit(clock: Clock) -> None:
+    deadline = an_hour(clock)
+    deadline.observe("step", 80)
+    clock.now += 3600 - 60 - 101
+    assert not deadline.should_stop()
+    clock.now += 1
+    assert deadline.should_stop()
+
+
+def test_no_room_for_an_evaluation_that_would_push_out_the_last_one(clock: Clock) -> None:
+    deadline = an_hour(clock)
+    deadline.observe("step", 8)
+    deadline.observe("evaluation", 80)
+    deadline.observe("publication", 40)
+    one_evaluation = SAFETY * (80 + 40)
+    clock.now += 3600 - 60 - 2 * one_evaluation - SAFETY * 8 - 1
+    assert deadline.room_for_evaluation()
+    clock.now += 1
+    assert not deadline.room_for_evaluation()
+    assert not deadline.should_stop()
+
+
+def test_too_little_time_stops_at_once(clock: Clock) -> None:
+    deadline = Deadline(0.0, started_at=clock.now, clock=clock)
+    deadline.begin_training()
+    assert deadline.should_stop()
+    assert deadline.fraction_used() == 1.0
+
+
+def test_fraction_runs_over_the_training_window(clock: Clock) -> None:
+    deadline = an_hour(clock)
+    assert deadline.fraction_used() == 0.0
+    clock.now += 540  # loading
+    assert deadline.fraction_used() == 0.0
+    deadline.begin_training()
+    assert deadline.fraction_used() == 0.0
+    clock.now += 1500
+    assert deadline.fraction_used() == pytest.approx(0.5)
+    clock.now += 1500
+    assert deadline.fraction_used() == 1.0
+    clock.now += 1500
+    assert deadline.fraction_used() == 1.0
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_nonsense_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="finite seconds"):
+        Deadline(seconds, started_at=0.0)
+
+
+events = st.lists(
+    st.tuples(st.sampled_from(["step", "evaluation", "publication"]), st.floats(0.1, 900.0)),
+    max_size=40,
+)
+
+
+@given(events)
+def test_whatever_is_measured_the_fraction_rises_and_the_kill_is_never_met(
+    measured: list[tuple[str, float]],
+) -> None:
+    clock = Clock()
+    deadline = an_hour(clock)
+    deadline.begin_training()
+    before = 0.0
+    for phase, seconds in measured:
+        if deadline.should_stop():
+            break
+        clock.now += min(seconds, deadline.training_left())
+        deadline.observe(phase, seconds)  # type: ignore[arg-type]
+        fraction = deadline.fraction_used()
+        assert before <= fraction <= 1.0
+        assert deadline.remaining() >= 60.0
+        before = fraction

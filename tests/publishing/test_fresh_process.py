@@ -1,0 +1,84 @@
+"""Heavy work in a process of its own gives the same answers and the same errors."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from miner.publishing import fresh_process
+from miner.publishing.__main__ import main
+from miner.publishing.errors import PublishingError, UnverifiedModelError
+from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.verify import verify_model
+
+
+def test_real_processes_from_within_a_distributed_run(
+    base_model: Path, trained_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    publisher = Publisher(tmp_path / "repo", full_check=True)
+    publisher.publish(
+        lambda folder: fresh_process.write_trained_model(base_model, trained_model, folder),
+        PublishedScore(1),
+    )
+    weights = (tmp_path / "repo" / "model.safetensors").read_bytes()
+    assert weights == (trained_model / "model.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_publisher_with_full_check_refuses_what_only_loading_shows(
+    base_model: Path, model: Path, tmp_path: Path, change_weights: Callable[..., None]
+) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"][0] = float("nan")
+
+    publisher = Publisher(tmp_path / "repo", full_check=True)
+    base = publisher.publish_base(base_model)
+    change_weights(model, spoil)
+    with pytest.raises(UnverifiedModelError, match=r"'model\.norm\.weight' holds values"):
+        publisher.publish(
+            lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True), PublishedScore(2)
+        )
+    assert publisher.current() == base
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_report_is_the_one_of_this_process(model: Path, set_json: Callable[..., None]) -> None:
+    set_json(model / "tokenizer_config.json", chat_template=None)
+    with pytest.raises(UnverifiedModelError, match="no chat template"):
+        fresh_process.verify(model)
+    expected = verify_model(model, load=True, strict=False)
+    assert fresh_process.verify(model, strict=False) == expected
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_other_errors_come_back_as_publishing_errors(base_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(PublishingError, match="write-trained: ") as caught:
+        fresh_process.write_trained_model(base_model, tmp_path, tmp_path / "out")
+    assert not isinstance(caught.value, UnverifiedModelError)
+
+
+def test_process_that_dies_is_named(base_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], -9, stdout="Loading weights: 10%", stderr="noise")
+
+    monkeypatch.setattr(fresh_process.subprocess, "run", killed)
+    with pytest.raises(PublishingError, match=r"status -9 \(killed: out of memory\?\).*noise"):
+        fresh_process.verify(base_model)
+
+
+def test_process_that_hangs_is_ended(base_model: Path) -> None:
+    with pytest.raises(PublishingError, match="took more than 0 s"):
+        fresh_process.verify(base_model, timeout=0.01)
+
+
+def test_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == 1
+    assert "expected verify" in capsys.readouterr().out

@@ -1,0 +1,365 @@
+"""Publishing: what lies at the output path after every success and every failure."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from miner.publishing import filesystem
+from miner.publishing.errors import PublishingError, UnverifiedModelError
+from miner.publishing.filesystem import exchange_folders
+from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.verify import verify_model
+
+SCORE = PublishedScore(step=40, score=0.9, episodes=250)
+
+
+def open_publisher(output: Path, **options: bool) -> Publisher:
+    return Publisher(output, full_check=False, **options)
+
+
+def copy_of(model: Path) -> Callable[[Path], None]:
+    """A `save` that writes a copy of `model`."""
+
+    def save(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+
+    return save
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(params=[True, False], ids=["atomic", "fallback"])
+def publisher(request: pytest.FixtureRequest, tmp_path: Path) -> Publisher:
+    return open_publisher(tmp_path / "task" / "repo", atomic=request.param)
+
+
+@pytest.fixture
+def output(publisher: Publisher) -> Path:
+    return publisher.output_dir
+
+
+class TestPublishing:
+    """The way it goes when nothing fails, with both ways of replacing."""
+
+    def test_base_then_trained(
+        self, publisher: Publisher, output: Path, base_model: Path, trained_model: Path
+    ) -> None:
+        assert publisher.current() is None
+        base = publisher.publish_base(base_model)
+        assert publisher.current() == base
+        assert base.step == 0
+        assert weights(output) == weights(base_model)
+
+        trained = publisher.publish(copy_of(trained_model), SCORE)
+        assert publisher.current() == trained
+        assert (trained.step, trained.score, trained.episodes) == (40, 0.9, 250)
+        assert trained.weights_sha256 != base.weights_sha256
+        assert weights(output) == weights(trained_model)
+        verify_model(output, load=True)
+
+    def test_nothing_but_the_folder_is_left(
+        self, publisher: Publisher, output: Path, base_model: Path
+    ) -> None:
+        for _ in range(3):
+            publisher.publish(copy_of(base_model), SCORE)
+        assert sorted(os.listdir(output.parent)) == [".repo.lock", "repo"]
+
+    def test_record_names_no_path(
+        self, publisher: Publisher, output: Path, base_model: Path
+    ) -> None:
+        publisher.publish(copy_of(base_model), SCORE)
+        text = (output / "miner_publication.json").read_text()
+        assert json.loads(text).keys() == {"step", "score", "episodes", "weights_sha256"}
+        assert "/" not in text
+
+    def test_everyone_may_read(self, publisher: Publisher, output: Path, base_model: Path) -> None:
+        def save(folder: Path) -> None:
+            shutil.copytree(base_model, folder, dirs_exist_ok=True)
+            (folder / "model.safetensors").chmod(0o600)  # as safetensors leaves it
+
+        publisher.publish(save, SCORE)
+        assert output.stat().st_mode & 0o777 == 0o755
+        assert {file.stat().st_mode & 0o777 for file in output.iterdir()} == {0o644}
+
+    def test_a_reopened_publisher_knows_what_lies_there(
+        self, publisher: Publisher, output: Path, base_model: Path
+    ) -> None:
+        publication = publisher.publish(copy_of(base_model), SCORE)
+        assert open_publisher(output).current() == publication
+
+    def test_empty_output_folder_is_used(self, tmp_path: Path, base_model: Path) -> None:
+        (tmp_path / "repo").mkdir()
+        open_publisher(tmp_path / "repo").publish_base(base_model)
+        assert weights(tmp_path / "repo") == weights(base_model)
+
+    def test_output_reached_over_a_link(self, tmp_path: Path, base_model: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        open_publisher(tmp_path / "link").publish_base(base_model)
+        assert (tmp_path / "link").is_symlink()
+        assert weights(tmp_path / "real") == weights(base_model)
+
+    def test_staging_elsewhere(self, tmp_path: Path, base_model: Path) -> None:
+        publisher = Publisher(tmp_path / "repo", tmp_path / "staging", full_check=False)
+        seen: list[Path] = []
+
+        def save(folder: Path) -> None:
+            seen.append(folder)
+            shutil.copytree(base_model, folder, dirs_exist_ok=True)
+
+        publisher.publish(save, SCORE)
+        assert seen[0].parent == tmp_path / "staging"
+        assert weights(tmp_path / "repo") == weights(base_model)
+
+
+class TestFailures:
+    """Whatever fails, the model published before stays byte for byte, and no litter."""
+
+    @pytest.fixture(autouse=True)
+    def unchanged(self, publisher: Publisher, output: Path, base_model: Path) -> Iterator[None]:
+        publisher.publish_base(base_model)
+        before = content(output)
+        yield
+        assert content(output) == before
+        assert sorted(os.listdir(output.parent)) == [".repo.lock", "repo"]
+
+    def test_unverified_model(self, publisher: Publisher, trained_model: Path) -> None:
+        def save(folder: Path) -> None:
+            shutil.copytree(trained_model, folder, dirs_exist_ok=True)
+            os.truncate(folder / "model.safetensors", 1000)
+
+        with pytest.raises(UnverifiedModelError, match="cut off"):
+            publisher.publish(save, SCORE)
+
+    def test_checkpoint_in_a_subfolder(self, publisher: Publisher, trained_model: Path) -> None:
+        def save(folder: Path) -> None:
+            shutil.copytree(trained_model, folder, dirs_exist_ok=True)
+            shutil.copytree(trained_model, folder / "checkpoint-40")
+
+        with pytest.raises(UnverifiedModelError, match="checkpoint-40"):
+            publisher.publish(save, SCORE)
+
+    def test_nothing_saved(self, publisher: Publisher) -> None:
+        with pytest.raises(UnverifiedModelError, match=r"config\.json"):
+            publisher.publish(lambda folder: None, SCORE)
+
+    def test_writer_without_space(self, publisher: Publisher) -> None:
+        def save(folder: Path) -> None:
+            (folder / "config.json").write_text("{}")
+            raise OSError(28, "No space left on device")
+
+        with pytest.raises(PublishingError, match=r"step 40 .*No space left.* MB are free"):
+            publisher.publish(save, SCORE)
+
+    def test_an_error_of_the_caller_is_not_disguised(self, publisher: Publisher) -> None:
+        def save(folder: Path) -> None:
+            raise KeyError("bug")
+
+        with pytest.raises(KeyError):
+            publisher.publish(save, SCORE)
+
+    def test_interrupted_from_the_keyboard(self, publisher: Publisher) -> None:
+        def save(folder: Path) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            publisher.publish(save, SCORE)
+
+    def test_last_rename_fails(
+        self,
+        publisher: Publisher,
+        output: Path,
+        trained_model: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        rename = os.rename
+
+        def failing(source: Path, target: Path) -> None:
+            if "staging" in source.name:
+                raise OSError(5, "Input/output error")
+            rename(source, target)
+
+        def failing_exchange(first: Path, second: Path) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(filesystem.os, "rename", failing)
+        monkeypatch.setattr(filesystem, "exchange_folders", failing_exchange)
+        with pytest.raises(PublishingError, match="Input/output error"):
+            publisher.publish(copy_of(trained_model), SCORE)
+
+    def test_another_process_publishes(self, publisher: Publisher, output: Path) -> None:
+        code = (
+            "import sys, fcntl\nf = open(sys.argv[1], 'a')\n"
+            "fcntl.lockf(f, fcntl.LOCK_EX)\nprint('locked', flush=True)\nsys.stdin.read()"
+        )
+        other = subprocess.Popen(
+            [sys.executable, "-c", code, str(output.parent / ".repo.lock")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(PublishingError, match="another process is publishing"):
+            publisher.publish(lambda folder: None, SCORE)
+        other.communicate()
+
+
+class TestStart:
+    """What opening a publisher repairs, and what it refuses."""
+
+    def test_removes_leftovers(self, tmp_path: Path, base_model: Path) -> None:
+        open_publisher(tmp_path / "repo").publish_base(base_model)
+        for name in (".repo.staging-1234", ".repo.previous"):
+            shutil.copytree(base_model, tmp_path / name)
+        other = Path(shutil.copytree(base_model, tmp_path / ".repository.staging-1"))
+        open_publisher(tmp_path / "repo")
+        assert weights(tmp_path / "repo") == weights(base_model)
+        assert sorted(os.listdir(tmp_path)) == [".repo.lock", other.name, "repo"]
+
+    def test_restores_what_two_renames_left_behind(self, tmp_path: Path, base_model: Path) -> None:
+        publication = open_publisher(tmp_path / "repo").publish_base(base_model)
+        (tmp_path / "repo").rename(tmp_path / ".repo.previous")
+        assert open_publisher(tmp_path / "repo").current() == publication
+        assert sorted(os.listdir(tmp_path)) == [".repo.lock", "repo"]
+
+    def test_keeps_what_someone_else_put_there(
+        self, tmp_path: Path, base_model: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "repo").mkdir()
+        (tmp_path / "repo" / "thesis.txt").write_text("three years of work")
+        open_publisher(tmp_path / "repo").publish_base(base_model)
+        (kept,) = tmp_path.glob(".repo.kept-*")
+        assert (kept / "thesis.txt").read_text() == "three years of work"
+        assert kept.name in caplog.text
+        assert weights(tmp_path / "repo") == weights(base_model)
+
+    def test_refuses_staging_inside_the_output(self, tmp_path: Path) -> None:
+        with pytest.raises(PublishingError, match="lies in the output folder"):
+            Publisher(tmp_path / "repo", tmp_path / "repo" / "staging")
+
+    def test_refuses_staging_on_another_file_system(self, tmp_path: Path) -> None:
+        elsewhere = Path("/dev/shm")
+        if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("needs a second file system at /dev/shm")
+        with pytest.raises(PublishingError, match="another file system"):
+            Publisher(tmp_path / "repo", elsewhere)
+
+    def test_names_an_output_that_cannot_be_written(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises(PublishingError, match="cannot prepare"):
+            open_publisher(tmp_path / "file" / "repo")
+
+    def test_without_atomic_swap_the_fallback_is_chosen_and_logged(
+        self,
+        tmp_path: Path,
+        base_model: Path,
+        trained_model: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def unsupported(first: Path, second: Path) -> None:
+            raise OSError(22, "Invalid argument")
+
+        monkeypatch.setattr(filesystem, "exchange_folders", unsupported)
+        with caplog.at_level(logging.INFO):
+            publisher = open_publisher(tmp_path / "repo")
+        assert "two renames" in caplog.text
+        publisher.publish_base(base_model)
+        publisher.publish(copy_of(trained_model), SCORE)
+        assert weights(tmp_path / "repo") == weights(trained_model)
+
+
+def test_exchange_swaps_two_folders(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(name)
+    try:
+        exchange_folders(tmp_path / "a", tmp_path / "b")
+    except OSError as error:
+        pytest.skip(f"this file system cannot: {error}")
+    assert (tmp_path / "a" / "name").read_text() == "b"
+    assert (tmp_path / "b" / "name").read_text() == "a"
+
+
+def test_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="a"):
+        exchange_folders(tmp_path / "a", tmp_path / "missing")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+class TestSmallDisk:
+    """The real errors of a full and of a read-only file system."""
+
+    def test_full(self, small_disk: Path, base_model: Path) -> None:
+        publisher = open_publisher(small_disk / "repo")
+        publisher.publish_base(base_model)
+        before = content(small_disk / "repo")
+
+        def save(folder: Path) -> None:
+            (folder / "model.safetensors").write_bytes(bytes(1_000_000))
+
+        with pytest.raises(PublishingError, match="No space left"):
+            publisher.publish(save, SCORE)
+        assert content(small_disk / "repo") == before
+        assert sorted(os.listdir(small_disk)) == [".repo.lock", "repo"]
+
+    def test_full_while_safetensors_writes(self, small_disk: Path, base_model: Path) -> None:
+        import torch
+        from safetensors.torch import save_file
+
+        publisher = open_publisher(small_disk / "repo")
+        publisher.publish_base(base_model)
+
+        def save(folder: Path) -> None:
+            save_file({"t": torch.zeros(1_000_000)}, folder / "model.safetensors")
+
+        with pytest.raises(PublishingError, match="No space left"):
+            publisher.publish(save, SCORE)
+        verify_model(small_disk / "repo", load=True)
+
+    def test_base_model_too_large(self, small_disk: Path, model: Path) -> None:
+        with (model / "model.safetensors").open("ab") as stream:
+            stream.write(bytes(100_000))
+        with pytest.raises(PublishingError, match=r"need 0\.1 MB, but only 0\.1 MB are free"):
+            open_publisher(small_disk / "repo").publish_base(model)
+
+    def test_read_only(self, small_disk: Path, base_model: Path) -> None:
+        publisher = open_publisher(small_disk / "repo")
+        publisher.publish_base(base_model)
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        with pytest.raises(PublishingError, match="Read-only file system"):
+            publisher.publish(copy_of(base_model), SCORE)
+        with pytest.raises(PublishingError, match="Read-only file system"):
+            open_publisher(small_disk / "repo")
+        verify_model(small_disk / "repo", load=True)
+
+    def test_output_is_a_mount_point(self, small_disk: Path) -> None:
+        with pytest.raises(PublishingError, match="mount its parent"):
+            open_publisher(small_disk)

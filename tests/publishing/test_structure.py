@@ -1,0 +1,232 @@
+"""Every folder that the grader cannot use is named by the cheap check, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import read_header
+from miner.publishing.verify import verify_model
+
+
+def damage_truncated(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def damage_appended(folder: Path) -> None:
+    with (folder / "model.safetensors").open("ab") as stream:
+        stream.write(b"\0")
+
+
+def damage_short_header(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def damage_garbage_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 4) + b"]]]]")
+
+
+def damage_adapter_beside_weights(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def damage_adapter_only(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def damage_pickled_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def damage_checkpoint_inside(folder: Path) -> None:
+    (folder / "checkpoint-10").mkdir()
+    shutil.copy(folder / "model.safetensors", folder / "checkpoint-10")
+
+
+def damage_stray_shard(folder: Path) -> None:
+    shutil.copy(folder / "model.safetensors", folder / "model-00001-of-00002.safetensors")
+
+
+def damage_no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def damage_broken_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": ')
+
+
+def damage_config_is_a_list(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+def damage_no_model_type(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
+
+
+DAMAGES: dict[Callable[[Path], None], str] = {
+    damage_truncated: "truncated",
+    damage_appended: "truncated or damaged",
+    damage_short_header: "cut off",
+    damage_garbage_header: "broken safetensors header",
+    damage_adapter_beside_weights: "taken for an adapter",
+    damage_adapter_only: "taken for an adapter",
+    damage_pickled_weights: "holds no model.safetensors .*pytorch_model.bin",
+    damage_checkpoint_inside: "checkpoint-10 holds safetensors",
+    damage_stray_shard: "not one of the model's weight files",
+    damage_no_tokenizer: "holds no tokenizer",
+    damage_broken_config: "config.json is no valid JSON",
+    damage_config_is_a_list: "holds a list",
+    damage_no_model_type: "model_type",
+}
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"), DAMAGES.items(), ids=lambda v: getattr(v, "__name__", "")
+)
+def test_damage_is_named_whether_base_or_trained(
+    model: Path, damage: Callable[[Path], None], sentence: str
+) -> None:
+    damage(model)
+    for strict in (True, False):
+        with pytest.raises(UnverifiedModelError, match=sentence):
+            verify_model(model, load=False, strict=strict)
+
+
+def test_sound_model_passes(base_model: Path) -> None:
+    report = verify_model(base_model, load=False)
+    assert (report.parameters, report.dtypes) == (1336, {"BF16": 1336})
+    assert report.weight_bytes == (base_model / "model.safetensors").stat().st_size
+    assert not report.loaded
+    assert report.warnings == ()
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnverifiedModelError, match="nowhere is not a folder"):
+        verify_model(tmp_path / "nowhere", load=False)
+
+
+def test_harmless_subfolder_passes(model: Path) -> None:
+    (model / "logs").mkdir()
+    (model / "logs" / "train.txt").write_text("fine")
+    assert verify_model(model, load=False).tensors > 0
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "gap"),
+    [
+        ("tokenizer_config.json", "chat_template", "no chat template"),
+        ("tokenizer_config.json", "eos_token", "no end-of-sequence token"),
+        ("tokenizer_config.json", "pad_token", "no padding token"),
+    ],
+)
+def test_incomplete_tokenizer_is_an_error_of_ours_and_a_warning_of_the_base(
+    model: Path, set_json: Callable[..., None], file: str, key: str, gap: str
+) -> None:
+    set_json(model / file, **{key: None})
+    with pytest.raises(UnverifiedModelError, match=gap):
+        verify_model(model, load=False)
+    assert gap in verify_model(model, load=False, strict=False).warnings[0]
+
+
+def test_template_and_tokens_in_files_of_their_own_count(
+    model: Path, set_json: Callable[..., None]
+) -> None:
+    gone = {"chat_template": None, "eos_token": None, "pad_token": None}
+    set_json(model / "tokenizer_config.json", **gone)
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    tokens = {"eos_token": {"content": "<|end|>"}, "pad_token": "<|pad|>"}
+    (model / "special_tokens_map.json").write_text(json.dumps(tokens))
+    assert verify_model(model, load=False).warnings == ()
+
+
+class TestShards:
+    """Models in several files."""
+
+    @pytest.fixture
+    def shards(self, model: Path, shard: Callable[[Path], None]) -> list[Path]:
+        shard(model)
+        files = sorted(model.glob("model-*.safetensors"))
+        assert len(files) > 1
+        return files
+
+    def test_complete(self, model: Path, shards: list[Path]) -> None:
+        assert verify_model(model, load=False).parameters == 1336
+
+    def test_missing(self, model: Path, shards: list[Path]) -> None:
+        shards[1].unlink()
+        with pytest.raises(UnverifiedModelError, match=f"{shards[1].name} cannot be read"):
+            verify_model(model, load=False)
+
+    def test_truncated(self, model: Path, shards: list[Path]) -> None:
+        shards[0].write_bytes(shards[0].read_bytes()[:-10])
+        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} holds"):
+            verify_model(model, load=False)
+
+    def test_swapped(self, model: Path, shards: list[Path]) -> None:
+        first, second = shards[0].read_bytes(), shards[1].read_bytes()
+        shards[0].write_bytes(second)
+        shards[1].write_bytes(first)
+        with pytest.raises(UnverifiedModelError, match="lacks the tensor"):
+            verify_model(model, load=False)
+
+    def test_index_leading_out_of_the_folder(
+        self, model: Path, shards: list[Path], set_json: Callable[..., None]
+    ) -> None:
+        weight_map = {"a": "../elsewhere.safetensors"}
+        set_json(model / "model.safetensors.index.json", weight_map=weight_map)
+        with pytest.raises(UnverifiedModelError, match="no file beside it"):
+            verify_model(model, load=False)
+
+    def test_index_without_map(
+        self, model: Path, shards: list[Path], set_json: Callable[..., None]
+    ) -> None:
+        set_json(model / "model.safetensors.index.json", weight_map=None)
+        with pytest.raises(UnverifiedModelError, match="weight_map"):
+            verify_model(model, load=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    entry=st.fixed_dictionaries(
+        {
+            "dtype": st.one_of(st.sampled_from(["F32", "BF16", "F99"]), st.none(), st.integers()),
+            "shape": st.one_of(st.lists(st.integers(0, 3)), st.none(), st.just(["2"])),
+            "data_offsets": st.one_of(st.lists(st.integers(-8, 40)), st.none()),
+        }
+    ),
+    extra=st.integers(0, 40),
+)
+def test_untrusted_header_is_accepted_only_if_it_fits_the_file(
+    tmp_path_factory: pytest.TempPathFactory, entry: dict[str, object], extra: int
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "header.safetensors"
+    header = json.dumps({"t": entry}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(extra))
+    try:
+        (tensor,) = read_header(file).values()
+    except UnverifiedModelError:
+        return
+    assert tensor.elements * {"F32": 4, "BF16": 2}[tensor.dtype] == extra
+    assert entry["data_offsets"] == [0, extra]
+
+
+def test_orchestrator_can_publish_without_torch() -> None:
+    code = (
+        "import sys; import miner.publishing.publisher, miner.publishing.deadline;"
+        "print([m for m in ('torch', 'transformers', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

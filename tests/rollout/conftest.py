@@ -1,0 +1,12 @@
+"""Tiny models gain nothing from several threads, and lose much where cores are shared."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,191 @@
+"""Prompts, drift and continuation against tokenising the whole conversation each time."""
+
+from pathlib import Path
+
+import pytest
+import trl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.rollout import ChatRenderer, DriftKind, TokenizerError
+from tests.builders import (
+    CHATML,
+    INST,
+    PLAIN,
+    THINK_STRIPPING,
+    TRIMMING,
+    build_metaspace_tokenizer,
+    build_sample,
+    build_tokenizer,
+)
+
+QUESTION = [
+    {"role": "system", "content": "Play."},
+    {"role": "user", "content": "Round 1\nYour move?"},
+]
+ANSWER = {"role": "user", "content": "Round 2\nYour move?"}
+TRL_TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+
+
+def trl_template(name):
+    return (TRL_TEMPLATES / f"{name}.jinja").read_text()
+
+
+TOKENIZERS = {
+    "chatml": build_tokenizer(CHATML),
+    "think": build_tokenizer(THINK_STRIPPING),
+    "trim": build_tokenizer(TRIMMING),
+    "plain": build_tokenizer(PLAIN),
+    "inst": build_metaspace_tokenizer(INST),
+    "qwen2_5": build_tokenizer(trl_template("qwen2_5")),
+    "qwen3": build_tokenizer(trl_template("qwen3")),
+}
+RENDERERS = {name: ChatRenderer(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+
+
+def whole(tokenizer, messages):
+    return tuple(
+        tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    )
+
+
+def ids_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def continued(name, sample):
+    """The continuation after `sample`, and the whole conversation's ids before and after it."""
+    renderer, tokenizer = RENDERERS[name], TOKENIZERS[name]
+    reply = {"role": "assistant", "content": renderer.reply_text(sample)}
+    conversation = [*QUESTION, reply, ANSWER]
+    step = renderer.continue_prompt(conversation, renderer.render(QUESTION), sample)
+    return step, whole(tokenizer, QUESTION), whole(tokenizer, conversation)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_prompt_is_the_templates(name):
+    renderer, tokenizer = RENDERERS[name], TOKENIZERS[name]
+    assert renderer.encode(renderer.render(QUESTION)) == whole(tokenizer, QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "stop", "kind"),
+    [
+        ("chatml", "12", True, DriftKind.CLEAN),
+        ("chatml", "12", False, DriftKind.CLEAN),
+        ("chatml", "", True, DriftKind.CLEAN),
+        ("chatml", " 12 \n", True, DriftKind.CLEAN),
+        ("chatml", "<think>low</think>3", True, DriftKind.CLEAN),
+        ("think", "3", True, DriftKind.CLEAN),
+        ("think", "<think>low</think>3", True, DriftKind.FORK),
+        ("trim", "3", True, DriftKind.CLEAN),
+        ("trim", " 3\n", True, DriftKind.FORK),
+        ("inst", " 3", True, DriftKind.CLEAN),
+        ("inst", " 3", False, DriftKind.CLEAN),
+        ("inst", " 3 ", True, DriftKind.FORK),
+        ("plain", "3", False, DriftKind.CLEAN),
+        ("plain", "3", True, DriftKind.FORK),  # the template shows no end-of-turn token
+        ("qwen2_5", "3", True, DriftKind.CLEAN),
+        ("qwen3", "3", True, DriftKind.CLEAN),
+        ("qwen3", "<think>\nlow\n</think>\n\n3", True, DriftKind.FORK),
+    ],
+)
+def test_drift_of_canonical_replies(name, reply, stop, kind):
+    tokenizer = TOKENIZERS[name]
+    body = ids_of(tokenizer, ":" + reply)[len(ids_of(tokenizer, ":")) :]
+    sample = build_sample([*body, tokenizer.eos_token_id] if stop else body, stop=stop)
+    assert RENDERERS[name].reply_text(sample) == reply
+    step, before, after = continued(name, sample)
+    assert step.drift is kind
+    held = () if kind is DriftKind.FORK else before + sample.token_ids
+    assert held + step.new_ids == after
+
+
+def test_other_token_boundaries_realign():
+    """Digits sampled one by one where the vocabulary has the whole number."""
+    tokenizer = TOKENIZERS["chatml"]
+    pieces = [*ids_of(tokenizer, "B"), *ids_of(tokenizer, "id")]
+    assert pieces != ids_of(tokenizer, "Bid")
+    step, before, after = continued("chatml", build_sample([*pieces, tokenizer.eos_token_id]))
+    assert step.drift is DriftKind.REALIGN
+    held = (*before, *pieces, tokenizer.eos_token_id, *step.new_ids)
+    assert held != after
+    assert tokenizer.decode(held) == tokenizer.decode(after)
+
+
+def test_end_of_turn_that_is_not_the_templates_forks():
+    tokenizer = TOKENIZERS["chatml"]
+    other = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    step, _, after = continued("chatml", build_sample([*ids_of(tokenizer, "3"), other]))
+    assert (step.drift, step.new_ids) == (DriftKind.FORK, after)
+
+
+def test_special_token_inside_a_reply_is_not_shown_and_forks():
+    tokenizer = TOKENIZERS["chatml"]
+    start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    sample = build_sample([start, *ids_of(tokenizer, "3"), tokenizer.eos_token_id])
+    assert RENDERERS["chatml"].reply_text(sample) == "3"
+    step, _, after = continued("chatml", sample)
+    assert (step.drift, step.new_ids) == (DriftKind.FORK, after)
+
+
+@st.composite
+def samples(draw, name):
+    tokenizer = TOKENIZERS[name]
+    body = draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=6))
+    body = [i for i in body if i != tokenizer.eos_token_id]
+    stop = draw(st.booleans()) or not body
+    return build_sample([*body, tokenizer.eos_token_id] if stop else body, stop=stop)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_reply_is_continued_as_the_whole_conversation_says(name, data):
+    sample = data.draw(samples(name))
+    tokenizer = TOKENIZERS[name]
+    step, before, after = continued(name, sample)
+    held = before + sample.token_ids
+    assert step.text == tokenizer.decode(after) or name == "inst"
+    if step.drift is DriftKind.FORK:
+        assert step.new_ids == after
+        assert after[: len(held)] != held
+    else:
+        assert tokenizer.decode(held + step.new_ids) == tokenizer.decode(after)
+        assert (step.drift is DriftKind.CLEAN) == (held + step.new_ids == after)
+
+
+def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):
+    """With `rstrip`, `<|im_end|>` takes the newline after it: pieces cannot be tokenised alone."""
+    tokenizer = build_tokenizer(CHATML)
+    tokenizer.add_special_tokens(
+        {"eos_token": type(tokenizer.added_tokens_decoder[1])("<|im_end|>", rstrip=True)}
+    )
+    renderer = ChatRenderer(tokenizer)
+    sample = build_sample([*ids_of(tokenizer, "3"), tokenizer.eos_token_id])
+    reply = {"role": "assistant", "content": "3"}
+    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
+    assert step.drift is DriftKind.CLEAN
+    held = whole(tokenizer, QUESTION) + sample.token_ids
+    assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: setattr(t, "chat_template", None), "no chat template"),
+        (lambda t: setattr(t, "eos_token", None), "no eos token"),
+        (lambda t: setattr(t, "pad_token", None), "no pad token"),
+        (
+            lambda t: setattr(t, "chat_template", "{{ raise_exception('no system role') }}"),
+            "does not render.*no system role",
+        ),
+    ],
+)
+def test_tokenizers_that_cannot_converse_are_refused(spoil, message):
+    tokenizer = build_tokenizer()
+    spoil(tokenizer)
+    with pytest.raises(TokenizerError, match=message):
+        ChatRenderer(tokenizer)

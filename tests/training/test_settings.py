@@ -1,0 +1,69 @@
+"""Settings: file and overrides resolve as documented, and mistakes are explained."""
+
+import pytest
+
+from miner.environments import ConfigurationError
+from miner.training.settings import load_settings, setting_names, to_toml
+
+
+def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("seed = 3\n[rollout]\ngroup_size = 16\ngroups_per_step = 4\n")
+    settings = load_settings(file, ["rollout.group_size=32", "model.path=/models/a"], environ={})
+    assert (settings.seed, settings.rollout.group_size, settings.rollout.groups_per_step) == (
+        3,
+        32,
+        4,
+    )
+    assert str(settings.model.path) == "/models/a"
+
+
+def test_resolved_settings_read_back_equal(tmp_path):
+    settings = load_settings(None, ["environment.deck_sizes=[8, 16]", "deadline.seconds=60"], {})
+    file = tmp_path / "resolved.toml"
+    file.write_text(to_toml(settings))
+    assert load_settings(file, environ={}) == settings
+
+
+def test_servers_come_from_the_environment_unless_they_are_set():
+    environ = {"ENVIRONMENT_SERVER_URLS": "http://10.0.0.1:8000, http://10.0.0.2:8000,"}
+    assert load_settings(None, (), environ).environment.servers == (
+        "http://10.0.0.1:8000",
+        "http://10.0.0.2:8000",
+    )
+    explicit = load_settings(None, ['environment.servers=["http://a:1"]'], environ)
+    assert explicit.environment.servers == ("http://a:1",)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "rollout.grop_size=8",
+            r"'rollout.grop_size' does not exist: did you mean 'rollout.group_size'",
+        ),
+        ("rollout.group_size=1", r"'rollout.group_size' cannot be 1: .*greater than or equal to 2"),
+        ("rollout.group_size", r"not KEY=VALUE"),
+        ("rollout.group_size=7", r"optimizer.micro_batch=32 must divide"),
+        ("reward.shaping=chance_to_win", r'reward.credit="turn"'),
+        ("seed=soon", r"'seed' cannot be 'soon'"),
+        ("seed.value=1", r"'seed' cannot be"),
+    ],
+)
+def test_mistakes_name_the_setting_and_the_way_out(override, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(None, [override], environ={})
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"absent\.toml does not exist"):
+        load_settings(tmp_path / "absent.toml", environ={})
+    broken = tmp_path / "broken.toml"
+    broken.write_text("seed = \n")
+    with pytest.raises(ConfigurationError, match=r"broken\.toml cannot be read"):
+        load_settings(broken, environ={})
+
+
+def test_every_setting_can_be_named():
+    names = set(setting_names())
+    assert {"seed", "rollout.group_size", "optimizer.learning_rate"} <= names
