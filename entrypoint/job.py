@@ -111,8 +111,6 @@ def parse_invocation(
         )
     except ValidationError as error:
         raise Failure(ExitStatus.ARGUMENTS, _explain(error)) from None
-    if not job.servers:
-        warnings.append("ENVIRONMENT_SERVER_URLS is not set: only the built-in games can be played")
     return Invocation(job, known.dry_run, known.gpus, tuple(known.set), tuple(warnings))
 
 

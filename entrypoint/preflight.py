@@ -18,7 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import complaints, health_url, poll
-from entrypoint.trainer_settings import CHANNELS_WITH_FALLBACK, CHANNELS_WITHOUT_SERVERS
+from entrypoint.trainer_settings import BUILTIN_CHANNEL
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
@@ -143,12 +143,11 @@ def check_servers(
 ) -> Check:
     """Wait until every environment server answers, at most `seconds`."""
     name = "environment servers"
-    needed = channel not in (*CHANNELS_WITHOUT_SERVERS, *CHANNELS_WITH_FALLBACK)
-    if not servers and needed:
-        message = f"none given, channel {channel} needs one: set ENVIRONMENT_SERVER_URLS"
-        return Check("fail", name, message, ExitStatus.ENVIRONMENT)
-    if channel in CHANNELS_WITHOUT_SERVERS or not servers:
-        return Check("ok", name, f"not used ({f'channel {channel}' if servers else 'none given'})")
+    if channel == BUILTIN_CHANNEL:
+        return Check("ok", name, f"not used (channel {channel})")
+    advice = "check ENVIRONMENT_SERVER_URLS and the network, or --set environment.channel=builtin"
+    if not servers:
+        return Check("fail", name, f"none given: {advice}", ExitStatus.ENVIRONMENT)
     silent = {health_url(server): "not asked yet" for server in servers}
 
     def all_answer() -> bool:
@@ -157,16 +156,13 @@ def check_servers(
         return not silent
 
     poll(all_answer, seconds=seconds, every=every, stop=stop)
+    answering = f"{len(servers) - len(silent)} of {len(servers)} answer"
     if not silent:
-        return Check("ok", name, f"{len(servers)} of {len(servers)} answer")
-    said = next(iter(silent.values()))
-    text = f"{len(servers) - len(silent)} of {len(servers)} answer after {seconds:.0f} s ({said})"
+        return Check("ok", name, answering)
+    text = f"{answering} after {seconds:.0f} s ({next(iter(silent.values()))})"
     if len(silent) < len(servers):
         return Check("warn", name, f"{text}; going on with the others")
-    if not needed:
-        return Check("warn", name, f"{text}; the built-in games can be played")
-    message = f"{text}; channel {channel} needs one: check ENVIRONMENT_SERVER_URLS and the network"
-    return Check("fail", name, message, ExitStatus.ENVIRONMENT)
+    return Check("fail", name, f"{text}: {advice}", ExitStatus.ENVIRONMENT)
 
 
 def _gib(size: int) -> str:

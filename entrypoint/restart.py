@@ -16,6 +16,7 @@ from entrypoint.outcome import Outcome
 
 OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
 SETTINGS_STATUS = 2  # the trainer's exit status for settings or arguments that cannot work
+UNREACHABLE_STATUS = 69  # the trainer's exit status for "no environment server can be used"
 SIGNALLED = -1  # supervisord's word for a process that a signal ended
 
 
@@ -26,6 +27,7 @@ class EndKind(Enum):
     OUT_OF_MEMORY = "it ran out of memory"
     KILLED = "it was killed from outside, as the kernel does when memory is short"
     CRASHED = "it crashed"
+    UNREACHABLE = "it lost its environment servers"
     HUNG = "it hung"
     REFUSED = "it refused its settings"
     OUT_OF_TIME = "the time was over"
@@ -52,7 +54,12 @@ class NextAttempt:
     reason: str
 
 
-_FINAL_STATUS = {EndKind.HUNG: ExitStatus.STALLED}
+_FINAL_STATUS = {
+    EndKind.HUNG: ExitStatus.STALLED,
+    EndKind.UNREACHABLE: ExitStatus.ENVIRONMENT,
+    EndKind.OUT_OF_TIME: ExitStatus.DEADLINE,
+    EndKind.UNSERVED: ExitStatus.INFERENCE,
+}
 
 
 def end_of_exit(exit_status: int) -> AttemptEnd:
@@ -61,6 +68,7 @@ def end_of_exit(exit_status: int) -> AttemptEnd:
         0: EndKind.PUBLISHED,
         OUT_OF_MEMORY_STATUS: EndKind.OUT_OF_MEMORY,
         SETTINGS_STATUS: EndKind.REFUSED,
+        UNREACHABLE_STATUS: EndKind.UNREACHABLE,
         SIGNALLED: EndKind.KILLED,
     }.get(exit_status, EndKind.CRASHED)
     return AttemptEnd(kind, "by a signal" if exit_status < 0 else f"exit status {exit_status}")
@@ -72,15 +80,14 @@ def after_attempt(
     """Decide after the last of `ends`.
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
-    was; a second crash takes a rung too, since memory trouble has many faces.
+    was, and so is a loss of the environment servers; a second crash takes a rung too, since memory
+    trouble has many faces.
     """
     last = ends[-1]
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
-    if last.kind is EndKind.OUT_OF_TIME:
-        return Outcome(ExitStatus.DEADLINE, f"the trainer was stopped: {last}")
-    if last.kind is EndKind.UNSERVED:
-        return Outcome(ExitStatus.INFERENCE, f"the trainer was stopped: {last}")
+    if last.kind in (EndKind.OUT_OF_TIME, EndKind.UNSERVED):
+        return Outcome(_FINAL_STATUS[last.kind], f"the trainer was stopped: {last}")
     if last.kind is EndKind.REFUSED:
         return Outcome(ExitStatus.TRAINER, f"the trainer cannot start: {last}; see its last lines")
     if len(ends) > max_restarts:

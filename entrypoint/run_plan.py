@@ -30,6 +30,9 @@ class RunPlan(BaseModel):
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
     inference_seconds: float = Field(1200.0, gt=0, description="Until vLLM must answer.")
+    servers_seconds: float = Field(
+        300.0, gt=0, description="Until lost environment servers must answer again."
+    )
     stop_seconds: float = Field(7.0, gt=0, description="Between SIGTERM and SIGKILL of a program.")
     stall_seconds: float = Field(900.0, gt=0, description="Longest silence of the trainer.")
     max_restarts: int = Field(4, ge=0, description="Restarts of the trainer.")

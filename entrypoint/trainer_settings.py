@@ -18,8 +18,7 @@ from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
 
 INFERENCE_PORT = 8100
-CHANNELS_WITHOUT_SERVERS = ("builtin",)
-CHANNELS_WITH_FALLBACK = ("auto",)
+BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
 PREFERRED_GAME = "goofspiel"
 
 

@@ -18,16 +18,16 @@ from pathlib import Path
 import tomli_w
 
 from entrypoint.console import say
-from entrypoint.control import Control, ControlError, StartError, SupervisorControl
+from entrypoint.control import Control, ControlError, ProgramState, StartError, SupervisorControl
 from entrypoint.exit_status import ExitStatus
 from entrypoint.heartbeat import describe_silence, read_heartbeat
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.probes import complaint, complaints, health_url, poll
+from entrypoint.probes import complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, write_atomically
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
-MAX_INFERENCE_STARTS = 6  # by then the server will not stay up
+MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
 
 
 class StopRequested(Exception):
@@ -60,12 +60,10 @@ class Watchdog:
     def run(self) -> Outcome:
         """Gates, attempts, outcome. Raises: `StopRequested`, `ControlError`."""
         closed = self._wait_for_inference()
-        if closed is not None:
-            return closed
         settings = tomllib.loads(self._plan.settings_file.read_text())
         ends: list[AttemptEnd] = []
         rungs = 0
-        while True:
+        while closed is None:
             ends.append(self._attempt(len(ends) + 1))
             decision = after_attempt(ends, settings, rungs, self._plan.max_restarts)
             if isinstance(decision, Outcome):
@@ -73,30 +71,49 @@ class Watchdog:
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)
             settings, rungs = decision.settings, decision.rungs
             self._write_settings(decision)
+            if ends[-1].kind is EndKind.UNREACHABLE:
+                closed = self._wait_for_servers()
+        return closed
 
     def _wait_for_inference(self) -> Outcome | None:
+        """The gate before the first attempt; the outcome if it stays closed."""
         url = self._plan.inference_health
         if url is None:
             return None
         say(f"waiting for the inference server at {url}", speaker=WATCHDOG)
-        said = ""
-
-        def ready() -> bool:
-            nonlocal said
-            said = complaint(url, PROBE_TIMEOUT)
-            return not said
-
-        seconds = min(self._plan.inference_seconds, self._plan.ends_at - self._clock())
-        if poll(ready, seconds=seconds, every=self._plan.poll_seconds, stop=self._stop):
+        said = self._poll_any([url], self._plan.inference_seconds)
+        if not said:
             return None
-        if self._stop.is_set():
-            raise StopRequested
         state = self._control.state(INFERENCE)
+        starts = len(self._inference_starts)
         return Outcome(
             ExitStatus.INFERENCE,
-            f"the inference server is {state.name} and does not answer after {seconds:.0f} s: "
-            f"{said or state.error}",
+            f"the inference server is {state.name} after {starts} start(s) and does not answer: "
+            f"{said}",
         )
+
+    def _wait_for_servers(self) -> Outcome | None:
+        """The gate after a loss of all environment servers; the outcome if it stays closed."""
+        urls = [health_url(server) for server in self._plan.servers]
+        said = self._poll_any(urls, self._plan.servers_seconds) if urls else ""
+        if not said:
+            return None
+        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {said}")
+
+    def _poll_any(self, urls: list[str], seconds: float) -> str:
+        """Wait until one of `urls` answers: "" then, else what the first one's trouble is."""
+        silent: dict[str, str] = {}
+
+        def settled() -> bool:
+            nonlocal silent
+            silent = complaints(urls, PROBE_TIMEOUT)
+            return len(silent) < len(urls) or not self._inference_stays_up()
+
+        seconds = min(seconds, self._plan.ends_at - self._clock())
+        poll(settled, seconds=seconds, every=self._plan.poll_seconds, stop=self._stop)
+        if self._stop.is_set():
+            raise StopRequested
+        return next(iter(silent.values())) if len(silent) == len(urls) else ""
 
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
@@ -109,51 +126,59 @@ class Watchdog:
         asked = False
         while True:
             state = self._control.state(TRAINER)
-            if state.name == "FATAL":
-                return AttemptEnd(EndKind.REFUSED, state.error)
             if state.over:
-                return self._ended(state.exit_status, asked)
+                return self._ended(state, began, asked)
             now = self._clock()
-            if now >= self._plan.ends_at:
-                self._control.stop(TRAINER)
-                return AttemptEnd(EndKind.OUT_OF_TIME, "it did not end when asked to")
             if now >= self._plan.trainer_ends_at and not asked:
                 asked = True
                 say("trainer: the time is over, asked to publish and end", speaker=WATCHDOG)
                 self._control.ask_to_stop(TRAINER)
-            silence = self._silence(began, now)
-            if silence and not asked:
-                say(f"trainer: {silence}", speaker=WATCHDOG)
+            end = self._reason_to_stop(began, now, asked)
+            if end is not None:
+                say(f"trainer is stopped: {end}", speaker=WATCHDOG)
                 self._control.stop(TRAINER)
-                return AttemptEnd(EndKind.HUNG, silence)
-            if not self._inference_stays_up():
-                self._control.stop(TRAINER)
-                return AttemptEnd(EndKind.UNSERVED, f"started {MAX_INFERENCE_STARTS} times")
+                return end
             if self._stop.wait(self._plan.poll_seconds):
                 raise StopRequested
 
-    def _ended(self, exit_status: int, asked: bool) -> AttemptEnd:
-        end = end_of_exit(exit_status)
+    def _ended(self, state: ProgramState, began: float, asked: bool) -> AttemptEnd:
+        """What the end that the trainer came to by itself means."""
+        if state.name == "FATAL":
+            return AttemptEnd(EndKind.REFUSED, state.error)
+        end = end_of_exit(state.exit_status)
         if asked and end.kind is not EndKind.PUBLISHED:
             return AttemptEnd(EndKind.OUT_OF_TIME, f"asked to end, it ended with {end.detail}")
+        if end.kind is EndKind.REFUSED and self._has_beaten(began):
+            return AttemptEnd(EndKind.CRASHED, end.detail)  # its settings had been accepted
         return end
 
-    def _silence(self, began: float, now: float) -> str:
-        """Why the trainer counts as hung, with what else does not answer; "" while it is alive."""
-        limit = self._plan.stall_seconds
+    def _reason_to_stop(self, began: float, now: float, asked: bool) -> AttemptEnd | None:
+        """Why a trainer that still runs must not run on."""
+        if now >= self._plan.ends_at:
+            return AttemptEnd(EndKind.OUT_OF_TIME, "it did not end when asked to")
+        if not self._inference_stays_up():
+            return AttemptEnd(EndKind.UNSERVED, f"started {MAX_INFERENCE_STARTS} times")
         beat = read_heartbeat(self._plan.heartbeat_file, began)
-        if now - beat.time <= limit:
-            return ""
+        if asked or now - beat.time <= self._plan.stall_seconds:
+            return None
+        silence = describe_silence(beat, now, self._plan.stall_seconds)
+        return AttemptEnd(EndKind.HUNG, silence + self._who_else_is_silent())
+
+    def _who_else_is_silent(self) -> str:
         urls = [health_url(server) for server in self._plan.servers]
         if self._plan.inference_health:
             urls.append(self._plan.inference_health)
+        if not urls:
+            return ""
         silent = complaints(urls, PROBE_TIMEOUT)
-        servers = (
+        return (
             f"; does not answer: {', '.join(silent.values())}"
             if silent
-            else "; every server answers"
+            else ("; every server answers")
         )
-        return describe_silence(beat, now, limit) + (servers if urls else "")
+
+    def _has_beaten(self, began: float) -> bool:
+        return read_heartbeat(self._plan.heartbeat_file, began).time > began
 
     def _inference_stays_up(self) -> bool:
         """supervisord restarts a crashed inference server for ever; this counts the starts."""

@@ -1,4 +1,4 @@
-"""`python -m miner`: the commands a person types. Each fails with one sentence and a status of 2."""
+"""`python -m miner`: what a person types; a failure is one sentence on stderr and status 2."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import sys
 import typer
 
 from miner.environments import EnvironmentFault
+from miner.demo import demo_command
+from miner.environments.command import probe_command
+from miner.evaluation.command import evaluate_command
+from miner.reporting.command import report_command
 from miner.training.command import train_command
 
 app = typer.Typer(
@@ -17,11 +21,10 @@ app = typer.Typer(
     help="Train, evaluate and look at models that play environment tournaments.",
 )
 app.command("train")(train_command)
-
-
-@app.callback()
-def _commands() -> None:
-    pass
+app.command("evaluate")(evaluate_command)
+app.command("probe")(probe_command)
+app.command("report")(report_command)
+app.command("demo")(demo_command)
 
 
 def main() -> None:

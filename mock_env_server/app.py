@@ -33,7 +33,7 @@ from mock_env_server.stepping import BadArguments, SteppedGames
 MAX_BODY_BYTES = 4 * 2**20
 
 
-class CallBody(BaseModel):
+class CallBody(BaseModel):  # type: ignore[no-redef]  # mypy's pydantic plugin adds **kwargs
     """Body of /call."""
 
     method: str

@@ -66,6 +66,8 @@ class ChatModel:
         """
         if not self.api_key:
             raise ChatRefusedError("OpenAIError: no api_key was given, and the chat API needs one")
+        if not str(self.api_key).isprintable():
+            raise ChatRefusedError("ValueError: api_key holds characters that no header may hold")
         pause = self.backoff_s
         while True:
             try:

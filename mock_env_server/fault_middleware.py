@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
@@ -128,15 +128,20 @@ def _garbage(body: bytes, rng: random.Random) -> bytes:
 
 
 def _wrong_types(body: bytes, rng: random.Random) -> bytes:
-    """One field, of the answer or of its result, turned into something of another type."""
-    document = orjson.loads(body)
+    """One field at any depth turned into something of another type."""
+    document = orjson.loads(body or b"null")
     if not isinstance(document, dict):
-        return b"[]"
-    result = document.get("result")
-    holder = rng.choice([document, result] if isinstance(result, dict) and result else [document])
-    field = rng.choice(sorted(holder))
+        return b"7"
+    holder, field = rng.choice(list(_fields(document)))
     holder[field] = 7 if isinstance(holder[field], str | dict | list) else {"unexpected": "object"}
     return orjson.dumps(document)
+
+
+def _fields(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    for name, value in document.items():
+        yield document, name
+        if isinstance(value, dict):
+            yield from _fields(value)
 
 
 _SPOILERS: dict[FaultKind, Callable[[bytes, random.Random], bytes]] = {

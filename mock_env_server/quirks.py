@@ -61,16 +61,17 @@ class EvaluateGate:
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
-        """Hold one place for the duration of a call; never returns once the gate has locked."""
+        """Around one call: once the gate has locked, nothing gets in and nothing gets out."""
         self._in_progress += 1
         try:
             if self._deadlocks and self._in_progress >= DEADLOCK_AT:
                 self._open.clear()
+            await self.passage()
             yield
+            await self.passage()
         finally:
             self._in_progress -= 1
 
     async def passage(self) -> None:
-        """Every chat turn goes through here, so that calls already in progress lock up too."""
-        if not self._open.is_set():
-            await self._open.wait()
+        """Returns at once, or never. Every chat turn comes by here too."""
+        await self._open.wait()

@@ -12,6 +12,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from miner.environments.errors import EnvironmentFault
@@ -81,25 +82,16 @@ async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
-    def settle(setter: Callable[..., None], value: object) -> None:
-        if not outcome.cancelled():
-            setter(value)
-
     def work() -> None:
         try:
-            result = function(*args)
+            settle = partial(outcome.set_result, function(*args))
         except Exception as error:
-            _report(loop, settle, outcome.set_exception, error)
-        else:
-            _report(loop, settle, outcome.set_result, result)
+            settle = partial(outcome.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: outcome.cancelled() or settle())
 
     threading.Thread(target=work, name="search", daemon=True).start()
     return await outcome
-
-
-def _report(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *args: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-        loop.call_soon_threadsafe(callback, *args)
 
 
 def random_task_id() -> int:

@@ -11,106 +11,34 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from miner.environments.affinetes_wire import (
+    ENVELOPE,
+    EVALUATE_REPLY,
+    EVALUATE_REPLY_LIMIT,
+    METHODS,
+    STEP_REPLY,
+    STEP_REPLY_LIMIT,
+    STOP_REPLY,
+    EvaluateReply,
+    ServerMethod,
+    StepReply,
+)
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
 
 MAX_SEED: Final = 4_294_967_195
 """Largest seed a server takes: it seeds numpy with up to `seed + 100`."""
 
-STEP_REPLY_LIMIT: Final = 1 << 20
-EVALUATE_REPLY_LIMIT: Final = 8 << 20
 # The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
 _KEEP_ALIVE_S: Final = 4.0
 _CONNECT_S: Final = 5.0
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
-
-Score = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-
-
-class ActionFault(msgspec.Struct, frozen=True):
-    """`info.error` of a step reply."""
-
-    type: str
-    message: str = ""
-
-
-class EpisodeInfo(msgspec.Struct, frozen=True):
-    """`info` of a reset or step reply; all None when the server does not know the episode."""
-
-    task_id: int | None
-    seed: int | None
-    game_name: str | None
-    llm_player_id: int | None
-    opponent_type: str | None
-    error: ActionFault | None = None
-
-
-class StepReply(msgspec.Struct, frozen=True):
-    """Result of `/reset` and `/step`. `reward` is meaningful only when `done`."""
-
-    observation: str
-    reward: float
-    done: bool
-    truncated: bool
-    episode_id: str | None
-    info: EpisodeInfo
-
-
-class PlayedAction(msgspec.Struct, frozen=True):
-    """One entry of the action history of a graded episode (chance is player -1)."""
-
-    player_id: int
-    action: int
-    is_llm: bool = False
-
-
-class EvaluateExtra(msgspec.Struct, frozen=True):
-    """`extra` of a graded result; `final_return` is None for a game that was not played out."""
-
-    final_return: float | None = None
-    game_name: str | None = None
-    task_id: int | None = None
-    seed: int | None = None
-    action_history: list[PlayedAction] = []
-
-
-class EvaluateReply(msgspec.Struct, frozen=True):
-    """Result of `/evaluate`. `error` is the server's own report of a lost episode."""
-
-    task_name: str
-    score: Score
-    success: bool
-    extra: EvaluateExtra
-    error: str | None = None
-
-
-class ServerMethod(msgspec.Struct, frozen=True):
-    """One entry of `/methods`."""
-
-    name: str
-    signature: str = ""
-
-
-class _StopReply(msgspec.Struct, frozen=True):
-    status: str
-    stopped: bool
-
-
-class _Methods(msgspec.Struct, frozen=True):
-    methods: list[ServerMethod]
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    status: str
-    result: msgspec.Raw = msgspec.Raw(b"null")
-    error: str | None = None
-
 
 _T = TypeVar("_T")
 
@@ -137,7 +65,7 @@ class AffinetesClient:
         """Start `task`; the reply is checked to be about that very game and opponent."""
         check_task(task, self.url)
         payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
-        reply = await self._call("reset", payload, _STEP_REPLY)
+        reply = await self._call("reset", payload, STEP_REPLY)
         started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
         if started != (task.task_id, task.seed, task.opponent) or not reply.episode_id:
             raise ProtocolError(
@@ -151,7 +79,7 @@ class AffinetesClient:
     async def step(self, episode_id: str, action: int) -> StepReply:
         """Ask for `action`. Raises: `InfrastructureError` if the server lost the episode."""
         payload = {"action": str(action), "episode_id": episode_id}
-        reply = await self._call("step", payload, _STEP_REPLY)
+        reply = await self._call("step", payload, STEP_REPLY)
         fault = reply.info.error
         if fault is not None and fault.type in _LOST:
             raise InfrastructureError(
@@ -176,7 +104,7 @@ class AffinetesClient:
 
     async def stop(self, episode_id: str) -> None:
         """Let the server forget an episode (also one it does not know)."""
-        await self._call("stop", {"episode_id": episode_id}, _STOP_REPLY)
+        await self._call("stop", {"episode_id": episode_id}, STOP_REPLY)
 
     async def evaluate(
         self, task: EpisodeTask, *, model: str, base_url: str, api_key: str, timeout_s: int
@@ -199,13 +127,13 @@ class AffinetesClient:
         }
         patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=_CONNECT_S)
         return await self._call(
-            "evaluate", payload, _EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
+            "evaluate", payload, EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
         )
 
     async def methods(self) -> tuple[ServerMethod, ...]:
         """What the server offers, by its own account."""
         body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
-        return tuple(self._decode(_METHODS, body, "methods").methods)
+        return tuple(self._decode(METHODS, body, "methods").methods)
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
@@ -225,7 +153,7 @@ class AffinetesClient:
         body = await self._request(
             "POST", path, msgspec.json.encode(payload), limit, timeout or self._timeout
         )
-        envelope = self._decode(_ENVELOPE, body, path)
+        envelope = self._decode(ENVELOPE, body, path)
         if envelope.status != "success":
             raise InfrastructureError(
                 f"{self.url}/{path} reports {_excerpt(envelope.status)}: "
@@ -342,10 +270,3 @@ def _excerpt(text: str, length: int = 160) -> str:
     """First line of a server's text, bounded and with control characters escaped."""
     line = text.strip().split("\n", 1)[0]
     return repr(line if len(line) <= length else line[:length] + "...")
-
-
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
-_STEP_REPLY: Final = msgspec.json.Decoder(StepReply)
-_EVALUATE_REPLY: Final = msgspec.json.Decoder(EvaluateReply)
-_STOP_REPLY: Final = msgspec.json.Decoder(_StopReply)
-_METHODS: Final = msgspec.json.Decoder(_Methods)

@@ -48,6 +48,8 @@ class Transition:
         score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
         action: id of the action that was played, None if the reply could not be parsed.
         valid: whether the reply was parsed into a legal action.
+        recorded: the reply as the chat's history shows it from now on, None for verbatim (the
+            grader strips think blocks and surrounding space).
     """
 
     messages: tuple[Message, ...]
@@ -56,6 +58,7 @@ class Transition:
     score: float | None = None
     action: int | None = None
     valid: bool = True
+    recorded: str | None = None
 
 
 class Environment(Protocol):

@@ -12,7 +12,13 @@ from typing import TypeVar
 
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.errors import ConfigurationError, ProtocolError
-from miner.environments.games import GameSession, GradedDialogue, PromptFormat, game_name_of
+from miner.environments.games import (
+    GameSession,
+    GradedDialogue,
+    PromptFormat,
+    clean_reply,
+    game_name_of,
+)
 
 NAME = "builtin"
 
@@ -66,14 +72,16 @@ class BuiltinEnvironment:
             return Transition((), 0.0, done=True, score=0.0, valid=False)
         action = verdict.action
         if action is None:
-            return Transition(verdict.messages, 0.0, done=False, valid=False)
+            return Transition(
+                verdict.messages, 0.0, done=False, valid=False, recorded=clean_reply(text)
+            )
         await _play(session.opponent, lambda: session.play(action))
         if session.done:
             await self.close()
             score = session.score()
             return Transition((), score, done=True, score=score, action=action)
         messages = dialogue.ask(session.turn())
-        return Transition(messages, 0.0, done=False, action=action)
+        return Transition(messages, 0.0, done=False, action=action, recorded=clean_reply(text))
 
     async def close(self) -> None:
         """Drop the episode."""

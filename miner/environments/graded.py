@@ -21,15 +21,18 @@ from typing import Final
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.channel_stats import ChannelStats
-from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.errors import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
 from miner.environments.games import clean_reply, parse_graded_reply
-from miner.environments.graded_endpoint import MODEL_NAME, ChatEndpoint, ChatExchange
+from miner.environments.graded_calls import EPISODES_PER_SERVER, GradedCalls
+from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
 from miner.environments.servers import ServerPool
 
-EPISODES_PER_SERVER: Final = 48
-# Must not be empty, or the server refuses to play; it is no secret.
-_API_KEY: Final = "unused"
 # How long an abandoned call may take to end by itself (it ends at its next chat request).
 _LETTING_GO_S: Final = 60.0
 
@@ -63,7 +66,7 @@ class GradedSource:
         self._port = port
         self.pool = ServerPool(urls)
         self._clients = {url: AffinetesClient(url) for url in self.pool.urls}
-        self._runtime: _Runtime | None = None
+        self._runtime: GradedCalls | None = None
         self._late_before = 0
 
     @property
@@ -81,13 +84,13 @@ class GradedSource:
         """A fresh environment on the least busy server."""
         return GradedEnvironment(self, self.pool.pick(avoid))
 
-    def runtime(self) -> _Runtime:
+    def runtime(self) -> GradedCalls:
         """What belongs to the running event loop; made anew in a new loop."""
         loop = asyncio.get_running_loop()
         if self._runtime is None or self._runtime.loop is not loop:
             self._late_before = self.late_requests
             endpoint = ChatEndpoint(self._advertise, self._port)
-            self._runtime = _Runtime(loop, endpoint, self._clients)
+            self._runtime = GradedCalls(loop, endpoint, self._clients)
         return self._runtime
 
     async def close(self) -> None:
@@ -100,69 +103,6 @@ class GradedSource:
             await client.close()
 
 
-class _Runtime:
-    """The endpoint, the places on each server and the calls under way, of one event loop."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        endpoint: ChatEndpoint,
-        clients: dict[str, AffinetesClient],
-    ) -> None:
-        self.loop = loop
-        self.endpoint = endpoint
-        self._clients = clients
-        self._places = {url: asyncio.Semaphore(EPISODES_PER_SERVER) for url in clients}
-        self._calls: set[asyncio.Task[None]] = set()
-
-    async def start(
-        self, server: str, task: EpisodeTask, timeout_s: int
-    ) -> tuple[ChatExchange, str, asyncio.Task[None]]:
-        """Wait for a place on `server` and have it start `task`.
-
-        Returns the exchange (its inbox ends with the result or the fault), the URL given to the
-        server and the call under way.
-        """
-        exchange = self.endpoint.open()
-        try:
-            base_url = await self.endpoint.base_url(exchange, server)
-            await self._places[server].acquire()
-        except BaseException:
-            self.endpoint.close_exchange(exchange)
-            raise
-        call = asyncio.create_task(self._play(server, task, base_url, timeout_s, exchange))
-        self._calls.add(call)
-
-        def ended(_: asyncio.Task[None]) -> None:
-            # Not in `_play`: a task cancelled before its first step runs none of its own code.
-            self._calls.discard(call)
-            self._places[server].release()
-            if call.cancelled():
-                gone = f"{server}/evaluate was given up; its source is closed"
-                exchange.inbox.put_nowait(InfrastructureError(gone, server=server))
-
-        call.add_done_callback(ended)
-        return exchange, base_url, call
-
-    async def _play(
-        self, server: str, task: EpisodeTask, base_url: str, timeout_s: int, exchange: ChatExchange
-    ) -> None:
-        try:
-            result: EvaluateReply | EnvironmentFault = await self._clients[server].evaluate(
-                task, model=MODEL_NAME, base_url=base_url, api_key=_API_KEY, timeout_s=timeout_s
-            )
-        except EnvironmentFault as fault:
-            result = fault
-        exchange.inbox.put_nowait(result)
-
-    async def close(self) -> None:
-        await self.endpoint.close()
-        calls = list(self._calls)
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-
 class GradedEnvironment:
     """One graded episode, seen from the policy's side."""
 
@@ -170,7 +110,7 @@ class GradedEnvironment:
         self._source = source
         self._server = server
         self._released = False
-        self._runtime: _Runtime | None = None
+        self._runtime: GradedCalls | None = None
         self._exchange: ChatExchange | None = None
         self._call: asyncio.Task[None] | None = None
         self._task: EpisodeTask | None = None
@@ -214,13 +154,14 @@ class GradedEnvironment:
         event = await self._next_event()
         if isinstance(event, EvaluateReply):
             return self._finish(event, action)
-        messages = self._new_messages(event, text)
+        recorded, messages = self._new_messages(event, text)
         listing = parse_listing(messages[-1]["content"])
         valid = bool(listing) and (action is not None or listing != self._listing)
         self._judge(action, valid)
         if listing:
             self._listing = listing
-        return Transition(messages, 0.0, False, action=action if valid else None, valid=valid)
+        made = action if valid else None
+        return Transition(messages, 0.0, False, action=made, valid=valid, recorded=recorded)
 
     async def close(self) -> None:
         """Give the episode up if it is not over; the server learns of it at its next request."""
@@ -249,15 +190,16 @@ class GradedEnvironment:
             if not self._said:
                 waited += f"; it must be able to reach this machine at {self._base_url}"
             raise self._fault(InfrastructureError, waited) from None
-        if isinstance(event, EnvironmentFault):
-            self._source.pool.report_failure(self._server)
+        if isinstance(event, BaseException):
+            if not isinstance(event, ConfigurationError):
+                self._source.pool.report_failure(self._server)
             raise event
         if isinstance(event, EvaluateReply) and event.error is not None:
             raise self._fault(InfrastructureError, "broke the episode off", event)
         return event
 
-    def _new_messages(self, chat: list[Message], reply: str) -> tuple[Message, ...]:
-        """What `chat` adds to the chat so far and `reply`, after checking that it repeats both."""
+    def _new_messages(self, chat: list[Message], reply: str) -> tuple[str, tuple[Message, ...]]:
+        """How `chat` records `reply`, and what it adds; checks that it repeats all the rest."""
         held = len(self._said)
         if chat[:held] != self._said or len(chat) < held + 2:
             raise self._fault(ProtocolError, "changed or dropped earlier messages of the chat")
@@ -268,7 +210,7 @@ class GradedEnvironment:
                 f"recorded the reply {reply[:80]!r} as {echo['role']} {echo['content'][:80]!r}",
             )
         self._said = chat
-        return tuple(chat[held + 1 :])
+        return echo["content"], tuple(chat[held + 1 :])
 
     def _is_echo(self, recorded: str, reply: str) -> bool:
         """Whether the chat may hold `recorded` for `reply` (the grader keeps no think text)."""
@@ -287,10 +229,16 @@ class GradedEnvironment:
     def _finish(self, result: EvaluateReply, action: int | None) -> Transition:
         assert self._task is not None
         extra = result.extra
-        if (extra.task_id, extra.seed) != (self._task.task_id, self._task.seed):
+        task = self._task
+        if (extra.task_id, extra.seed, extra.game_name) != (
+            task.task_id,
+            task.seed,
+            task.environment,
+        ):
             raise self._fault(
                 ProtocolError,
-                f"reports task {extra.task_id}, seed {extra.seed} where {self._task} was asked",
+                f"reports {extra.game_name} task {extra.task_id}, seed {extra.seed} where {task} "
+                "was asked",
             )
         played_out = extra.final_return is not None
         self._judge(action, played_out)

@@ -3,7 +3,7 @@
 Invariants:
 * episodes are told apart by the key in the URL, `/{key}/v1/chat/completions`, never by time;
 * a request is held back until the player replies, so that a closed episode can still be refused
-  with a status (410), which ends it on the server at once; an unknown key is 404;
+  with a status: 404, on which the real server was seen to end an episode at once;
 * a repeated request gets the reply already given, and the player never sees it.
 """
 
@@ -109,7 +109,7 @@ class ChatEndpoint:
         return exchange
 
     def close_exchange(self, exchange: ChatExchange[Any]) -> None:
-        """End an exchange (idempotent); its late requests are refused with 410 and counted."""
+        """End an exchange (idempotent); its late requests are refused and counted."""
         exchange.close()
         if self._exchanges.pop(exchange.key, None) is not None:
             self._closed_keys[exchange.key] = None
@@ -184,7 +184,7 @@ class ChatEndpoint:
         if key not in self._closed_keys:
             return _error(404, "no episode has this key")
         self.late_requests += 1
-        return _error(410, "this episode is closed")
+        return _error(404, "this episode is closed")
 
 
 async def route_address(server: str) -> str:

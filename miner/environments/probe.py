@@ -10,14 +10,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from miner.environments.affinetes import AffinetesClient
-from miner.environments.base import Environment, EnvironmentSource, EpisodeTask, Message
+from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.environments.errors import (
     ConfigurationError,
@@ -25,9 +24,9 @@ from miner.environments.errors import (
     InfrastructureError,
     ProtocolError,
 )
-from miner.environments.games import PromptFormat, PromptFormatError, clean_reply, task_id_range
+from miner.environments.games import PromptFormat, PromptFormatError, task_id_range
 from miner.environments.graded import GradedSource
-from miner.environments.listing import parse_listing
+from miner.environments.probe_episode import ProbeEpisode, first_difference, play
 from miner.environments.probe_report import CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
@@ -60,11 +59,18 @@ async def probe(
     """
     checked = check_server_urls(urls)
     task_id_range(environment)
-    probes = [
-        _ServerProbe(url, environment, limit_s, advertise, port if len(checked) == 1 else 0)
-        for url in checked
-    ]
-    findings = await asyncio.gather(*(each.run(patience_s) for each in probes))
+    graded = GradedSource(
+        checked,
+        advertise=advertise,
+        port=port,
+        turn_timeout_s=0.8 * limit_s,
+        episode_timeout_s=max(1, round(2 * limit_s)),
+    )
+    probes = [_ServerProbe(url, environment, limit_s, graded) for url in checked]
+    try:
+        findings = await asyncio.gather(*(each.run(patience_s) for each in probes))
+    finally:
+        await graded.close()
     formats = {s.prompt_format for s in findings if s.prompt_format is not None}
     notes = ("the servers word their prompts differently",) if len(formats) > 1 else ()
     return ProbeReport(environment, tuple(findings), notes)
@@ -127,25 +133,12 @@ def _problem_of(server: ServerFindings, channel: Channel) -> str:
     return server.step_problem if channel == "step" else server.graded_problem
 
 
-@dataclass(slots=True)
-class _Episode:
-    """A graded episode as it went."""
-
-    task: EpisodeTask
-    replies: list[str]
-    conversation: list[Message]
-    score: float | None = None
-
-
 class _ServerProbe:
-    def __init__(
-        self, url: str, environment: str, limit_s: float, advertise: str | None, port: int
-    ) -> None:
+    def __init__(self, url: str, environment: str, limit_s: float, graded: GradedSource) -> None:
         self._url = url
         self._environment = environment
         self._limit_s = limit_s
-        self._advertise = advertise
-        self._port = port
+        self._graded = graded
         self._first_id = task_id_range(environment)[0]
         self._found = ServerFindings(url)
 
@@ -182,10 +175,10 @@ class _ServerProbe:
     async def _try_step(self) -> None:
         source = StepSource([self._url], reply_timeout_s=self._limit_s)
         # All deck sizes and both seats.
-        episodes = [_Episode(self._task(number, seed=number), [], []) for number in range(5)]
+        episodes = [ProbeEpisode(self._task(number, seed=number), [], []) for number in range(5)]
         try:
             async with asyncio.timeout(self._limit_s):
-                await asyncio.gather(*(_play(source.open(), each) for each in episodes))
+                await asyncio.gather(*(play(source.open(), each) for each in episodes))
         except TimeoutError as error:
             if source.stats.asked < _ENOUGH_ACTIONS:
                 self._found.step_problem = self._said(error, "/step")
@@ -197,32 +190,26 @@ class _ServerProbe:
             await source.close()
 
     async def _try_graded(self) -> None:
-        source = GradedSource(
-            [self._url],
-            advertise=self._advertise,
-            port=self._port,
-            turn_timeout_s=0.8 * self._limit_s,
-            episode_timeout_s=max(1, round(2 * self._limit_s)),
-        )
+        others = [url for url in self._graded.pool.urls if url != self._url]
         # Both seats; two failed replies show where the retry message counts.
         episodes = [
-            _Episode(self._task(0, seed=0), [UNPARSABLE_REPLY, UNPARSABLE_REPLY], []),
-            _Episode(self._task(1, seed=1), [], []),
+            ProbeEpisode(self._task(0, seed=0), [UNPARSABLE_REPLY, UNPARSABLE_REPLY], []),
+            ProbeEpisode(self._task(1, seed=1), [], []),
         ]
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._limit_s):
-                await asyncio.gather(*(_play(source.open(), each) for each in episodes))
+                await asyncio.gather(
+                    *(play(self._graded.open(avoid=others), each) for each in episodes)
+                )
             self._found.graded_seconds = time.perf_counter() - started
             self._found.graded_episodes = len(episodes)
             self._learn(episodes)
             await self._compare(episodes)
         except (EnvironmentFault, PromptFormatError, TimeoutError) as error:
             self._found.graded_problem = self._said(error, "/evaluate")
-        finally:
-            await source.close()
 
-    def _learn(self, episodes: Iterable[_Episode]) -> None:
+    def _learn(self, episodes: Iterable[ProbeEpisode]) -> None:
         first, *others = episodes
         learned = PromptFormat.learn(
             first.conversation, task_id=first.task.task_id, seed=first.task.seed
@@ -238,16 +225,16 @@ class _ServerProbe:
                 raise PromptFormatError("two episodes of one server word their prompts differently")
         self._found.prompt_format = learned
 
-    async def _compare(self, episodes: Iterable[_Episode]) -> None:
+    async def _compare(self, episodes: Iterable[ProbeEpisode]) -> None:
         """Play the same replies in-process and compare every message and the score."""
         source = BuiltinSource(self._found.prompt_format)
         self._found.builtin_matches = True
         for theirs in episodes:
-            ours = _Episode(theirs.task, list(theirs.replies), [])
+            ours = ProbeEpisode(theirs.task, list(theirs.replies), [])
             difference = ""
             try:
-                await _play(source.open(), ours)
-                difference = _difference(ours, theirs)
+                await play(source.open(), ours)
+                difference = first_difference(ours, theirs)
             except EnvironmentFault as fault:
                 difference = str(fault)
             if difference:
@@ -262,50 +249,6 @@ class _ServerProbe:
         if isinstance(error, TimeoutError):
             return f"{self._url}{path} did not finish within {self._limit_s:g} s"
         return str(error)
-
-
-async def _play(environment: Environment, episode: _Episode) -> None:
-    """Play `episode` to its end: its replies first, then legal ids drawn with its seed."""
-    rng = random.Random(episode.task.seed)
-    planned = iter(list(episode.replies))
-    episode.replies.clear()
-    legal: list[int] = []
-    try:
-        observation = await environment.reset(episode.task)
-        messages = observation.messages
-        while True:
-            episode.conversation.extend(messages)
-            legal = list(parse_listing(messages[-1]["content"])) or legal
-            reply = next(planned, "") or str(rng.choice(legal))
-            episode.replies.append(reply)
-            episode.conversation.append({"role": "assistant", "content": clean_reply(reply)})
-            transition = await environment.step(reply)
-            if transition.done:
-                episode.score = transition.score
-                return
-            messages = transition.messages
-    finally:
-        await environment.close()
-
-
-def _difference(ours: _Episode, theirs: _Episode) -> str:
-    """The first difference between two plays of a task, empty if there is none."""
-    for number, (mine, given) in enumerate(
-        zip(ours.conversation, theirs.conversation, strict=False)
-    ):
-        if mine != given:
-            return (
-                f"{theirs.task}: message {number} is {given['content'][-300:]!r} on the server "
-                f"and {mine['content'][-300:]!r} in-process"
-            )
-    if len(ours.conversation) != len(theirs.conversation):
-        return (
-            f"{theirs.task}: {len(theirs.conversation)} messages on the server, "
-            f"{len(ours.conversation)} in-process"
-        )
-    if ours.score != theirs.score:
-        return f"{theirs.task}: score {theirs.score} on the server, {ours.score} in-process"
-    return ""
 
 
 def _endpoints(names: Iterable[str]) -> set[str]:

@@ -20,8 +20,8 @@ from typing import Final
 from miner.environments.affinetes import AffinetesClient, StepReply
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.channel_stats import ChannelStats
-from miner.environments.errors import EnvironmentFault, ProtocolError
-from miner.environments.games import GradedDialogue, PromptFormat, Turn, goofspiel
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.games import GradedDialogue, PromptFormat, Turn, clean_reply, goofspiel
 from miner.environments.listing import HEADING, parse_listing
 from miner.environments.servers import ServerPool
 
@@ -119,7 +119,7 @@ class StepEnvironment:
             self._turn = None
             return Transition((), 0.0, True, score=0.0, valid=False)
         if verdict.action is None:
-            return Transition(verdict.messages, 0.0, False, valid=False)
+            return Transition(verdict.messages, 0.0, False, valid=False, recorded=clean_reply(text))
         with self._reporting():
             reply = await self._client.step(self._episode_id, verdict.action)
             if reply.done:
@@ -127,7 +127,8 @@ class StepEnvironment:
             turn, before = self._read_turn(reply), self._turn
             applied = self._applied(before, turn, verdict.action)
         self._turn = turn
-        return Transition(self._dialogue.ask(turn), 0.0, False, action=applied)
+        messages, recorded = self._dialogue.ask(turn), clean_reply(text)
+        return Transition(messages, 0.0, False, action=applied, recorded=recorded)
 
     async def close(self) -> None:
         """Stop the episode on the server and give the place back; never raises."""
@@ -181,7 +182,7 @@ class StepEnvironment:
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except EnvironmentFault:
+        except (InfrastructureError, ProtocolError):
             self._source.pool.report_failure(self.server)
             raise
 

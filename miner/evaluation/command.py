@@ -1,4 +1,4 @@
-"""`python -m miner evaluate`: how good a model, an endpoint or a baseline is, by the grader's rules."""
+"""`python -m miner evaluate`: how good a model or a baseline is, by the grader's rules."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def evaluate_command(
         float | None,
         typer.Option(
             min=0.001,
-            help="Seconds an episode may take. Default: the grader's 180; no limit in this process.",
+            help="Seconds an episode may take. Default: the grader's 180; none in this process.",
             rich_help_panel=_RULES,
         ),
     ] = None,
@@ -127,8 +127,8 @@ def evaluate_command(
     chosen = [choice for choice in (model, policy, llm_url) if choice is not None]
     if len(chosen) != 1:
         raise ConfigurationError(
-            f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, such as "
-            "--policy match"
+            f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
+            "such as --policy match"
         )
     request = EvaluationRequest(
         model=model,

@@ -32,7 +32,7 @@ class LlmUrlPolicy:
 
     Args:
         url: base URL, with or without /v1.
-        model: model name to ask for; None takes the first one that the endpoint lists.
+        model: model name to ask for; None lets `connect` take the first one listed.
         temperature: sampling temperature.
         api_key: bearer token; None reads OPENAI_API_KEY, which may be unset.
         timeout_s: seconds to wait for one reply.
@@ -58,7 +58,6 @@ class LlmUrlPolicy:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._retry_delay_s = retry_delay_s
         self._http: aiohttp.ClientSession | None = None
-        self._choosing = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -75,10 +74,27 @@ class LlmUrlPolicy:
             await self._http.close()
             self._http = None
 
+    async def connect(self) -> None:
+        """Make sure that the endpoint answers, and choose its first model if none was named.
+
+        Raises: `PolicyError` when it does not answer, or lists no model and none was named.
+        """
+        try:
+            answer = await self._request("GET", "/models", None)
+            listed = [entry["id"] for entry in answer["data"]]
+        except _Unreachable:
+            raise
+        except (PolicyError, KeyError, TypeError):
+            listed = []
+        if self._model is None:
+            if not listed or not isinstance(listed[0], str):
+                raise PolicyError(f"{self._url}/models lists no model: name one (--llm-model)")
+            self._model = listed[0]
+
     async def complete(self, messages: Sequence[Message], seed: int) -> str:
-        """The endpoint's answer to a chat. Raises: `PolicyError`."""
+        """The endpoint's answer to a chat. Raises: `PolicyError`; call `connect` first."""
         body = {
-            "model": await self._chosen_model(),
+            "model": self._model,
             "messages": list(messages),
             "temperature": self.temperature,
             "seed": seed,
@@ -97,19 +113,6 @@ class LlmUrlPolicy:
             )
         return content
 
-    async def _chosen_model(self) -> str:
-        async with self._choosing:
-            if self._model is None:
-                answer = await self._request("GET", "/models", None)
-                try:
-                    name = answer["data"][0]["id"]
-                except (KeyError, IndexError, TypeError):
-                    name = None
-                if not isinstance(name, str):
-                    raise PolicyError(f"{self._url}/models lists no model: name one (--llm-model)")
-                self._model = name
-            return self._model
-
     async def _request(self, method: str, path: str, body: object) -> Any:
         delay = self._retry_delay_s
         for last in (False,) * (_TRIES - 1) + (True,):
@@ -117,7 +120,7 @@ class LlmUrlPolicy:
                 return await self._request_once(method, path, body)
             except _Transient as error:
                 if last:
-                    raise PolicyError(f"{error} ({_TRIES} tries): is the server up?") from error
+                    raise _Unreachable(f"{error} ({_TRIES} tries): is the server up?") from error
             await asyncio.sleep(delay)
             delay *= 2
         raise AssertionError("the last try returns or raises")
@@ -146,6 +149,10 @@ class LlmUrlPolicy:
             return json.loads(raw)
         except ValueError:
             raise PolicyError(f"{url} answered no JSON: {excerpt!r}") from None
+
+
+class _Unreachable(PolicyError):
+    """Every try failed transiently."""
 
 
 class _Transient(Exception):

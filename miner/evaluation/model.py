@@ -1,4 +1,4 @@
-"""Loads a model folder and makes it a policy, in the dtype it is graded in where that is possible."""
+"""Loads a model folder and makes it a policy, in the grader's dtype where that is possible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging
 
 from miner.environments.errors import ConfigurationError
 from miner.evaluation.policies import SamplerPolicy
@@ -36,16 +37,19 @@ def model_policy(
         raise ConfigurationError(
             f"{path} holds no model (no config.json): name a folder that from_pretrained loads"
         )
+    logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float16 if on_gpu else torch.float32, local_files_only=True
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=torch.float16 if on_gpu else torch.float32,
+            device_map="cuda" if on_gpu else None,
+            local_files_only=True,
         )
         renderer = ChatRenderer(tokenizer)
     except (OSError, ValueError, TokenizerError) as error:
         raise ConfigurationError(f"the model in {path} cannot be loaded: {error}") from error
-    model = model.to("cuda" if on_gpu else "cpu").eval()
     params = SamplingParams(max_reply_tokens, temperature)
     with TransformersSampler(model, tokenizer, max_sessions=max_sessions) as sampler:
         yield SamplerPolicy(name, sampler, renderer, params)

@@ -171,14 +171,14 @@ async def _play(
         while True:
             text = await conversation.reply(messages)
             transition = await environment.step(text)
-            spoken = clean_reply(text)
-            number = any(character.isdigit() for character in spoken)
+            number = any(character.isdigit() for character in clean_reply(text))
             attempt.replies.append(
                 Reply(text=text, action=transition.action, valid=transition.valid, number=number)
             )
             if transition.done:
                 break
-            messages += [{"role": "assistant", "content": spoken}, *transition.messages]
+            said = text if transition.recorded is None else transition.recorded
+            messages += [{"role": "assistant", "content": said}, *transition.messages]
         if transition.score is None:
             raise ProtocolError(
                 f"{source.name} ended {task} without a score: expected one in [0, 1]",

@@ -24,7 +24,7 @@ from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
-from miner.evaluation.policies import BaselinePolicy, Policy
+from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
@@ -81,7 +81,10 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     """
     console = console or Console()
     with _policy(request) as policy:
-        result = asyncio.run(_play(request, policy, console))
+        try:
+            result = asyncio.run(_play(request, policy, console))
+        except PolicyError as error:
+            raise ConfigurationError(str(error)) from error
     if request.name:
         result = result.model_copy(update={"policy": request.name})
     failed = [e for e in result.episodes if e.failure in ("policy", "infrastructure")]
@@ -123,6 +126,10 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
     wanted = request.channel or ("graded" if request.servers else "builtin")
     source, probe = await open_source(request.servers, wanted, request.environment)
     try:
+        if isinstance(policy, LlmUrlPolicy):
+            await policy.connect()
+        if wanted == "auto":
+            console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
         if source.name == "builtin" and probe.prompt_format is None:
             console.print(
                 "[dim]builtin without a server to learn from: prompts are in our own words[/]"
@@ -187,6 +194,7 @@ def _print(
         f"{record.score.low:.3f} to {record.score.high:.3f}  {record.score.n} episodes over "
         f"{result.channel}{temperature}, {result.seconds:.1f} s",
         highlight=False,
+        soft_wrap=True,
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
     console.print(
@@ -203,7 +211,8 @@ def _print(
             highlight=False,
             soft_wrap=True,
         )
-    console.print(score_table(table_evaluations(RunFolder(request.out).read())))
+    compared = table_evaluations(RunFolder(request.out).read())
+    console.print(score_table(compared, console.width))
     console.print(f"written to {request.out}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -35,7 +35,7 @@ def report_command(
         raise ConfigurationError(str(error)) from error
     console = Console()
     if run.evaluations:
-        console.print(score_table(table_evaluations(run)))
+        console.print(score_table(table_evaluations(run), console.width))
     for warning in run_warnings(run):
         console.print(f"[yellow]worth knowing:[/] {warning}", highlight=False)
     console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)

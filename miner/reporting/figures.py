@@ -171,6 +171,7 @@ def _point_ranges(
 
 def _ring(axes: Axes, record: EvaluationRecord) -> None:
     assert record.score is not None
+    assert record.step is not None
     axes.plot(
         record.step,
         record.score.mean,

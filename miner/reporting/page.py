@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from miner.reporting.figures import evaluation_figure, learning_curve
-from miner.reporting.records import EvaluationRecord, Replay
+from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.replay_page import replay_html
 from miner.reporting.replay_picture import description, headline, replay_picture
 from miner.reporting.run_folder import Run, RunFolder
@@ -21,9 +21,6 @@ from miner.reporting.run_warnings import run_warnings
 from miner.reporting.style import save_figure, svg_of
 from miner.reporting.tables import reading_order, score_rows
 from miner.reporting.templates import render
-
-CHECKPOINT = "checkpoint"
-"""Name of evaluations made along the way: they are points of the curve, not rows of the table."""
 
 
 def write_report(folder: Path) -> Path:

@@ -82,6 +82,9 @@ class Interval(Record):
 
 Split = Literal["grader", "held_out"]
 
+CHECKPOINT = "checkpoint"
+"""Name of evaluations made along the way: they are points of the curve, not rows of the table."""
+
 
 class EvaluationRecord(Record):
     """One evaluation (`evaluations.jsonl`).

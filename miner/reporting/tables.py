@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
-from miner.reporting.records import EvaluationRecord, Interval
+from miner.reporting.records import CHECKPOINT, EvaluationRecord, Interval
+
+_WIDE = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +65,37 @@ def reading_order(name: str) -> int:
     return order.get(name, 2)
 
 
-def score_table(evaluations: Sequence[EvaluationRecord], *, title: str | None = None) -> Table:
-    """A table for the terminal. Known values are dim."""
+def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
+    """A table for a terminal of `width` columns; narrow ones get none for each deck size.
+
+    Known values are dim. Columns in which nothing happened are left out.
+    """
     rows = score_rows(evaluations)
     sizes = sorted({size for record in evaluations for size in record.by_deck_size})
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("policy")
-    table.add_column("score [95% interval]", justify="right", no_wrap=True)
-    table.add_column("against base", justify="right", no_wrap=True)
-    table.add_column("episodes", justify="right")
-    for size in sizes:
-        table.add_column(f"{size} cards", justify="right")
-    table.add_column("invalid replies", justify="right")
-    table.add_column("excluded", justify="right")
-    for row in rows:
-        cells = [row.name, _literal(row.score), _literal(row.difference), row.episodes]
-        cells += [row.by_deck_size.get(size, "") for size in sizes]
-        cells += [row.invalid, row.excluded]
-        table.add_row(*cells, style="dim" if row.known else None)
+    columns: list[tuple[str, list[str]]] = [
+        ("score [95% interval]", [row.score for row in rows]),
+        ("against base", [row.difference for row in rows]),
+        ("n", [row.episodes for row in rows]),
+        ("invalid", [row.invalid for row in rows]),
+        ("excluded", [row.excluded for row in rows]),
+    ]
+    if width >= _WIDE:
+        columns[3:3] = [
+            (f"{size} cards", [row.by_deck_size.get(size, "") for row in rows]) for size in sizes
+        ]
+    quiet = {"", "0"}
+    columns = [
+        column
+        for column in columns
+        if column[0] not in ("against base", "excluded") or not quiet.issuperset(column[1])
+    ]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("policy", no_wrap=True)
+    for heading, _ in columns:
+        table.add_column(_literal(heading), justify="right", no_wrap=True)
+    for index, row in enumerate(rows):
+        cells = [_literal(column[index]) for _, column in columns]
+        table.add_row(_literal(row.name), *cells, style="dim" if row.known else None)
     return table
 
 
@@ -94,7 +110,7 @@ def evaluation_tables(record: EvaluationRecord) -> list[Table]:
 
 
 def _interval_table(key: str, groups: dict[int, Interval]) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in (key, "episodes", "score", "95% interval"):
         table.add_column(name, justify="right")
     for value, part in groups.items():
@@ -116,15 +132,14 @@ def _signed(difference: Interval | None) -> str:
 
 
 def _measured(record: EvaluationRecord) -> ScoreRow:
-    name = f"{record.name} (step {record.step})" if record.step else record.name
+    name = f"checkpoint {record.step}" if record.name == CHECKPOINT else record.name
     invalid = record.parse_failures + record.illegal_replies
-    share = f" ({invalid / record.replies:.1%})" if invalid else ""
     return ScoreRow(
         name=name,
         score=str(record.score) if record.score else "none counted",
         difference=_signed(record.difference),
         episodes=str(record.score.n) if record.score else "0",
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
-        invalid=f"{invalid}{share}",
+        invalid=f"{invalid / record.replies:.1%}" if invalid else "0",
         excluded=str(record.failures.get("infrastructure", 0)),
     )

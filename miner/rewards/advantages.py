@@ -56,6 +56,20 @@ def turn_advantages(
     return advantages
 
 
+def batch_turn_advantages(
+    rows: Sequence[Sequence[float] | None], group_size: int, scale: Scale
+) -> list[list[float]]:
+    """`turn_advantages` of consecutive groups of `group_size` rows, in the rows' order."""
+    batch_std = _std([sum(rewards) for rewards in rows if rewards is not None])
+    return [
+        member
+        for start in range(0, len(rows), group_size)
+        for member in turn_advantages(
+            rows[start : start + group_size], scale=scale, batch_std=batch_std
+        )
+    ]
+
+
 def _std(values: Sequence[float]) -> float:
     """Sample standard deviation (n - 1), 0 for fewer than two values, as TRL computes it."""
     if len(values) < 2:

@@ -32,16 +32,28 @@ class BackgroundLoop:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("BackgroundLoop.run would wait for itself: await the coroutine")
-        task = asyncio.run_coroutine_threadsafe(_spawned(coroutine), self._loop).result()
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _: done.set())
+        tasks: list[asyncio.Task[T]] = []
+        over = threading.Event()
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: over.set())
+
+        def give_up() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                coroutine.close()
+                over.set()
+
         try:
-            done.wait()
+            self._loop.call_soon_threadsafe(start)
+            over.wait()
         except BaseException:
-            self._loop.call_soon_threadsafe(task.cancel)
-            done.wait()
+            self._loop.call_soon_threadsafe(give_up)
+            over.wait()
             raise
-        return task.result()
+        return tasks[0].result()
 
     def close(self) -> None:
         """Cancel what still runs, let it clean up, and end the thread (idempotent)."""
@@ -62,10 +74,6 @@ class BackgroundLoop:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-async def _spawned(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    return asyncio.create_task(coroutine)
 
 
 async def _cancel_others() -> None:

@@ -138,7 +138,10 @@ class ChatRenderer:
         if whole[: len(canonical)] == canonical:
             return Continuation(DriftKind.CLEAN, text, whole[len(canonical) :])
         new_ids = self.encode(text[len(past) :])
-        if self._tokenizer.decode(canonical + new_ids, clean_up_tokenization_spaces=False) == text:
+        if (
+            self._tokenizer.decode(list(canonical + new_ids), clean_up_tokenization_spaces=False)
+            == text
+        ):
             return Continuation(DriftKind.REALIGN, text, new_ids)
         return Continuation(DriftKind.FORK, text, whole)
 
@@ -167,7 +170,7 @@ class ChatRenderer:
             self._tokenizer.decode(
                 some, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
             )
-            for some in (anchor, (*anchor, *ids))
+            for some in ([*anchor], [*anchor, *ids])
         )
         return str(whole).removeprefix(str(before))
 

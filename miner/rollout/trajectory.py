@@ -196,7 +196,7 @@ class TrajectoryBuilder:
             )
         )
         if not transition.done:
-            self._continue(sample, transition.messages)
+            self._continue(sample, transition)
 
     def build(self, score: float) -> Trajectory:
         """The finished trajectory with its graded `score`."""
@@ -209,10 +209,11 @@ class TrajectoryBuilder:
             weight_version=self._weight_version or 0,
         )
 
-    def _continue(self, sample: Sample, messages: Sequence[Message]) -> None:
-        self._conversation.append({"role": "assistant", "content": self._reply})
-        self._conversation.extend(messages)
-        self._shown = tuple(messages)
+    def _continue(self, sample: Sample, transition: Transition) -> None:
+        said = self._reply if transition.recorded is None else transition.recorded
+        self._conversation.append({"role": "assistant", "content": said})
+        self._conversation.extend(transition.messages)
+        self._shown = transition.messages
         step = self._renderer.continue_prompt(self._conversation, self._text, sample)
         self._text, self._drift = step.text, step.drift
         if step.drift is DriftKind.FORK:

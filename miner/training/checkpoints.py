@@ -54,7 +54,7 @@ class CheckpointMarker(TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero:
             return
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         marker = {"step": state.global_step, "elapsed": self._pace.elapsed}
         with open(folder / MARKER, "w") as file:
             json.dump(marker, file)

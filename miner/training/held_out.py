@@ -18,7 +18,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.evaluation.results import EvaluationResult
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.reporting.records import EvaluationRecord, RecordFile
+from miner.reporting.records import CHECKPOINT, EvaluationRecord
+from miner.reporting.run_folder import RunFolder
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights."""
@@ -48,7 +49,7 @@ class HeldOut(TrainerCallback):
         self._evaluate = evaluate
         self._publisher = publisher
         self._save = save
-        self._records = RecordFile(run_dir / "evaluations.jsonl", EvaluationRecord)
+        self._run = RunFolder(run_dir)
         self._state_file = run_dir / "best.json"
         self._every = every_steps
         self._note = note
@@ -96,10 +97,10 @@ class HeldOut(TrainerCallback):
             result,
             split="held_out",
             time=time.time(),
-            name="base" if step == 0 else "checkpoint",
+            name="base" if step == 0 else CHECKPOINT,
             step=step,
         ).model_copy(update={"published": published})
-        self._records.append(record)
+        self._run.add_evaluation(record)
         fate = "published" if published else "kept the published one"
         self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
 

@@ -12,7 +12,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import RecordFile, StepRecord
+from miner.reporting.records import StepRecord
+from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
 from miner.training.rollout_function import StepRollout
 
@@ -35,7 +36,7 @@ class Recorder(TrainerCallback):
         rollout: Callable[[], StepRollout | None],
         applied_rate: Callable[[], float | None],
     ) -> None:
-        self._records = RecordFile(run_dir / "metrics.jsonl", StepRecord)
+        self._run = RunFolder(run_dir)
         self._heartbeat = run_dir / "heartbeat.json"
         self._progress = progress
         self._pace = pace
@@ -88,7 +89,7 @@ class Recorder(TrainerCallback):
                 name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
             },
         )
-        self._records.append(record)
+        self._run.add_step(record)
         self._progress.update(
             state.global_step,
             {

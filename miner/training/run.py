@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import Rules, evaluate
 from miner.publishing.publisher import Publisher
 from miner.reporting.progress import TrainingProgress
+from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.loop import BackgroundLoop
@@ -143,6 +143,7 @@ class Run:
             reward_funcs=[episode_reward],
             rollout_func=self.rollout,
             credit=settings.reward.credit,
+            scale=settings.reward.scale,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer),
         )
 
@@ -238,11 +239,11 @@ def _episodes(
                 f"no environment server can be used ({problems[0]}): start one, correct "
                 "ENVIRONMENT_SERVER_URLS, or set environment.channel=builtin"
             )
-        (settings.run_dir / "probe.json").write_text(json.dumps(report.to_json(), indent=2))
+        RunFolder(settings.run_dir).write_probe(report.to_json())
         if report.servers:
             console.print(report.table())
-        why = report.reason if wanted.channel == "auto" else "as environment.channel says"
-        console.print(f"channel {source.name}: {why}", highlight=False)
+        if wanted.channel != "auto":
+            console.print(f"channel {source.name}, as environment.channel says", highlight=False)
         yield source
     finally:
         loop.run(source.close())

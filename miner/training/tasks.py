@@ -24,10 +24,8 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
 
     Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
     """
-    if settings.name == "goofspiel":
-        kinds = list(product(settings.deck_sizes, (0, 1)))
-    else:
-        kinds = [(None, 0), (None, 1)]
+    sizes = settings.deck_sizes if settings.name == "goofspiel" else (None,)
+    kinds = list(product(sizes, (0, 1)))
     cycle, position = divmod(index, len(kinds))
     random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
     deck_size, seat = kinds[position]

@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
-from miner.rewards.advantages import Scale, turn_advantages
+from miner.rewards.advantages import Scale, batch_turn_advantages
 from miner.training.settings import Settings
 
 Credit = Literal["episode", "turn"]
@@ -66,6 +66,7 @@ class EpisodeTrainer(GRPOTrainer):
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
             (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
+        scale: what advantages per turn are divided by; as `args.scale_rewards` for episodes.
     """
 
     def __init__(
@@ -75,10 +76,13 @@ class EpisodeTrainer(GRPOTrainer):
         args: GRPOConfig,
         learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
+        scale: Scale = "group",
         **kwargs: Any,
     ) -> None:
         self._learning_rate_factor = learning_rate_factor
         self._credit = credit
+        self._group_size: int = args.num_generations or 1
+        self._scale = scale
         super().__init__(model=model, args=args, **kwargs)
 
     def create_scheduler(
@@ -86,37 +90,27 @@ class EpisodeTrainer(GRPOTrainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """A schedule by planned steps and time; the parent's know only steps."""
         if self.lr_scheduler is None:
+            steered = optimizer or self.optimizer
+            assert steered is not None
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, self._learning_rate_factor
+                steered, self._learning_rate_factor
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
-        if self._credit == "turn" and self.model.training:
-            advantages = self._advantages_of_turns([row["turn_rewards"] for row in inputs])
+        if self._credit == "turn":
+            # Groups may be split over processes: baselines need the rows of all of them.
+            rows = gather_object([row["turn_rewards"] for row in inputs])
+            advantages = batch_turn_advantages(rows, self._group_size, self._scale)
+            first = self.accelerator.process_index * len(inputs)
             output["advantages"] = spread_over_tokens(
-                advantages, [row["turn_ids"] for row in inputs], output["completion_ids"]
+                advantages[first : first + len(inputs)],
+                [row["turn_ids"] for row in inputs],
+                output["completion_ids"],
             )
         return output
-
-    def _advantages_of_turns(self, local: list[list[float] | None]) -> list[list[float]]:
-        """Advantages by turn of this process's rows; groups may be split over processes."""
-        rows: list[list[float] | None] = gather_object(local)
-        scale: Scale = self.args.scale_rewards
-        totals = torch.tensor([sum(rewards) for rewards in rows if rewards is not None])
-        batch_std = totals.std().item() if len(totals) > 1 else 0.0
-        size = self.num_generations
-        advantages = [
-            member
-            for start in range(0, len(rows), size)
-            for member in turn_advantages(
-                rows[start : start + size], scale=scale, batch_std=batch_std
-            )
-        ]
-        first = self.accelerator.process_index * len(local)
-        return advantages[first : first + len(local)]
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
         return super()._compute_loss(model, without_padding(inputs))

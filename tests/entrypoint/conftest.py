@@ -6,7 +6,7 @@ import json
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,14 +56,18 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
-def write_model(folder: Path, *, config: dict[str, object] | None = None, values: int = 512) -> Path:
+def write_model(
+    folder: Path, *, config: dict[str, object] | None = None, values: int = 512
+) -> Path:
     """A model folder whose structure is sound: one BF16 tensor, a tokenizer with a template."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config))
     tokenizer = {"chat_template": "{{ messages }}", "eos_token": "<e>", "pad_token": "<p>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer.json").write_text("{}")
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [values], "data_offsets": [0, 2 * values]}})
+    header = json.dumps(
+        {"w": {"dtype": "BF16", "shape": [values], "data_offsets": [0, 2 * values]}}
+    )
     body = struct.pack("<Q", len(header)) + header.encode() + bytes(2 * values)
     (folder / "model.safetensors").write_bytes(body)
     return folder
@@ -99,9 +103,9 @@ def arguments() -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def child_environment(roots: dict[str, str]) -> Iterator[dict[str, str]]:
+def child_environment(roots: dict[str, str]) -> dict[str, str]:
     """Variables for `python -m entrypoint` in a subprocess."""
-    yield {**os.environ, **roots, "PYTHONPATH": str(REPOSITORY), "ENVIRONMENT_SERVER_URLS": ""}
+    return {**os.environ, **roots, "PYTHONPATH": str(REPOSITORY), "ENVIRONMENT_SERVER_URLS": ""}
 
 
 def entrypoint_command(*arguments: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Whole runs under the real supervisord, with fake programs in the place of the trainer.
 
-Runs that nothing is sent to are started together: most of a run's time, supervisord is waiting.
+Runs that nothing is sent to are started together, and looked at in the order in which they end.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
 
 @dataclass
 class Scenario:
-    """The fake trainer's script, what else runs, fields of the plan, a model already published."""
+    """The fake trainer's script, other programs, fields of the plan, and what lies there before.
+
+    `ends_after` are the seconds after which the trainer is asked to end.
+    """
 
     script: str
     programs: dict[str, list[str]] = field(default_factory=dict)
     plan: dict[str, object] = field(default_factory=dict)
     published: bool = False
+    ends_after: float = 110.0
 
 
 class Container:
@@ -47,7 +51,7 @@ class Container:
             "output_dir": folder / "out/repo",
             "socket": folder / "s",
             "started_at": now,
-            "trainer_ends_at": now + 110,
+            "trainer_ends_at": now + scenario.ends_after,
             "ends_at": now + 120,
             "kill_at": now,  # no time is left for loading the published model: its structure counts
             "poll_seconds": 0.05,
@@ -107,12 +111,19 @@ UNDISTURBED = {
         # nobody listens on port 1
         {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 0.5},
     ),
+    "inference crashes": Scenario(
+        "publish",
+        {"inference": [sys.executable, "-c", "import time; time.sleep(1.5)"]},
+        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 60},
+    ),
     "inference cannot start": Scenario(
         "publish",
-        {"inference": ["/bin/false"]},
-        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 30},
+        {"inference": ["/no/such/server"]},
+        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 60},
     ),
     "leaves an orphan": Scenario("orphan"),
+    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 6.0}),
+    "runs out of time": Scenario("until-asked", ends_after=20.0),
 }
 
 
@@ -195,27 +206,11 @@ def test_inference_that_never_answers_has_its_status(containers: dict[str, Conta
     assert "the inference server is RUNNING and does not answer" in lines[-1]
 
 
-def test_inference_that_cannot_start_has_its_status(containers: dict[str, Container]) -> None:
-    status, lines = containers["inference cannot start"].finish()
-    assert status == ExitStatus.INFERENCE
-    assert "the program inference cannot be started" in lines[-1]
-
-
 def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Container]) -> None:
     container = containers["leaves an orphan"]
     status, _ = container.finish()
     assert status == ExitStatus.OK
     assert not Path("/proc", (container.plan.train_dir / "orphan").read_text()).exists()
-
-
-def test_silent_trainer_is_stopped_and_started_again(
-    start: Callable[[Scenario], Container],
-) -> None:
-    container = start(Scenario("hang,publish", plan={"stall_seconds": 3.0}))
-    status, lines = container.finish()
-    assert status == ExitStatus.OK
-    assert container.attempts == ["hang", "publish"]
-    assert any("no heartbeat for" in line and "phase 'rollout' at step 1" in line for line in lines)
 
 
 def test_sigterm_lets_the_trainer_publish(start: Callable[[Scenario], Container]) -> None:
@@ -236,16 +231,6 @@ def test_sigterm_before_anything_is_published(start: Callable[[Scenario], Contai
     assert "no verified model" in lines[-1]
 
 
-def test_trainer_is_asked_to_end_when_its_time_is_over(
-    start: Callable[[Scenario], Container],
-) -> None:
-    container = start(Scenario("until-asked", plan={"trainer_ends_at": time.time() + 2}))
-    status, lines = container.finish()
-    assert status == ExitStatus.OK
-    assert any("asked to publish and end" in line for line in lines)
-    assert "the trainer has published its model" in lines[-1]
-
-
 def test_killed_supervisord_takes_its_programs_along(
     start: Callable[[Scenario], Container],
 ) -> None:
@@ -256,3 +241,32 @@ def test_killed_supervisord_takes_its_programs_along(
     status, lines = container.finish()
     assert status == ExitStatus.SUPERVISOR
     assert "supervisord ended by itself (status -9)" in lines[-1]
+
+
+def test_inference_that_does_not_stay_up_has_its_status(
+    containers: dict[str, Container],
+) -> None:
+    status, lines = containers["inference crashes"].finish()
+    assert status == ExitStatus.INFERENCE
+    assert "after 4 start(s)" in lines[-1]
+
+
+def test_inference_that_cannot_start_has_its_status(containers: dict[str, Container]) -> None:
+    status, lines = containers["inference cannot start"].finish()
+    assert status == ExitStatus.INFERENCE
+    assert "the program inference cannot be started" in lines[-1]
+
+
+def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:
+    container = containers["hangs once"]
+    status, lines = container.finish()
+    assert status == ExitStatus.OK
+    assert container.attempts == ["hang", "publish"]
+    assert any("no heartbeat for" in line and "phase 'rollout' at step 1" in line for line in lines)
+
+
+def test_trainer_is_asked_to_end_when_its_time_is_over(containers: dict[str, Container]) -> None:
+    status, lines = containers["runs out of time"].finish()
+    assert status == ExitStatus.OK
+    assert any("asked to publish and end" in line for line in lines)
+    assert "the trainer has published its model" in lines[-1]

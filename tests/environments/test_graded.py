@@ -85,7 +85,8 @@ async def test_three_failures_score_zero_and_are_no_fault(faithful_url: str) -> 
         (Lies(result={"error": "boom\nTrace"}), InfrastructureError, "broke the episode off"),
         (Lies(result={"score": 2.0}), ProtocolError, "score"),
         (Lies(result={"score": "1"}), ProtocolError, "score"),
-        (Lies(result={"extra": {"task_id": 1, "seed": 0}}), ProtocolError, "reports task 1"),
+        (Lies(result={"extra": {"task_id": 0, "seed": 9}}), ProtocolError, "seed 9"),
+        (Lies(result={"extra": {"game_name": "go"}}), ProtocolError, "reports go"),
     ],
 )
 async def test_a_lying_server_is_a_fault_and_no_score(

@@ -110,8 +110,8 @@ async def test_keys_tell_episodes_apart(line: Line) -> None:
     await line.exchange.inbox.get()
     line.endpoint.close_exchange(line.exchange)
     line.endpoint.close_exchange(line.exchange)
-    assert (await pending)[0] == 410
-    assert (await line.post({"messages": MESSAGES}))[0] == 410
+    assert (await pending)[0] == 404
+    assert (await line.post({"messages": MESSAGES}))[0] == 404
     assert line.endpoint.late_requests == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 from dataclasses import replace
@@ -180,7 +181,7 @@ async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) ->
     assert data["servers"][0]["action_applied_rate"] == report.servers[0].action_applied_rate
     stored = PromptFormat.from_dict(data["servers"][0]["prompt_format"])
     assert stored == report.prompt_format
-    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=300, record=True, file=io.StringIO())
     console.print(report.table())
     text = console.export_text()
     for words in (faithful_url, dead_url, "channel graded", "2 episodes", "of 50"):

@@ -81,7 +81,9 @@ async def test_the_policy_sees_the_graders_wording(correct_url: str) -> None:
     first = GameSession(0, 0, stream="train").turn()
     assert played.shown[0] == (WORDING.system_message(), WORDING.turn_message(first))
     assert played.shown[1] == (WORDING.retry_message(1),)
-    assert played.transitions[0] == Transition(played.shown[1], 0.0, False, valid=False)
+    assert played.transitions[0] == Transition(
+        played.shown[1], 0.0, False, valid=False, recorded="nonsense"
+    )
     for shown in played.shown[2:]:
         turn = goofspiel.turn_shown(shown[0]["content"], 0)
         assert turn is not None

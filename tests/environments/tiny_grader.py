@@ -81,6 +81,7 @@ class TinyGrader:
             "success": score > 0.5,
             "extra": {
                 "final_return": 2 * score - 1 if session.done else None,
+                "game_name": session.game_name,
                 "task_id": asked["task_id"],
                 "seed": asked["seed"],
                 "action_history": [

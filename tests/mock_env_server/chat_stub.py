@@ -43,7 +43,10 @@ class ChatStub:
     Attributes:
         requests: bodies received, by endpoint.
         headers: headers of the latest request, by endpoint.
+        latest: the latest request of all, for replies that write as they please.
     """
+
+    latest: web.Request
 
     def __init__(self) -> None:
         self.requests: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -57,6 +60,7 @@ class ChatStub:
         return f"{self._root}/{name}/v1"
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
+        self.latest = request
         name = request.match_info["name"]
         body = orjson.loads(await request.read())
         self.requests[name].append(body)

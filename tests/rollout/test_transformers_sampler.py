@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
+from itertools import chain
 
 import pytest
 import torch
@@ -145,10 +146,8 @@ async def test_multi_turn_with_cache_equals_without(tokenizer, caplog):
     assert "without a key-value cache" in caplog.text
     with TransformersSampler(cached_model, tokenizer) as cached:
         actual = await asyncio.gather(*(converse(cached, s) for s in range(12)))
-    assert [[s.token_ids for s in c] for c in actual] == [
-        [s.token_ids for s in c] for c in expected
-    ]
-    for left, right in zip(sum(actual, []), sum(expected, []), strict=True):
+    for left, right in zip(chain(*actual), chain(*expected), strict=True):
+        assert left.token_ids == right.token_ids
         assert left.logprobs == pytest.approx(right.logprobs, abs=1e-4)
 
 

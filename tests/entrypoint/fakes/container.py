@@ -1,4 +1,4 @@
-"""Stands for `python -m entrypoint` with a given plan and a fake trainer: real supervisord inside."""
+"""Stands for `python -m entrypoint`: a given plan and fake programs, but the real supervisord."""
 
 from __future__ import annotations
 

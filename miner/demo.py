@@ -1,0 +1,187 @@
+"""`python -m miner demo`: the whole job on a laptop, end to end, as the container runs it.
+
+A tiny base model is made on the spot, the mock environment server runs as a process of its own,
+and training is the same command, settings and code as in production, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.rule import Rule
+
+from miner.environments import InfrastructureError
+from miner.evaluation.grader import GRADER_BASE_SEED
+from mock_env_server.running import running_server
+
+TASK_ID = "demo"
+EPISODES = 250
+
+
+class Sizes(StrEnum):
+    """Deck sizes the demo learns."""
+
+    EIGHT = "8"
+    ALL = "all"
+
+
+class ServerMode(StrEnum):
+    """Modes of the mock environment server."""
+
+    FAITHFUL = "faithful"
+    CORRECT = "correct"
+
+
+DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
+TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
+"""A little under four and twelve minutes: the last evaluation and publication come on top."""
+
+
+def demo_command(
+    sizes: Annotated[Sizes, typer.Option(help="Cards per hand: 8 only, or all five sizes.")] = (
+        Sizes.EIGHT
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Of tasks and sampling.")] = 0,
+    out: Annotated[Path, typer.Option(help="Runs and published models go here.")] = Path("runs"),
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Training time; default: what the docs measured.")
+    ] = None,
+    mode: Annotated[
+        ServerMode, typer.Option(help="faithful: /step plays wrong cards, as the real one does.")
+    ] = ServerMode.FAITHFUL,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Further settings.")
+    ] = None,
+) -> None:
+    """Watch a tiny language model learn Goofspiel through the code that runs on GPUs.
+
+    Makes a base model, starts the mock environment server, probes it, trains by GRPO, publishes
+    the best model, evaluates base and trained model on the grader's own 250 games, and writes
+    report.html with the learning curve and a replayed game.
+    """
+    console = Console()
+    started = time.monotonic()
+    name = f"demo-{sizes}-cards-seed-{seed}"
+    run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
+    _fresh(run_dir)
+
+    console.print(Rule("1  a tiny base model, made here", align="left"))
+    base = _base_model(console)
+    console.print(Rule("2  the mock environment server", align="left"))
+    with running_server(mode.value) as server:
+        console.print(f"{server.base_url}, its /step is {mode.value}", highlight=False)
+        console.print(Rule("3  probe, train, publish", align="left"))
+        overrides = [
+            f"model.path={base}",
+            f"output.dir={published}",
+            f"run_dir={run_dir}",
+            f"seed={seed}",
+            f"environment.deck_sizes={list(DECK_SIZES[sizes])}",
+            f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
+            *(setting or ()),
+        ]
+        environ = os.environ | {"ENVIRONMENT_SERVER_URLS": server.base_url}
+        command = [sys.executable, "-m", "miner", "train", *overrides]
+        if status := subprocess.run(command, env=environ, check=False).returncode:
+            raise typer.Exit(status)
+        console.print(Rule(f"4  the grader's {EPISODES} games", align="left"))
+        _evaluate(base, published, run_dir, DECK_SIZES[sizes], server.base_url, console)
+    console.print(Rule("5  what to look at", align="left"))
+    _report(run_dir, console)
+    console.print(f"model      {published}", highlight=False, soft_wrap=True)
+    console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def _fresh(run_dir: Path) -> None:
+    """Move an earlier run of the same name aside: a demo shows learning from the start."""
+    if run_dir.exists():
+        aside = run_dir.with_name(f"{run_dir.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+        run_dir.rename(aside)
+
+
+def _base_model(console: Console) -> Path:
+    from miner.tiny_model.build import cached_tiny_model  # torch takes seconds to import
+
+    with _bar(console) as update:
+        return cached_tiny_model(Path(".cache/tiny-model"), progress=update)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[int, int, float], None]]:
+    """Progress of the warm start: a bar in a terminal, a line per tenth elsewhere."""
+    with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
+        task = bar.add_task("warm start", total=None)
+
+        def update(step: int, total: int, loss: float) -> None:
+            bar.update(task, completed=step, total=total)
+            if not console.is_terminal and step * 10 // total > (step - 1) * 10 // total:
+                console.print(f"warm start {step}/{total} loss {loss:.3f}", highlight=False)
+
+        yield update
+
+
+def _evaluate(
+    base: Path,
+    published: Path,
+    run_dir: Path,
+    sizes: tuple[int, ...],
+    server: str,
+    console: Console,
+) -> None:
+    """Everyone on the same games; results go into the run's folder."""
+    from miner.evaluation.session import EvaluationRequest, run_evaluation
+
+    quiet = Console(quiet=True)
+    players = [
+        ("random", None, "random", 0.0),
+        ("base", base, None, 0.0),
+        ("base, sampled", base, None, 1.0),
+        ("trained", published, None, 0.0),
+        ("trained, sampled", published, None, 1.0),
+        ("bid = prize", None, "match", 0.0),
+    ]
+    for name, model, baseline, temperature in players:
+        console.print(f"{name} ...", highlight=False)
+        request = EvaluationRequest(
+            model=model,
+            baseline=baseline,
+            llm_url=None,
+            llm_model=None,
+            name=name,
+            episodes=EPISODES,
+            base_seed=GRADER_BASE_SEED,
+            environment="goofspiel",
+            sizes=sizes,
+            servers=(server,),
+            channel="builtin",  # the server's own prompts, learned from it, without HTTP
+            temperature=temperature,
+            concurrency=EPISODES,
+            timeout_s=None,
+            max_reply_tokens=16,
+            replays=1 if name == "trained" else 0,
+            out=run_dir,
+        )
+        if not run_evaluation(request, quiet):
+            raise InfrastructureError(f"{name} could not be evaluated: run the demo again")
+
+
+def _report(run_dir: Path, console: Console) -> None:
+    from miner.reporting.page import table_evaluations, write_report
+    from miner.reporting.run_folder import RunFolder
+    from miner.reporting.tables import score_table
+
+    page = write_report(run_dir)
+    console.print(score_table(table_evaluations(RunFolder(run_dir).read()), console.width))
+    console.print(f"report     {page}", highlight=False, soft_wrap=True)
+    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)

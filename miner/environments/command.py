@@ -1,0 +1,59 @@
+"""`python -m miner probe`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.environments.probe import probe
+from miner.environments.servers import parse_server_urls
+
+
+def probe_command(
+    env_url: Annotated[
+        list[str] | None,
+        typer.Option(help="An environment server; may be repeated. Else ENVIRONMENT_SERVER_URLS."),
+    ] = None,
+    environment: Annotated[str, typer.Option(help="The game to probe with.")] = "goofspiel",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(min=0.5, help="Seconds for a server's answers, per kind of question.")
+    ] = 5.0,
+) -> None:
+    """Find out what environment servers really do, and which channel to train on.
+
+    Plays a few games on each: is the card asked for the card that is played (/step)? Can the
+    server reach this machine for graded games (/evaluate)? How does the grader word its prompts?
+
+    Example:
+      python -m miner probe --env-url http://127.0.0.1:8000
+    """
+    urls = tuple(env_url or parse_server_urls(os.environ.get("ENVIRONMENT_SERVER_URLS", "")))
+    if not urls:
+        raise ConfigurationError(
+            "no environment server is named: give --env-url http://host:port, or set "
+            "ENVIRONMENT_SERVER_URLS"
+        )
+    report = asyncio.run(probe(urls, environment, limit_s=limit))
+    text = json.dumps(report.to_json(), indent=2)
+    if json_file is not None and str(json_file) == "-":
+        typer.echo(text)
+    else:
+        console = Console()
+        console.print(report.table())
+        if json_file is not None:
+            json_file.write_text(text + "\n")
+    if all(server.problem for server in report.servers):
+        raise InfrastructureError(
+            "none of the servers can be used: start one (python -m mock_env_server), or correct "
+            "the URL"
+        )

@@ -1,0 +1,230 @@
+"""Episodes are token-exact: rows hold exactly what was sent to and received from the sampler."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.environments import InfrastructureError, Observation, ProtocolError, Transition
+from miner.rollout import (
+    ChatRenderer,
+    DriftKind,
+    EpisodeParams,
+    EpisodeTooLong,
+    Sample,
+    SamplerError,
+    SamplingParams,
+    play_episode,
+)
+from tests.builders import (
+    CHATML,
+    PLAIN,
+    THINK_STRIPPING,
+    TRIMMING,
+    CountingEnvironment,
+    ScriptedSampler,
+    build_metaspace_tokenizer,
+    build_sample,
+    build_task,
+    build_tokenizer,
+)
+
+PARAMS = EpisodeParams(SamplingParams(max_tokens=16), max_tokens=4000)
+TOKENIZERS = {
+    "chatml": build_tokenizer(CHATML),
+    "think": build_tokenizer(THINK_STRIPPING),
+    "trim": build_tokenizer(TRIMMING),
+    "plain": build_tokenizer(PLAIN),
+    "inst": build_metaspace_tokenizer(),
+}
+RENDERERS = {name: ChatRenderer(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+
+
+def text_sample(name, text, *, stop=True, weight_version=0):
+    """A canonically tokenised reply."""
+    tokenizer = TOKENIZERS[name]
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = [*ids, tokenizer.eos_token_id] if stop else ids
+    return build_sample(ids, stop=stop, weight_version=weight_version)
+
+
+def play(name, replies, *, rounds=None, environment=None, params=PARAMS):
+    script = iter(replies)
+    sampler = ScriptedSampler(reply=lambda _: next(script))
+    environment = environment or CountingEnvironment(rounds or len(replies))
+    episode = play_episode(environment, build_task(), sampler, RENDERERS[name], params, 3)
+    return asyncio.run(episode), sampler, environment
+
+
+@st.composite
+def games(draw):
+    name = draw(st.sampled_from(sorted(TOKENIZERS)))
+    tokenizer = TOKENIZERS[name]
+    token = st.one_of(
+        st.integers(0, len(tokenizer) - 1),
+        st.sampled_from(tokenizer("12 <think>3</think>\n", add_special_tokens=False)["input_ids"]),
+    )
+    replies = []
+    for _ in range(draw(st.integers(1, 4))):
+        body = draw(st.lists(token.filter(lambda i: i != tokenizer.eos_token_id), max_size=5))
+        stop = draw(st.booleans()) or not body
+        replies.append(build_sample([*body, tokenizer.eos_token_id] if stop else body, stop=stop))
+    return name, replies
+
+
+@settings(max_examples=200, deadline=None)
+@given(game=games())
+def test_rows_are_exactly_what_crossed_the_sampler(game):
+    name, replies = game
+    trajectory, sampler, environment = play(name, replies)
+    exchanges = sampler.exchanges[3]
+    assert [sample for _, sample in exchanges] == replies
+    assert [turn.reply for turn in trajectory.turns] == environment.replies
+
+    row, position = iter(trajectory.rows), None
+    current = None
+    for turn, (prompt, sample) in enumerate(exchanges):
+        forked = turn > 0 and trajectory.turns[turn].drift is DriftKind.FORK
+        if current is None or forked:
+            current = next(row)
+            assert prompt == current.prompt_ids
+            position = 0
+        ids = current.prompt_ids + current.completion_ids
+        start = len(prompt) - len(current.prompt_ids)
+        end = start + len(sample.token_ids)
+        assert ids[: len(prompt)] == prompt
+        assert current.completion_ids[start:end] == sample.token_ids
+        assert current.logprobs[start:end] == sample.logprobs
+        assert set(current.turn_ids[start:end]) == {turn}
+        assert set(current.turn_ids[position:start]) <= {-1}
+        position = end
+    assert next(row, None) is None
+    check_row_form(trajectory, TOKENIZERS[name].eos_token_id)
+
+
+def check_row_form(trajectory, eos_token_id):
+    sampled = 0
+    for row in trajectory.rows:
+        size = len(row.completion_ids)
+        assert size == len(row.logprobs) == len(row.loss_mask) == len(row.turn_ids)
+        assert row.loss_mask == tuple(int(turn >= 0) for turn in row.turn_ids)
+        unsampled = [p for p, mask in zip(row.logprobs, row.loss_mask, strict=True) if not mask]
+        assert set(unsampled) <= {0.0}
+        assert row.completion_ids[-1] == eos_token_id
+        sampled += sum(row.loss_mask)
+    assert sampled == trajectory.sampled_tokens
+    assert sampled == sum(turn.sampled_tokens for turn in trajectory.turns)
+
+
+def test_clean_episode_is_one_row_equal_to_the_tokenised_conversation():
+    trajectory, sampler, _ = play("chatml", [text_sample("chatml", t) for t in ("1", "2", "x")])
+    tokenizer = TOKENIZERS["chatml"]
+    (row,) = trajectory.rows
+    conversation = []
+    for turn in trajectory.turns:
+        conversation += [*turn.messages, {"role": "assistant", "content": turn.reply}]
+    whole = tokenizer.apply_chat_template(conversation, tokenize=True, return_dict=False)
+    ids = [*row.prompt_ids, *row.completion_ids]
+    assert whole[: len(ids)] == ids
+    assert tokenizer.decode(whole[len(ids) :]) == "\n"
+    assert [t.drift for t in trajectory.turns] == [DriftKind.CLEAN] * 3
+    assert [t.action for t in trajectory.turns] == [1, 2, None]
+    assert [t.valid for t in trajectory.turns] == [True, True, False]
+    assert trajectory.score == pytest.approx(2 / 3)
+    assert trajectory.invalid_replies == 1
+    assert trajectory.server == "counting"
+    assert sampler.ended == [3]
+
+
+def test_cut_replies_get_their_end_of_turn_without_loss():
+    replies = [text_sample("chatml", t, stop=False) for t in ("1", "22")]
+    trajectory, _, _ = play("chatml", replies)
+    (row,) = trajectory.rows
+    eos = TOKENIZERS["chatml"].eos_token_id
+    ends = [i for i, token in enumerate(row.completion_ids) if token == eos]
+    assert ends[0] == len(replies[0].token_ids)
+    assert ends[-1] == len(row.completion_ids) - 1
+    assert all(row.loss_mask[i] == 0 for i in ends)
+    assert [turn.finish_reason for turn in trajectory.turns] == ["length", "length"]
+
+
+def test_think_stripping_template_gives_a_row_per_turn():
+    thoughts = [text_sample("think", f"<think>{t}</think>{t}") for t in ("1", "2", "3")]
+    trajectory, _, _ = play("think", thoughts)
+    assert [turn.drift for turn in trajectory.turns] == [
+        DriftKind.CLEAN,
+        DriftKind.FORK,
+        DriftKind.FORK,
+    ]
+    assert [row.completion_ids for row in trajectory.rows] == [t.token_ids for t in thoughts]
+    assert [set(row.turn_ids) for row in trajectory.rows] == [{0}, {1}, {2}]
+    prompts = [TOKENIZERS["think"].decode(row.prompt_ids) for row in trajectory.rows]
+    assert "think" not in "".join(prompts)
+    assert "assistant\n1<|im_end|>" in prompts[2]
+
+
+def test_weight_version_is_the_oldest():
+    replies = [text_sample("chatml", "1", weight_version=v) for v in (4, 3, 5)]
+    assert play("chatml", replies)[0].weight_version == 3
+
+
+@pytest.mark.parametrize(
+    "sample", [Sample((), (), "length"), Sample((5, 1), (-0.1,), "stop")], ids=["empty", "short"]
+)
+def test_sample_that_is_no_reply_is_refused(sample):
+    with pytest.raises(SamplerError, match="is no reply"):
+        play("chatml", [sample])
+
+
+def test_episode_that_might_not_fit_is_too_long_and_no_score():
+    first = len(play("chatml", [text_sample("chatml", "1")])[0].rows[0].prompt_ids)
+    fits = EpisodeParams(SamplingParams(max_tokens=16), max_tokens=first + 16)
+    play("chatml", [text_sample("chatml", "1")], params=fits)
+    with pytest.raises(EpisodeTooLong, match=f"limit is {first + 16}"):
+        play("chatml", [text_sample("chatml", "1")] * 2, params=fits)
+
+
+class OneTransition(CountingEnvironment):
+    """Answers every reply with a fixed transition."""
+
+    def __init__(self, transition, messages=({"role": "user", "content": "?"},)):
+        super().__init__()
+        self.transition, self.messages = transition, messages
+
+    async def reset(self, task):
+        return Observation(self.messages)
+
+    async def step(self, text):
+        return self.transition
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (OneTransition(Transition((), 0.0, done=True)), "score None"),
+        (OneTransition(Transition((), 0.0, done=True, score=1.5)), "score 1.5"),
+        (OneTransition(Transition((), 0.0, done=True, score=float("nan"))), "score nan"),
+        (OneTransition(Transition((), 0.0, done=False)), "no messages"),
+        (OneTransition(Transition((), 0.0, done=False), messages=()), "no messages"),
+    ],
+)
+def test_environments_that_break_the_contract_are_protocol_errors(environment, message):
+    with pytest.raises(ProtocolError, match=message) as caught:
+        play("chatml", itertools.repeat(text_sample("chatml", "1")), environment=environment)
+    assert caught.value.server == "counting"
+
+
+def test_session_ends_when_the_environment_fails():
+    async def fail(round_number):
+        if round_number == 1:
+            raise InfrastructureError("gone", server="counting")
+
+    sampler = ScriptedSampler(reply=lambda _: text_sample("chatml", "1"))
+    episode = play_episode(
+        CountingEnvironment(before=fail), build_task(), sampler, RENDERERS["chatml"], PARAMS, 8
+    )
+    with pytest.raises(InfrastructureError):
+        asyncio.run(episode)
+    assert sampler.ended == [8]

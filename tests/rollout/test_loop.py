@@ -1,0 +1,76 @@
+"""The background loop from a synchronous caller's view."""
+
+import _thread
+import asyncio
+
+import pytest
+
+from miner.rollout import BackgroundLoop
+
+
+@pytest.fixture
+def loop():
+    with BackgroundLoop() as background:
+        yield background
+
+
+async def running_loop():
+    return asyncio.get_running_loop()
+
+
+def test_calls_share_one_loop(loop):
+    assert loop.run(running_loop()) is loop.run(running_loop())
+
+
+def test_errors_reach_the_caller(loop):
+    async def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        loop.run(fail())
+
+
+def test_interrupt_waits_for_the_cleanup(loop):
+    cleaned = []
+
+    async def interrupted():
+        try:
+            _thread.interrupt_main()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(interrupted())
+    assert cleaned == [True]
+    assert loop.run(running_loop()).is_running()
+
+
+def test_run_from_within_the_loop_is_refused(loop):
+    async def nested():
+        loop.run(running_loop())
+
+    with pytest.raises(RuntimeError, match="await the coroutine"):
+        loop.run(nested())
+
+
+def test_close_lets_what_still_runs_clean_up():
+    loop, cleaned = BackgroundLoop(), []
+
+    async def stay():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    async def leave_behind():
+        task = asyncio.create_task(stay())
+        await asyncio.sleep(0)
+        return task
+
+    task = loop.run(leave_behind())
+    loop.close()
+    loop.close()
+    assert task.cancelled()
+    assert cleaned == [True]

@@ -1,0 +1,252 @@
+"""Every task comes out exactly once, whatever fails, and nothing stays open."""
+
+import asyncio
+import itertools
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
+from miner.rollout import (
+    ChatRenderer,
+    EpisodeParams,
+    EpisodeTooLong,
+    Group,
+    LostEpisode,
+    RetryParams,
+    RolloutStats,
+    SamplerError,
+    SamplingParams,
+    Scheduler,
+    Trajectory,
+)
+from tests.builders import (
+    CountingEnvironment,
+    ScriptedSampler,
+    ScriptedSource,
+    build_sample,
+    build_task,
+    build_tokenizer,
+)
+
+TOKENIZER = build_tokenizer()
+RENDERER = ChatRenderer(TOKENIZER)
+EPISODE = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=2000)
+RETRY = RetryParams(
+    infrastructure_attempts=3, protocol_attempts=2, sampler_attempts=2, pause_seconds=0.0
+)
+LIMITS = {InfrastructureError: 3, ProtocolError: 2, SamplerError: 2, ConfigurationError: 1}
+ROUNDS = 2
+
+
+def number(text="1"):
+    ids = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+    return build_sample([*ids, TOKENIZER.eos_token_id])
+
+
+class PlannedEnvironment(CountingEnvironment):
+    """Takes the next failure of its task's plan: (error, round to fail in) or None."""
+
+    def __init__(self, source, server, on_close):
+        super().__init__(ROUNDS, server, self._fail, on_close)
+        self._source = source
+        self._failure = None
+
+    async def reset(self, task):
+        self._source.started[task.task_id] += 1
+        self._failure = next(self._source.plans[task.task_id], None)
+        return await super().reset(task)
+
+    async def _fail(self, round_number):
+        if self._failure and self._failure[1] == round_number:
+            error = self._failure[0]
+            if error is None:
+                await asyncio.Event().wait()
+            raise error("boom", server=self.server) if error is not SamplerError else error("boom")
+
+
+class PlannedSource(ScriptedSource):
+    def __init__(self, plans, capacity=4):
+        super().__init__(self._make, capacity=capacity)
+        self.plans = defaultdict(lambda: iter(()), {i: iter(p) for i, p in enumerate(plans)})
+        self.started = Counter()
+        self.avoided = []
+
+    def _make(self, opened, avoid, on_close):
+        self.avoided.append(avoid)
+        server = next(s for s in ("a", "b", "c", "") if s not in avoid)
+        return PlannedEnvironment(self, server, on_close)
+
+
+def schedule(source, *, reply=lambda _: number(), retry=RETRY, episode=EPISODE, **options):
+    return Scheduler(source, ScriptedSampler(reply), RENDERER, episode, retry=retry, **options)
+
+
+def run(source, groups, **options):
+    run_options = {k: options.pop(k) for k in ("fresh", "max_replacements") if k in options}
+    return asyncio.run(schedule(source, **options).run(groups, **run_options))
+
+
+def expected_outcome(plan):
+    """(error class or None, attempts) that a task with this plan must come to."""
+    seen = Counter()
+    for attempt, (error, _) in enumerate(plan, 1):
+        seen[error] += 1
+        if seen[error] == LIMITS[error]:
+            return error, attempt
+    return None, len(plan) + 1
+
+
+failures = st.tuples(st.sampled_from(sorted(LIMITS, key=str)), st.integers(-1, ROUNDS - 1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(plans=st.lists(st.lists(failures, max_size=8), max_size=8), capacity=st.integers(1, 5))
+def test_every_task_comes_out_exactly_once(plans, capacity):
+    source, reported = PlannedSource(plans, capacity), []
+    groups = [Group(build_task(i), 1) for i in range(len(plans))]
+    results = run(source, groups, on_episode=reported.append)
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    assert [o.task.task_id for o in outcomes] == list(range(len(plans)))
+    assert Counter(map(id, reported)) == Counter(map(id, outcomes))
+    for outcome, plan in zip(outcomes, plans, strict=True):
+        error, attempts = expected_outcome(plan)
+        assert outcome.attempts == attempts == source.started[outcome.task.task_id]
+        assert isinstance(outcome, LostEpisode if error else Trajectory)
+        assert error is None or type(outcome.error) is error
+    assert source.open_now == 0
+    assert source.most_open <= capacity
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=st.lists(failures, max_size=30), size=st.integers(1, 6))
+def test_groups_shrink_rather_than_lie(plan, size):
+    """Members of one task share its failures; those that are lost leave no score behind."""
+    (result,) = run(PlannedSource([plan]), [Group(build_task(0), size)])
+    assert len(result.outcomes) == size
+    assert len(result.trajectories) + len(result.lost) == size
+    assert [t.score for t in result.trajectories] == [1.0] * len(result.trajectories)
+    assert not result.varied
+
+
+def test_retries_avoid_the_servers_that_failed():
+    source = PlannedSource([[(InfrastructureError, 0), (ProtocolError, 1), (SamplerError, 0)]])
+    (result,) = run(source, [Group(build_task(0), 1)])
+    assert source.avoided == [set(), {"a"}, {"a", "b"}, {"a", "b"}]
+    assert result.trajectories[0].server == "c"
+
+
+def test_hanging_episode_is_an_infrastructure_error():
+    source = PlannedSource([[(None, 1)]])
+    retry = RetryParams(infrastructure_attempts=1, episode_seconds=0.05, pause_seconds=0.0)
+    (result,) = run(source, [Group(build_task(0), 1)], retry=retry)
+    (lost,) = result.lost
+    assert isinstance(lost.error, InfrastructureError)
+    assert "not over after 0.05 s" in str(lost.error)
+    assert lost.error.server == "a"
+    assert source.open_now == 0
+
+
+def test_too_long_episode_is_lost_at_once_and_counted():
+    source = PlannedSource([])
+    episode = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)
+    (result,) = results = run(source, [Group(build_task(0), 2)], episode=episode)
+    assert [type(lost.error) for lost in result.lost] == [EpisodeTooLong] * 2
+    assert source.opened == 2
+    stats = RolloutStats.of(results)
+    assert (stats.lost, stats.too_long, stats.episodes, stats.retries) == (2, 2, 0, 0)
+
+
+def test_groups_without_variance_are_replaced_within_the_bound():
+    """All replies are numbers, so no group varies; two fresh ones are all that is allowed."""
+    fresh = (Group(build_task(100 + i), 2) for i in itertools.count())
+    groups = [Group(build_task(i), 2) for i in range(3)]
+    source, reported = PlannedSource([], capacity=1), []
+    results = run(
+        source, groups, fresh=lambda: next(fresh), max_replacements=2, on_episode=reported.append
+    )
+    played = [r.group.task.task_id for result in results for r in result.chain()]
+    assert sorted(played) == [0, 1, 2, 100, 101]
+    assert len(results) == 3
+    assert len(reported) == 10
+    stats = RolloutStats.of(results)
+    assert (stats.groups, stats.groups_without_variance, stats.groups_replaced) == (3, 3, 2)
+    assert (stats.episodes, stats.turns) == (10, 20)
+
+
+def test_groups_with_variance_stay():
+    replies = itertools.cycle([number("1"), number("x")])
+    source = PlannedSource([], capacity=1)  # one episode after another, of one reply each
+    source.make = lambda opened, avoid, on_close: CountingEnvironment(1, on_close=on_close)
+    results = run(
+        source,
+        [Group(build_task(0), 2)],
+        reply=lambda _: next(replies),
+        fresh=lambda: pytest.fail("a group with variance was replaced"),
+        max_replacements=5,
+    )
+    assert [t.score for t in results[0].trajectories] == [1.0, 0.0]
+    assert results[0].varied
+
+
+def test_worth_decides_what_varies():
+    numbers = itertools.count()
+    results = run(PlannedSource([]), [Group(build_task(0), 2)], worth=lambda _: next(numbers))
+    assert results[0].varied
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 9, 25])
+def test_cancelled_run_closes_every_environment(stop_at):
+    """Cancelled while some episodes play, some wait for a place and some hang."""
+
+    async def cancel_midway():
+        source = PlannedSource([[(None, 0)], [(None, -1)]], capacity=3)
+        asked, replies = asyncio.Event(), itertools.count(1)
+
+        def reply(_):
+            if next(replies) == stop_at:
+                asked.set()
+            return number()
+
+        scheduler = schedule(source, reply=reply)
+        groups = [Group(build_task(i), 4) for i in (3, 4, 5, 0, 1, 6)]
+        running = asyncio.create_task(scheduler.run(groups))
+        await asked.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert source.opened > 0
+        assert source.open_now == 0
+
+    asyncio.run(cancel_midway())
+
+
+def test_bug_ends_the_run_and_closes_every_environment():
+    source = PlannedSource([[(ZeroDivisionError, 0)]])
+    source.make = lambda opened, avoid, on_close: CountingEnvironment(
+        before=divide_by_zero if opened == 2 else None, on_close=on_close
+    )
+    with pytest.raises(ExceptionGroup) as caught:
+        run(source, [Group(build_task(i), 2) for i in range(4)])
+    assert caught.group_contains(ZeroDivisionError)
+    assert source.open_now == 0
+
+
+async def divide_by_zero(round_number):
+    raise ZeroDivisionError
+
+
+def test_statistics_add_up():
+    plans = [[(InfrastructureError, 1)], [(ConfigurationError, -1)], []]
+    groups = [Group(build_task(i), 1) for i in range(3)]
+    results = run(PlannedSource(plans), groups, reply=lambda _: number("x1"))
+    stats = RolloutStats.of(results)
+    finished = [t for result in results for t in result.trajectories]
+    assert (stats.episodes, stats.lost, stats.retries) == (2, 1, 1)
+    assert (stats.turns, stats.invalid_replies, stats.truncated_replies) == (4, 4, 0)
+    assert sum(stats.drift.values()) == stats.turns - stats.episodes
+    assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
+    assert stats.mean_score == 0.0
+    assert RolloutStats.of([]).episodes == 0
