@@ -57,7 +57,8 @@ class Load:
             f"{1000 * ordered[requests * 99 // 100]:.1f}",
             f"{1000 * self.server_cpu_s / requests:.3f}",
             f"{1000 * self.client_cpu_s / requests:.3f}",
-            f"{100 * self.server_cpu_s / self.wall_s:.0f}%",
+            f"{self.episodes / self.server_cpu_s:,.0f}",
+            f"{requests / self.server_cpu_s:,.0f}",
         ]
 
 
@@ -201,20 +202,27 @@ async def instant_model():
 
 
 async def memory_per_episode(post: Post, pid: int, episodes: int) -> tuple[float, float]:
-    """Resident bytes per finished episode before /stop, and per episode still held after it."""
+    """Bytes by which the process grows per finished episode: without /stop, then after it.
+
+    Freed memory stays with the process, so the second number is taken from as many more episodes:
+    they grow the process by nothing if /stop has freed the first ones.
+    """
 
     async def play(count: int, offset: int) -> list[str]:
         load = Load("memory")
         return [await play_stepped(post, load, offset + i, stop=False) for i in range(count)]
 
-    for episode_id in await play(200, 0):  # what any first load leaves behind
-        await post("/stop", {"episode_id": episode_id})
+    async def stop(finished: list[str]) -> None:
+        for episode_id in finished:
+            await post("/stop", {"episode_id": episode_id})
+
+    await stop(await play(200, 0))  # what any first load leaves behind
     before = _resident(pid)
     finished = await play(episodes, 200)
-    held = _resident(pid) - before
-    for episode_id in finished:
-        await post("/stop", {"episode_id": episode_id})
-    return held / episodes, (_resident(pid) - before) / episodes
+    kept = _resident(pid)
+    await stop(finished)
+    await play(episodes, 200 + episodes)
+    return (kept - before) / episodes, (_resident(pid) - kept) / episodes
 
 
 def _cpu_s(pid: int) -> float:
@@ -229,7 +237,7 @@ def _resident(pid: int) -> int:
 async def run(connections: int, seconds: float, episodes: int) -> None:
     """All measurements, as a table on the terminal."""
     table = Table("load", "episodes/s", "requests/s", "p50 ms", "p99 ms")
-    for column in ("server CPU ms/req", "client CPU ms/req", "server core"):
+    for column in ("server ms/req", "client ms/req", "episodes/CPU-s", "requests/CPU-s"):
         table.add_column(column)
     with running_server("faithful") as server:
         pid = server.process.pid
@@ -253,7 +261,11 @@ async def run(connections: int, seconds: float, episodes: int) -> None:
                 work = graded_load(load, post, url, connections, seconds)
                 table.add_row(*(await measured(load, pid, work)).row())
     Console(width=120).print(table)
-    print(f"memory per finished episode: {held:,.0f} bytes until /stop, {left:,.0f} after it")
+    print(
+        "ms/req are CPU time; episodes and requests per CPU second of the server do not depend on"
+    )
+    print("what else runs on the machine.")
+    print(f"growth per finished episode: {held:,.0f} bytes without /stop, {left:,.0f} after it")
 
 
 def main(

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from supervisor.xmlrpc import SupervisorTransport
+from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from entrypoint.supervisor_config import GROUP
+
+
+_CANNOT_START = (Faults.NO_FILE, Faults.NOT_EXECUTABLE, Faults.SPAWN_ERROR)
 
 
 class ControlError(RuntimeError):
@@ -20,6 +23,10 @@ class ControlError(RuntimeError):
 
 class StartError(ControlError):
     """supervisord answered that a program cannot be started."""
+
+
+class ShuttingDownError(ControlError):
+    """supervisord is stopping everything and takes no more orders."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +90,7 @@ class SupervisorControl:
 
     def start(self, program: str) -> None:
         """See `Control`."""
-        try:
-            self._call(self._rpc.supervisor.startProcess, program, False)
-        except ControlError as error:
-            if isinstance(error.__cause__, xmlrpc.client.Fault):
-                raise StartError(f"{program}: {error.__cause__.faultString}") from error
-            raise
+        self._call(self._rpc.supervisor.startProcess, program, False)
 
     def ask_to_stop(self, program: str) -> None:
         """See `Control`."""
@@ -103,5 +105,11 @@ class SupervisorControl:
     def _call(self, method: Callable[..., Any], program: str, *arguments: object) -> Any:
         try:
             return method(f"{GROUP}:{program}", *arguments)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode == Faults.SHUTDOWN_STATE:
+                raise ShuttingDownError(fault.faultString) from fault
+            if fault.faultCode in _CANNOT_START:
+                raise StartError(f"{program}: {fault.faultString}") from fault
+            raise ControlError(f"supervisord, asked about {program}: {fault}") from fault
         except (OSError, xmlrpc.client.Error, http.client.HTTPException) as error:
             raise ControlError(f"supervisord, asked about {program}: {error}") from error

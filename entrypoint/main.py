@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -65,6 +66,7 @@ class Prepared:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the container; the last line says how it ended. Returns: the exit status."""
     started_at = time.time()
+    _append_to_output()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -77,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end = Outcome(ExitStatus.INTERNAL, f"{type(error).__name__}: {error}")
     say(f"exit {end.status.value} ({end.status.label}): {end.message}")
     return end.status.value
+
+
+def _append_to_output() -> None:
+    """Let all programs share a log that is a plain file: none overwrites another's lines."""
+    flags = fcntl.fcntl(1, fcntl.F_GETFL)
+    fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)
 
 
 def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> Outcome:

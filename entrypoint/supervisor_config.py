@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.run_plan import WATCHDOG, RunPlan
 
 GROUP = "miner"
@@ -47,7 +48,7 @@ def supervisor_command(plan: RunPlan) -> tuple[str, ...]:
 def render_supervisor_config(plan: RunPlan, programs: Sequence[Program]) -> str:
     """supervisord.conf for `programs`, the watchdog among them.
 
-    Raises: ValueError for a command that supervisord's ini syntax cannot hold.
+    Raises: `Failure` (ARGUMENTS) for a command that supervisord's ini syntax cannot hold.
     """
     listener = (
         *(sys.executable, "-m", "entrypoint.listener"),
@@ -79,6 +80,7 @@ def render_supervisor_config(plan: RunPlan, programs: Sequence[Program]) -> str:
             command=_command(listener),
             events="PROCESS_STATE_EXITED,PROCESS_STATE_FATAL",
             autorestart="true",
+            stdout_logfile="NONE",  # it is the protocol's channel
             stderr_logfile="/dev/fd/2",
             stderr_logfile_maxbytes="0",
         ),
@@ -103,7 +105,7 @@ def _program_section(program: Program, plan: RunPlan) -> str:
     }
     if program.environment:
         options["environment"] = ",".join(
-            f'{name}="{_escaped(value)}"' for name, value in program.environment.items()
+            f"{name}={_escaped(_quoted(value))}" for name, value in program.environment.items()
         )
     return _section(f"program:{program.name}", **options)
 
@@ -117,7 +119,20 @@ def _command(words: Sequence[str]) -> str:
     return _escaped(shlex.join(words))
 
 
+def _quoted(value: str) -> str:
+    if '"' in value:
+        raise Failure(
+            ExitStatus.ARGUMENTS,
+            f"{value!r} cannot stand in supervisord.conf, which knows no quote inside quotes",
+        )
+    return f'"{value}"'
+
+
 def _escaped(text: str) -> str:
     if any(forbidden in text for forbidden in ("\n", " ;", " #")):
-        raise ValueError(f"{text!r} cannot stand in supervisord.conf: ' ;' and ' #' start comments")
+        raise Failure(
+            ExitStatus.ARGUMENTS,
+            f"{text!r} cannot stand in supervisord.conf, where ' ;' and ' #' start comments: "
+            "choose other names and folders",
+        )
     return text.replace("%", "%%")

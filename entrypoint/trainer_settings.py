@@ -88,7 +88,7 @@ def trainer_settings(
             "max_episode_tokens": topology.episode_tokens,
         },
         "optimizer": {"micro_batch": topology.micro_batch},
-        "deadline": {"ends_at": round(plan.trainer_ends_at, 1)},
+        "deadline": {"ends_at": plan.trainer_ends_at},
     }
     if topology.layout == "cpu":
         settings["threads"] = cpus

@@ -18,7 +18,14 @@ from pathlib import Path
 import tomli_w
 
 from entrypoint.console import say
-from entrypoint.control import Control, ControlError, ProgramState, StartError, SupervisorControl
+from entrypoint.control import (
+    Control,
+    ControlError,
+    ProgramState,
+    ShuttingDownError,
+    StartError,
+    SupervisorControl,
+)
 from entrypoint.exit_status import ExitStatus
 from entrypoint.heartbeat import describe_silence, read_heartbeat
 from entrypoint.outcome import Outcome, write_outcome
@@ -201,7 +208,7 @@ def main() -> None:
         signal.signal(number, lambda *_: stop.set())
     try:
         outcome = Watchdog(plan, SupervisorControl(plan.socket), stop).run()
-    except StopRequested:
+    except (StopRequested, ShuttingDownError):
         return
     except ControlError as error:
         outcome = Outcome(ExitStatus.SUPERVISOR, str(error))

@@ -11,6 +11,7 @@ from miner.environments import EnvironmentFault
 from miner.demo import demo_command
 from miner.environments.command import probe_command
 from miner.evaluation.command import evaluate_command
+from miner.publishing.errors import PublishingError
 from miner.reporting.command import report_command
 from miner.training.command import train_command
 
@@ -32,7 +33,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except EnvironmentFault as error:
+    except (EnvironmentFault, PublishingError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

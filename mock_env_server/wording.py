@@ -54,7 +54,7 @@ def simultaneous_menu() -> str:
 def menu(choices: Sequence[tuple[int, str]]) -> str:
     """All legal actions of a turn."""
     lines = "".join(f"  {action} -> {label}\n" for action, label in choices)
-    return f"Legal Actions:\n{lines}\nYour choice (ID only):"
+    return f"Legal Actions:\n{lines}\nAnswer with one ID:"
 
 
 def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
@@ -64,7 +64,7 @@ def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
         lines += f"  ... and {len(choices) - _MENU_LIMIT} more\n"
     return (
         f'Invalid action: "{said}"\n\nThe first number in the text must be the ID of a legal '
-        f"action.\n\nLegal Actions:\n{lines}\nYour choice (ID only):"
+        f"action.\n\nLegal Actions:\n{lines}\nAnswer with one ID:"
     )
 
 

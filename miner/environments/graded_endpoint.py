@@ -19,7 +19,9 @@ from collections import OrderedDict
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from yarl import URL
 
 from miner.environments.base import Message
@@ -136,7 +138,7 @@ class ChatEndpoint:
 
     async def _listen(self, host: str) -> str:
         if self._runner is None:
-            server = web.Server(self._handle, access_log=None)
+            server = web.Server(self._handle, request_factory=_request, access_log=None)
             self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
             await self._runner.setup()
         site = web.TCPSite(self._runner, host, self._port, backlog=1024)
@@ -166,8 +168,6 @@ class ChatEndpoint:
         exchange = self._exchanges.get(key)
         if exchange is None:
             return self._no_episode(key)
-        if (request.content_length or 0) > _REQUEST_LIMIT:
-            return _error(413, f"chat request above {_REQUEST_LIMIT:,} bytes")
         try:
             chat = _CHAT_REQUEST.decode(await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -205,6 +205,20 @@ async def route_address(server: str) -> str:
             f"no route to {server} ({error}); check the host name in ENVIRONMENT_SERVER_URLS",
             server=server,
         ) from error
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request whose body may be as large as a long chat; more is refused with 413."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=_REQUEST_LIMIT
+    )
 
 
 def _usage(chat: _ChatRequest, text: str) -> dict[str, int]:

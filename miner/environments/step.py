@@ -100,10 +100,12 @@ class StepEnvironment:
         with self._reporting():
             reply = await self._client.reset(task)
             self._episode_id, self._game_name = reply.episode_id, task.environment
-            if reply.info.game_name != task.environment or reply.done:
+            if reply.info.game_name != task.environment:
                 raise self._protocol_error(
                     f"started {reply.info.game_name!r} where {task.environment!r} was asked"
                 )
+            if reply.done:
+                raise self._protocol_error("started a game that was over before it began")
             turn = self._read_turn(reply)
         self._dialogue, self._turn = dialogue, turn
         return Observation(dialogue.ask(turn))

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
+from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import ConfigurationError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
@@ -94,7 +95,7 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         )
         console.print(failed[0].message, markup=False, highlight=False, soft_wrap=True)
         return False
-    record = _write(request, result)
+    record = _write(request, result, console)
     _print(request, result, record, console)
     return True
 
@@ -135,13 +136,24 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
                 "[dim]builtin without a server to learn from: prompts are in our own words[/]"
             )
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
-            return await evaluate(policy, source, tasks, request.rules, bar.update)
+            result = await evaluate(policy, source, tasks, request.rules, bar.update)
+        stats = getattr(source, "stats", None)
+        if isinstance(stats, ChannelStats) and stats.applied_rate not in (None, 1.0):
+            console.print(
+                f"[yellow]The servers applied only {stats.applied_rate:.0%} of the actions as "
+                "asked:[/] this is not the grader's score. Use --channel graded or builtin.",
+                highlight=False,
+                soft_wrap=True,
+            )
+        return result
     finally:
         await source.close()
         await policy.close()
 
 
-def _write(request: EvaluationRequest, result: EvaluationResult) -> EvaluationRecord:
+def _write(
+    request: EvaluationRequest, result: EvaluationResult, console: Console
+) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with the base model if it is there."""
     folder = RunFolder(request.out)
     slug = _slug(result.policy)
@@ -153,7 +165,11 @@ def _write(request: EvaluationRequest, result: EvaluationResult) -> EvaluationRe
     for suffix in ("png", "svg"):
         save_figure(figure, request.out / f"evaluation.{suffix}")
     for number, episode in enumerate(_worth_a_look(result, request.replays), start=1):
-        replay = replay_of(result, episode)
+        try:
+            replay = replay_of(result, episode)
+        except ValueError as error:
+            console.print(f"no replay: {error}", markup=False, highlight=False, soft_wrap=True)
+            continue
         name = f"{slug}-{number}"
         folder.add_replay(name, replay)
         write_replay(request.out, name, replay)

@@ -52,7 +52,7 @@ def replace_folder(new: Path, current: Path, *, aside: Path, atomic: bool) -> No
     """Put `new` where `current` is; the old content ends up at `new` or, if not atomic, `aside`.
 
     A missing or empty `current` is replaced by a plain rename, which is atomic everywhere.
-    Raises: `OSError`, with `current` as it was before.
+    Raises: `OSError`; `current` is then as it was or, if not atomic, perhaps still at `aside`.
     """
     if not current.exists() or (current.is_dir() and not any(current.iterdir())):
         os.rename(new, current)
@@ -60,11 +60,7 @@ def replace_folder(new: Path, current: Path, *, aside: Path, atomic: bool) -> No
         exchange_folders(new, current)
     else:
         os.rename(current, aside)
-        try:
-            os.rename(new, current)
-        except OSError:
-            os.rename(aside, current)
-            raise
+        os.rename(new, current)
     sync_folder(current.parent)
     sync_folder(new.parent)
 

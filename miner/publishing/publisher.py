@@ -74,7 +74,9 @@ class Publisher:
         output_dir: the folder that is handed over.
         staging_root: where new models are written first: on the same file system and outside the
             output folder; its parent by default.
-        full_check: verify by loading the model in a fresh process; otherwise only structurally.
+        full_check: verify by loading the model; otherwise only structurally.
+        in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
+            but only where nothing patches model loading (DeepSpeed does).
         atomic: force (True) or forbid (False) the one-step swap; found out by default.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes.
@@ -86,11 +88,13 @@ class Publisher:
         staging_root: Path | None = None,
         *,
         full_check: bool = True,
+        in_process: bool = False,
         atomic: bool | None = None,
     ) -> None:
         self.output_dir = output_dir.resolve()
         self._root = (staging_root or self.output_dir.parent).resolve()
         self._full_check = full_check
+        self._in_process = in_process
         if self._root.is_relative_to(self.output_dir):
             raise PublishingError(
                 f"staging folder {self._root} lies in the output folder {self.output_dir}: choose"
@@ -183,7 +187,11 @@ class Publisher:
 
     def _verify(self, folder: Path, *, strict: bool) -> ModelReport:
         report = verify_model(folder, load=False, strict=strict)
-        return fresh_process.verify(folder, strict=strict) if self._full_check else report
+        if not self._full_check:
+            return report
+        if self._in_process:
+            return verify_model(folder, load=True, strict=strict)
+        return fresh_process.verify(folder, strict=strict)
 
     def _check_file_system(self) -> None:
         device = self._root.stat().st_dev

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,10 +79,6 @@ class SlotCache(Cache):
         """Zero: rows differ in length, so positions are always passed to the model explicitly."""
         return 0
 
-    def nbytes(self) -> int:
-        """Size of all buffers in bytes."""
-        return sum(b.nbytes for pair in self._buffers for b in pair)
-
     def _fitted(self, buffer: Tensor) -> Tensor:
         """`buffer`, or a larger copy of it where more slots or positions are needed by now."""
         slots, stride = buffer.shape[:2]
@@ -113,10 +110,13 @@ class Lease:
 
 
 class SlotTable:
-    """Who owns which slot. Slots in use are leased; idle ones remember the session they served."""
+    """Who owns which slot. Slots in use are leased; idle ones remember the session they served.
+
+    The lowest free slot goes first, so that the slots of a forward lie side by side.
+    """
 
     def __init__(self, slots: int) -> None:
-        self._free = list(range(slots))[::-1]
+        self._free = list(range(slots))
         self._idle: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
 
     def lease(self, session: int | None, ids: Sequence[int]) -> Lease | None:
@@ -129,7 +129,7 @@ class SlotTable:
             slot, held = self._idle.pop(session)
             return Lease(slot, min(common_prefix(held, ids), len(ids) - 1))
         if self._free:
-            return Lease(self._free.pop(), 0)
+            return Lease(heapq.heappop(self._free), 0)
         if self._idle:
             _, (slot, _) = self._idle.popitem(last=False)
             return Lease(slot, 0)
@@ -153,8 +153,7 @@ class SlotTable:
             self.forget(session)
 
     def _release(self, slot: int) -> None:
-        self._free.append(slot)
-        self._free.sort(reverse=True)
+        heapq.heappush(self._free, slot)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from miner.environments import InfrastructureError
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.potential import POTENTIALS
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
@@ -31,7 +32,7 @@ PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
 """Plays groups with the trainer's current weights and returns their results in order."""
 
 
-class RolloutFailedError(RuntimeError):
+class RolloutFailedError(InfrastructureError):
     """No episode of a whole step could be played: training on nothing would hide an outage."""
 
 

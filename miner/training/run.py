@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import Rules, evaluate
+from miner.publishing.merge import write_trained_model
 from miner.publishing.publisher import Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.loop import BackgroundLoop
-from miner.rollout.renderer import ChatRenderer
+from miner.rollout.renderer import ChatRenderer, TokenizerError
 from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.transformers_sampler import TransformersSampler
@@ -56,13 +58,20 @@ class TrainResult:
 
 
 class Learner:
-    """The model and everything that samples from it while it is trained."""
+    """The model and everything that samples from it while it is trained.
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.renderer = ChatRenderer(self.tokenizer)
+    Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
+    """
+
+    def __init__(self, settings: Settings, base: Path) -> None:
+        self._base = base
         dtype = getattr(torch, settings.model.dtype)
-        self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(base)
+            self.renderer = ChatRenderer(self.tokenizer)
+            self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+        except (OSError, ValueError, TokenizerError) as error:
+            raise ConfigurationError(f"the model in {base} cannot be used: {error}") from error
         self.sampler = TransformersSampler(
             self.model,
             self.tokenizer,
@@ -71,9 +80,10 @@ class Learner:
         )
 
     def save(self, folder: Path) -> None:
-        """Write weights and tokenizer."""
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        """Write the current weights into `folder`, all else as the base has it."""
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
+            self.model.save_pretrained(weights)
+            write_trained_model(self._base, Path(weights), folder)
 
 
 class Run:
@@ -175,7 +185,7 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
         source = stack.enter_context(_episodes(settings, loop, console))
         learner = Learner(settings, base)
         stack.callback(learner.sampler.close)
-        publisher = Publisher(output)
+        publisher = Publisher(output, in_process=True)  # nothing patches model loading here
         if checkpoint is None or publisher.current() is None:
             publisher.publish_base(base)
         run = Run(settings, learner, source, loop, checkpoint.elapsed if checkpoint else 0.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import struct
-import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,41 @@ def child_environment(roots: dict[str, str]) -> dict[str, str]:
     return {**os.environ, **roots, "PYTHONPATH": str(REPOSITORY), "ENVIRONMENT_SERVER_URLS": ""}
 
 
-def entrypoint_command(*arguments: str) -> list[str]:
-    """The command line of the container's ENTRYPOINT."""
-    return [sys.executable, "-m", "entrypoint", *arguments]
+class HealthServer:
+    """A real HTTP server that answers every GET with the next of `statuses` (the last repeats)."""
+
+    def __init__(self, statuses: list[int]) -> None:
+        self.asked = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(handler) -> None:
+                handler.send_response(statuses[min(self.asked, len(statuses) - 1)])
+                self.asked += 1
+                handler.send_header("Content-Length", "0")
+                handler.end_headers()
+
+            def log_message(handler, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., HealthServer]]:
+    """Start servers; they are closed at the end."""
+    servers: list[HealthServer] = []
+
+    def build(*statuses: int) -> HealthServer:
+        servers.append(HealthServer(list(statuses) or [200]))
+        return servers[-1]
+
+    yield build
+    for server in servers:
+        server.close()

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.control import SupervisorControl
 from entrypoint.exit_status import ExitStatus
-from entrypoint.run_plan import RunPlan
+from entrypoint.run_plan import TRAINER, RunPlan
 
 FAKES = Path(__file__).parent / "fakes"
 REPOSITORY = FAKES.parents[2]
@@ -28,16 +29,12 @@ BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
 
 @dataclass
 class Scenario:
-    """The fake trainer's script, other programs, fields of the plan, and what lies there before.
-
-    `ends_after` are the seconds after which the trainer is asked to end.
-    """
+    """The fake trainer's script, other programs, fields of the plan, and what lies there before."""
 
     script: str
     programs: dict[str, list[str]] = field(default_factory=dict)
     plan: dict[str, object] = field(default_factory=dict)
     published: bool = False
-    ends_after: float = 110.0
 
 
 class Container:
@@ -51,7 +48,7 @@ class Container:
             "output_dir": folder / "out/repo",
             "socket": folder / "s",
             "started_at": now,
-            "trainer_ends_at": now + scenario.ends_after,
+            "trainer_ends_at": now + 110,
             "ends_at": now + 120,
             "kill_at": now,  # no time is left for loading the published model: its structure counts
             "poll_seconds": 0.05,
@@ -122,8 +119,7 @@ UNDISTURBED = {
         {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 60},
     ),
     "leaves an orphan": Scenario("orphan"),
-    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 6.0}),
-    "runs out of time": Scenario("until-asked", ends_after=20.0),
+    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 8.0}),
 }
 
 
@@ -161,14 +157,14 @@ def start(
 
 def test_published_model_ends_with_status_0(containers: dict[str, Container]) -> None:
     status, lines = containers["publishes"].finish()
-    assert status == ExitStatus.OK
+    assert status == ExitStatus.OK, lines
     assert lines[-1].startswith("miner: exit 0 (ok): a model of 512 parameters, complete, lies at")
 
 
 def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) -> None:
     container = containers["recovers"]
     status, lines = container.finish()
-    assert status == ExitStatus.OK
+    assert status == ExitStatus.OK, lines
     assert container.attempts == ["crash", "oom", "crash", "publish"]
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
@@ -183,33 +179,33 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
 def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:
     container = containers["crashes"]
     status, lines = container.finish()
-    assert status == ExitStatus.TRAINER
+    assert status == ExitStatus.TRAINER, lines
     assert container.attempts == ["crash"] * 3
     assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
 
 
 def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Container]) -> None:
     status, lines = containers["crashes after publishing"].finish()
-    assert status == ExitStatus.OK
+    assert status == ExitStatus.OK, lines
     assert "at last it crashed" in lines[-1]
 
 
 def test_trainer_that_cannot_be_started_has_its_status(containers: dict[str, Container]) -> None:
     status, lines = containers["cannot start"].finish()
-    assert status == ExitStatus.TRAINER
+    assert status == ExitStatus.TRAINER, lines
     assert "/no/such/trainer" in lines[-1]
 
 
 def test_inference_that_never_answers_has_its_status(containers: dict[str, Container]) -> None:
     status, lines = containers["no inference"].finish()
-    assert status == ExitStatus.INFERENCE
-    assert "the inference server is RUNNING and does not answer" in lines[-1]
+    assert status == ExitStatus.INFERENCE, lines
+    assert "the inference server is RUNNING after 1 start(s) and does not answer" in lines[-1]
 
 
 def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Container]) -> None:
     container = containers["leaves an orphan"]
-    status, _ = container.finish()
-    assert status == ExitStatus.OK
+    status, lines = container.finish()
+    assert status == ExitStatus.OK, lines
     assert not Path("/proc", (container.plan.train_dir / "orphan").read_text()).exists()
 
 
@@ -218,7 +214,7 @@ def test_sigterm_lets_the_trainer_publish(start: Callable[[Scenario], Container]
     container.wait_for("fake trainer: until-asked")
     container.process.send_signal(signal.SIGTERM)
     status, lines = container.finish()
-    assert status == ExitStatus.OK
+    assert status == ExitStatus.OK, lines
     assert "asked to stop by SIGTERM" in lines[-1]
 
 
@@ -227,8 +223,17 @@ def test_sigterm_before_anything_is_published(start: Callable[[Scenario], Contai
     container.wait_for("fake trainer: hang")
     container.process.send_signal(signal.SIGTERM)
     status, lines = container.finish()
-    assert status == ExitStatus.STOPPED
+    assert status == ExitStatus.STOPPED, lines
     assert "no verified model" in lines[-1]
+
+
+def test_trainer_that_is_asked_to_end_publishes(start: Callable[[Scenario], Container]) -> None:
+    container = start(Scenario("until-asked"))
+    container.wait_for("fake trainer: until-asked")
+    SupervisorControl(container.plan.socket).ask_to_stop(TRAINER)
+    status, lines = container.finish()
+    assert status == ExitStatus.OK, lines
+    assert "the trainer has published its model" in lines[-1]
 
 
 def test_killed_supervisord_takes_its_programs_along(
@@ -239,7 +244,7 @@ def test_killed_supervisord_takes_its_programs_along(
     supervisord = int(container.plan.socket.with_suffix(".pid").read_text())
     os.kill(supervisord, signal.SIGKILL)
     status, lines = container.finish()
-    assert status == ExitStatus.SUPERVISOR
+    assert status == ExitStatus.SUPERVISOR, lines
     assert "supervisord ended by itself (status -9)" in lines[-1]
 
 
@@ -247,26 +252,19 @@ def test_inference_that_does_not_stay_up_has_its_status(
     containers: dict[str, Container],
 ) -> None:
     status, lines = containers["inference crashes"].finish()
-    assert status == ExitStatus.INFERENCE
+    assert status == ExitStatus.INFERENCE, lines
     assert "after 4 start(s)" in lines[-1]
 
 
 def test_inference_that_cannot_start_has_its_status(containers: dict[str, Container]) -> None:
     status, lines = containers["inference cannot start"].finish()
-    assert status == ExitStatus.INFERENCE
+    assert status == ExitStatus.INFERENCE, lines
     assert "the program inference cannot be started" in lines[-1]
 
 
 def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:
     container = containers["hangs once"]
     status, lines = container.finish()
-    assert status == ExitStatus.OK
+    assert status == ExitStatus.OK, lines
     assert container.attempts == ["hang", "publish"]
     assert any("no heartbeat for" in line and "phase 'rollout' at step 1" in line for line in lines)
-
-
-def test_trainer_is_asked_to_end_when_its_time_is_over(containers: dict[str, Container]) -> None:
-    status, lines = containers["runs out of time"].finish()
-    assert status == ExitStatus.OK
-    assert any("asked to publish and end" in line for line in lines)
-    assert "the trainer has published its model" in lines[-1]

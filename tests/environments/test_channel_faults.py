@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from miner.environments import (
+    ConfigurationError,
     EnvironmentFault,
     EnvironmentSource,
     EpisodeTask,
@@ -55,9 +56,9 @@ async def outcomes(source: EnvironmentSource) -> list[float | EnvironmentFault]:
         await source.close()
 
 
-@pytest.mark.parametrize("kind", FaultKind)
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind != FaultKind.WRONG_TYPES])
 @pytest.mark.parametrize("opened", CHANNELS)
-async def test_each_fault_has_its_type(
+async def test_a_server_that_fails_is_an_infrastructure_error(
     unreliable_url: str, opened: Opener, kind: FaultKind
 ) -> None:
     for path in ENTRANCES[opened]:
@@ -65,13 +66,27 @@ async def test_each_fault_has_its_type(
             continue  # there is no episode to forget
         await set_faults(unreliable_url, path, rates={kind: 1.0})
         faults = await outcomes(opened(unreliable_url))
-        expected = ProtocolError if kind is FaultKind.WRONG_TYPES else InfrastructureError
         # A messy policy may fail by itself before it sends anything to /step.
         met = [fault for fault in faults if not (path == "/step" and fault == 0.0)]
         assert len(met) > 6
         for fault in met:
-            assert type(fault) is expected, (kind, path, fault)
+            assert type(fault) is InfrastructureError, (kind, path, fault)
             assert fault.server == unreliable_url
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_field_of_a_wrong_type_is_a_protocol_error_or_was_not_needed(
+    unreliable_url: str, opened: Opener
+) -> None:
+    true_scores = await outcomes(opened(unreliable_url))
+    for path in ENTRANCES[opened]:
+        await set_faults(unreliable_url, path, rates={FaultKind.WRONG_TYPES: 1.0})
+        results = await outcomes(opened(unreliable_url))
+        faults = [result for result in results if isinstance(result, EnvironmentFault)]
+        assert faults
+        assert {type(fault) for fault in faults} == {ProtocolError}
+        for result, true_score in zip(results, true_scores, strict=True):
+            assert isinstance(result, EnvironmentFault) or result == true_score
 
 
 @pytest.mark.parametrize("opened", CHANNELS)
@@ -127,3 +142,30 @@ async def test_a_dying_server_is_a_fault_and_another_one_takes_over(
     faults = [result for result in results if isinstance(result, EnvironmentFault)]
     assert [fault.server for fault in faults] == [server.base_url] * len(faults)
     assert 1 <= len(faults) < len(TASKS) / 2
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_an_environment_can_be_reset_before_its_episode_is_over(
+    correct_url: str, opened: Opener
+) -> None:
+    source = opened(correct_url)
+    environment = source.open()
+    first = await environment.reset(TASKS[0])
+    await environment.step("0")
+    assert await environment.reset(TASKS[0]) == first
+    await environment.close()
+    with pytest.raises(ProtocolError, match="call reset"):
+        await environment.step("0")
+    await source.close()
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_an_impossible_task_is_not_held_against_the_server(
+    faithful_url: str, correct_url: str, opened: Opener
+) -> None:
+    both = type(opened(correct_url))([correct_url, faithful_url])
+    for _ in range(4):
+        fault = await outcome(both, EpisodeTask("goofspiel", 0, seed=-1))
+        assert type(fault) is ConfigurationError
+        assert fault.server == correct_url  # which comes first as long as it does not rest
+    await both.close()

@@ -97,9 +97,13 @@ async def test_malformed_requests_are_refused_and_reach_nobody(line: Line, body:
     assert line.exchange.inbox.empty()
 
 
-async def test_a_huge_request_is_refused(line: Line) -> None:
-    status, _, _ = await line.post(b" " * (9 << 20))
-    assert status == 413
+async def test_long_chats_are_read_and_huge_ones_refused(line: Line) -> None:
+    messages = [{"role": "assistant", "content": "x" * (6 << 20)}, *MESSAGES]
+    request = asyncio.create_task(line.post({"messages": messages}))
+    assert await line.exchange.inbox.get() == messages
+    line.exchange.reply("1")
+    assert (await request)[0] == 200
+    assert (await line.post(b" " * (9 << 20)))[0] == 413
 
 
 async def test_keys_tell_episodes_apart(line: Line) -> None:

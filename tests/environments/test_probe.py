@@ -93,6 +93,20 @@ async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: st
     assert "our own words" in report.reason
 
 
+@pytest.mark.parametrize(("delay_ms", "limit_s", "judged"), [(150, 2.0, True), (600, 1.0, False)])
+async def test_a_slow_server_is_judged_by_what_it_played_in_time(
+    unreliable_url: str, delay_ms: float, limit_s: float, judged: bool
+) -> None:
+    latency = {"kind": "constant", "ms": delay_ms}
+    await set_faults(unreliable_url, "/reset", "/step", latency=latency)
+    report = await probe([unreliable_url], limit_s=limit_s)
+    (server,) = report.servers
+    assert server.step_asked < 50
+    assert (server.action_applied_rate == 1.0) is judged
+    assert (server.step_problem == "") is judged
+    assert report.channel == ("step" if judged else "graded")
+
+
 async def test_patience_waits_for_a_server_that_is_still_starting(dead_url: str) -> None:
     probing = asyncio.create_task(probe([dead_url], patience_s=60))
     async with raw_server(lambda path, body: http(b"{}", 404), int(dead_url.rpartition(":")[2])):

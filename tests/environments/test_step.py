@@ -165,20 +165,19 @@ async def test_a_step_that_cannot_be_is_a_fault(
 
 
 @pytest.mark.parametrize(
-    ("start", "kind"),
+    ("start", "words"),
     [
-        ({"info": {"game_name": "leduc_poker"}}, ProtocolError),
-        ({"done": True}, ProtocolError),
-        ({"observation": ""}, ProtocolError),
-        ({"info": {"seed": 9}}, ProtocolError),
+        ({"info": {"game_name": "leduc_poker"}}, "started 'leduc_poker' where 'goofspiel'"),
+        ({"done": True}, "over before it began"),
+        ({"observation": ""}, "no Goofspiel state block"),
+        ({"info": {"seed": 9}}, "was asked for task 0, seed 0"),
     ],
 )
-async def test_a_start_that_cannot_be_is_a_fault(
-    start: dict[str, object], kind: type[EnvironmentFault]
-) -> None:
-    async with raw_server(lambda path, body: http(step_result(**start))) as server:
+async def test_a_start_that_cannot_be_is_a_fault(start: dict[str, object], words: str) -> None:
+    reply = http(step_result(**{"observation": observed("1 2 3"), **start}))
+    async with raw_server(lambda path, body: reply) as server:
         source = StepSource([server.url])
-        with pytest.raises(kind):
+        with pytest.raises(ProtocolError, match=words):
             await play_on(source, TASK, lowest)
         await source.close()
 

@@ -15,7 +15,6 @@ import pytest
 FOLDER = Path(__file__).parents[3] / "shared" / "golden"
 _PROSE_KEYS = {"message", "detail", "usage", "signature"}
 _GAME_STATE = "# Current Game State\n"
-_TURN_END = "\n\nYour choice"
 
 
 def load(name: str) -> list[dict[str, Any]]:
@@ -48,7 +47,7 @@ def _comparable_message(message: dict[str, str]) -> dict[str, str]:
     """A reply whole, a turn without its closing words, nothing of the instructions."""
     content = message["content"]
     if content.startswith("Current State:\n"):
-        content = content.split(_TURN_END)[0]
+        content = content.rpartition("\n\n")[0]
     elif message["role"] != "assistant":
         content = "<prose>"
     return {**message, "content": content}
@@ -61,10 +60,10 @@ def _wire_part(observation: str) -> str:
         said = observation.partition("\n\n")[0]
         menu = observation.rpartition("\n\n")[0].rpartition("\n\n")[2]
         return f"{said}\n{menu}"
-    if "Current State:" in observation:
-        return observation.split(_TURN_END)[0]
-    is_wire = observation.startswith(("Game Over:", "Current point card:", "[Observer", "1"))
-    return observation if is_wire else "<prose>"
+    if "Legal Actions:" in observation:
+        return observation.rpartition("\n\n")[0]
+    is_prose = observation.startswith(("No episode", "Episode ", "This "))
+    return "<prose>" if is_prose else observation
 
 
 def shape(answer: Any) -> Any:

@@ -17,7 +17,7 @@ from mock_env_server.quirks import DEADLOCK_AT, Quirk
 from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed, whole
-from tests.mock_env_server.http import evaluate, result
+from tests.mock_env_server.http import evaluate, new_episode, result
 
 TURNS = 7
 """Decisions of an 8-card game."""
@@ -190,12 +190,12 @@ async def test_two_hundred_at_once_finish(server: str, model: ChatStub) -> None:
 
 
 async def test_deadlock_locks_up_at_its_number_and_stays_locked(model: ChatStub) -> None:
-    crowded = asyncio.Event()
+    all_asked, let_go = asyncio.Event(), asyncio.Event()
 
-    async def wait_for_all(request: dict[str, Any], n: int) -> web.Response:
+    async def held(request: dict[str, Any], n: int) -> web.Response:
         if sum(name.startswith("many") for name in model.requests) == DEADLOCK_AT - 1:
-            crowded.set()
-        await crowded.wait()
+            all_asked.set()
+        await let_go.wait()
         return answering(request, n)
 
     with serve_in_thread(ServerSettings(quirks=frozenset({Quirk.DEADLOCK}))) as server:
@@ -203,19 +203,20 @@ async def test_deadlock_locks_up_at_its_number_and_stays_locked(model: ChatStub)
             *(evaluate(server, model.url(f"few{i}", answering)) for i in range(20))
         )
         assert all(one["extra"]["final_return"] is not None for one in few)
-        urls = [model.url(f"many{i}", wait_for_all) for i in range(DEADLOCK_AT)]
-        many = [asyncio.create_task(evaluate(server, url, timeout=0.5)) for url in urls]
-        await crowded.wait()
-        late = asyncio.create_task(evaluate(server, model.url("late", answering), timeout=0.5))
-        # Twice the time in which an /evaluate that can still run would have given up.
-        done, _ = await asyncio.wait([*many, late], timeout=1.0)
+        urls = [model.url(f"many{i}", held) for i in range(DEADLOCK_AT - 1)]
+        calls = [asyncio.create_task(evaluate(server, url, timeout=60)) for url in urls]
+        await all_asked.wait()
+        last = model.url("last", answering)
+        calls += [asyncio.create_task(evaluate(server, last, timeout=0.2)) for _ in range(3)]
+        for _ in range(10):  # by then the server has read the calls before
+            await new_episode(server)
+        let_go.set()
+        done, _ = await asyncio.wait(calls, timeout=1.0)  # five times what the last ones may take
         assert not done
-        assert (await result(server, "/reset", task_id=0, seed=0, opponent="random"))[
-            "done"
-        ] is False
-        for task in (*many, late):
-            task.cancel()
-        await asyncio.gather(*many, late, return_exceptions=True)
+        assert "last" not in model.requests
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 @pytest.mark.parametrize("straggles", [False, True])

@@ -140,6 +140,17 @@ def test_fraction_runs_over_the_training_window(clock: Clock) -> None:
     assert deadline.fraction_used() == 1.0
 
 
+def test_fraction_does_not_fall_when_the_last_evaluation_turns_out_shorter(clock: Clock) -> None:
+    deadline = an_hour(clock, guesses=NO_GUESS | {"evaluation": 1540.0})
+    deadline.begin_training()
+    clock.now += 1000
+    assert deadline.fraction_used() == pytest.approx(0.5)
+    deadline.observe("evaluation", 40)
+    assert deadline.fraction_used() == pytest.approx(0.5)
+    clock.now += 1490
+    assert deadline.fraction_used() == pytest.approx(2490 / 3490)
+
+
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 def test_nonsense_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="finite seconds"):

@@ -65,6 +65,25 @@ def test_other_errors_come_back_as_publishing_errors(base_model: Path, tmp_path:
     assert not isinstance(caught.value, UnverifiedModelError)
 
 
+def test_process_gets_no_gpu_and_no_place_in_a_distributed_run(
+    base_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, str] = {}
+
+    def record(command: list[str], *, env: dict[str, str], **_: object) -> object:
+        seen.update(env)
+        return subprocess.CompletedProcess(command, 0, '{"result": {}, "error": null}', "")
+
+    monkeypatch.setattr(fresh_process.subprocess, "run", record)
+    for name in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_FSDP", "CUDA_VISIBLE_DEVICES", "MARK"):
+        monkeypatch.setenv(name, "1")
+    fresh_process.convert_base(base_model, base_model)
+    assert seen["CUDA_VISIBLE_DEVICES"] == ""
+    assert seen["HF_HUB_OFFLINE"] == "1"
+    assert seen["MARK"] == "1"
+    assert not seen.keys() & {"RANK", "WORLD_SIZE", "ACCELERATE_USE_FSDP"}
+
+
 def test_process_that_dies_is_named(base_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess([], -9, stdout="Loading weights: 10%", stderr="noise")

@@ -65,6 +65,13 @@ class TestAdapter:
         report = verify_model(destination, load=True)
         assert report.dtypes == {"BF16": 1336}
 
+    def test_no_file_is_added_that_the_base_does_not_have(
+        self, model: Path, adapter: Path, destination: Path
+    ) -> None:
+        (model / "generation_config.json").unlink()
+        write_trained_model(model, adapter, destination)
+        assert set(os.listdir(destination)) == set(os.listdir(model))
+
     def test_merged_model_computes_what_the_adapted_one_does(
         self, base_model: Path, adapter: Path, destination: Path
     ) -> None:

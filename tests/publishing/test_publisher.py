@@ -15,7 +15,6 @@ import pytest
 
 from miner.publishing import filesystem
 from miner.publishing.errors import PublishingError, UnverifiedModelError
-from miner.publishing.filesystem import exchange_folders
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 
@@ -282,84 +281,3 @@ class TestStart:
         publisher.publish_base(base_model)
         publisher.publish(copy_of(trained_model), SCORE)
         assert weights(tmp_path / "repo") == weights(trained_model)
-
-
-def test_exchange_swaps_two_folders(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "name").write_text(name)
-    try:
-        exchange_folders(tmp_path / "a", tmp_path / "b")
-    except OSError as error:
-        pytest.skip(f"this file system cannot: {error}")
-    assert (tmp_path / "a" / "name").read_text() == "b"
-    assert (tmp_path / "b" / "name").read_text() == "a"
-
-
-def test_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    with pytest.raises(OSError, match="a"):
-        exchange_folders(tmp_path / "a", tmp_path / "missing")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-class TestSmallDisk:
-    """The real errors of a full and of a read-only file system."""
-
-    def test_full(self, small_disk: Path, base_model: Path) -> None:
-        publisher = open_publisher(small_disk / "repo")
-        publisher.publish_base(base_model)
-        before = content(small_disk / "repo")
-
-        def save(folder: Path) -> None:
-            (folder / "model.safetensors").write_bytes(bytes(1_000_000))
-
-        with pytest.raises(PublishingError, match="No space left"):
-            publisher.publish(save, SCORE)
-        assert content(small_disk / "repo") == before
-        assert sorted(os.listdir(small_disk)) == [".repo.lock", "repo"]
-
-    def test_full_while_safetensors_writes(self, small_disk: Path, base_model: Path) -> None:
-        import torch
-        from safetensors.torch import save_file
-
-        publisher = open_publisher(small_disk / "repo")
-        publisher.publish_base(base_model)
-
-        def save(folder: Path) -> None:
-            save_file({"t": torch.zeros(1_000_000)}, folder / "model.safetensors")
-
-        with pytest.raises(PublishingError, match="No space left"):
-            publisher.publish(save, SCORE)
-        verify_model(small_disk / "repo", load=True)
-
-    def test_base_model_too_large(self, small_disk: Path, model: Path) -> None:
-        with (model / "model.safetensors").open("ab") as stream:
-            stream.write(bytes(100_000))
-        with pytest.raises(PublishingError, match=r"need 0\.1 MB, but only 0\.1 MB are free"):
-            open_publisher(small_disk / "repo").publish_base(model)
-
-    def test_read_only(self, small_disk: Path, base_model: Path) -> None:
-        publisher = open_publisher(small_disk / "repo")
-        publisher.publish_base(base_model)
-        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        with pytest.raises(PublishingError, match="Read-only file system"):
-            publisher.publish(copy_of(base_model), SCORE)
-        with pytest.raises(PublishingError, match="Read-only file system"):
-            open_publisher(small_disk / "repo")
-        verify_model(small_disk / "repo", load=True)
-
-    def test_output_is_a_mount_point(self, small_disk: Path) -> None:
-        with pytest.raises(PublishingError, match="mount its parent"):
-            open_publisher(small_disk)

@@ -198,6 +198,21 @@ class TestShards:
             verify_model(model, load=False)
 
 
+@pytest.mark.parametrize(
+    "second",
+    [[0, 8], [4, 8], [10, 18], [-8, 0]],
+    ids=["same bytes", "overlap", "hole", "negative"],
+)
+def test_tensors_that_share_or_skip_bytes_are_refused(tmp_path: Path, second: list[int]) -> None:
+    entries = {"a": [0, 8], "b": second}
+    header = {n: {"dtype": "F32", "shape": [2], "data_offsets": o} for n, o in entries.items()}
+    text = json.dumps(header).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(max(8, second[1])))
+    with pytest.raises(UnverifiedModelError, match="does not fit the bytes"):
+        read_header(file)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     entry=st.fixed_dictionaries(

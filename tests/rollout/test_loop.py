@@ -1,7 +1,8 @@
 """The background loop from a synchronous caller's view."""
 
-import _thread
 import asyncio
+import signal
+import threading
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_interrupt_waits_for_the_cleanup(loop):
 
     async def interrupted():
         try:
-            _thread.interrupt_main()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)

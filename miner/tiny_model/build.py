@@ -1,0 +1,129 @@
+"""The tiny base model as a folder that `from_pretrained` loads; made once per recipe.
+
+Invariants: a folder at the returned path is whole (written beside, then renamed) and belongs to
+exactly one recipe, seed and package versions, which its name is a hash of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import PreTrainedTokenizerFast
+
+from miner.environments.games.prompts import PromptFormat
+from miner.tiny_model.network import NetworkRecipe, build_network
+from miner.tiny_model.number_following import SYSTEM_TEXTS, DataRecipe, draw_conversation
+from miner.tiny_model.tokenizer import build_tokenizer
+from miner.tiny_model.warm_start import ProgressCallback, WarmStartRecipe, warm_start
+
+RECIPE_FILE = "tiny_model_recipe.json"
+_VOCABULARY_SEED = 1
+_VOCABULARY_CONVERSATIONS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that decides the weights, but the seed.
+
+    Attributes:
+        prose: texts that the tokenizer shall be compact on. They are not trained on.
+    """
+
+    data: DataRecipe = field(default_factory=DataRecipe)
+    network: NetworkRecipe = field(default_factory=NetworkRecipe)
+    warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
+    prose: tuple[str, ...] = field(
+        default_factory=lambda: (*SYSTEM_TEXTS, PromptFormat.own("goofspiel").system_text)
+    )
+
+
+def build_tiny_model(
+    out: Path,
+    *,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> Path:
+    """Make the base model and put it at `out`, which must not exist or be an earlier one.
+
+    The result is bounded and decided by the recipe's steps, not by time.
+    """
+    recipe = recipe or Recipe()
+    _check_replaceable(out)
+    tokenizer = recipe_tokenizer(recipe)
+    model = build_network(tokenizer, recipe.network, seed)
+    warm_start(model, tokenizer, recipe.data, recipe.warm_start, seed, progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        beside.chmod(0o755)
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        (beside / RECIPE_FILE).write_text(json.dumps(_identity(recipe, seed), indent=2) + "\n")
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(beside, out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return out
+
+
+def cached_tiny_model(
+    cache_dir: Path,
+    *,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+) -> Path:
+    """The folder of this recipe and seed under `cache_dir`; built if it is not there yet."""
+    recipe = recipe or Recipe()
+    out = cache_dir / content_key(recipe, seed)
+    if (out / RECIPE_FILE).is_file():
+        return out
+    return build_tiny_model(out, recipe=recipe, seed=seed, progress=progress)
+
+
+def content_key(recipe: Recipe, seed: int) -> str:
+    """A short name for a recipe, a seed and the code's and libraries' versions."""
+    text = json.dumps(_identity(recipe, seed), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def recipe_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
+    """The tokenizer of a recipe: whole tokens for what its conversations consist of."""
+    rng = random.Random(_VOCABULARY_SEED)
+    conversations = [
+        draw_conversation(rng, recipe.data, 1.0) for _ in range(_VOCABULARY_CONVERSATIONS)
+    ]
+    texts = [turn.text for conversation in conversations for turn in conversation.turns]
+    return build_tokenizer(texts, recipe.prose)
+
+
+def _identity(recipe: Recipe, seed: int) -> dict[str, object]:
+    source = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        source.update(path.read_bytes())
+    return {
+        "recipe": asdict(recipe),
+        "seed": seed,
+        "source": source.hexdigest(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def _check_replaceable(out: Path) -> None:
+    if out.exists() and not (out / RECIPE_FILE).is_file():
+        raise FileExistsError(
+            f"{out} exists and holds no {RECIPE_FILE}, so it is no tiny model made here: "
+            "name another folder or remove it"
+        )

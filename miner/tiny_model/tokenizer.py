@@ -1,0 +1,112 @@
+"""A byte-level tokenizer whose tokens are whole lines, with numbers standing apart.
+
+Invariants:
+* every text encodes and decodes to itself: what is no whole token falls back to pieces and bytes;
+* a number between blanks is a token of its own, the same one after every label;
+* ids of options, as replies, are single tokens: "0" to "99";
+* a longer conversation renders to the shorter one's rendering, the reply, EOS and the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PAD, EOS = "<|pad|>", "<|end|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+NUMBERS = 100
+"""Numbers below this are single tokens."""
+
+_REMARK = r"\n\([^\n]*\)"
+_OPTION = r"\n?\d+ ->(?: [^\n]*)?"
+_DIGITS = r" ?\d{2}(?=\d)"
+_NUMBER = r" ?-?\d{1,2}(?=[ \n]|$)"
+_WORDS = r" ?\n*(?:(?! -?\d+(?:[ \n]|$))[^\n])+"
+_PIECES = "|".join((_REMARK, _OPTION, _DIGITS, _NUMBER, _WORDS, r"\s+"))
+"""The pieces a text is cut into; _WORDS runs to the next number that stands apart, or line end."""
+
+
+def build_tokenizer(
+    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150, least: int = 8
+) -> PreTrainedTokenizerFast:
+    """A tokenizer with a chat template, EOS and padding; a pure function of its arguments.
+
+    Args:
+        texts: texts as the model will see them; pieces found `least` times become whole tokens.
+        prose: further texts; each of their pieces becomes a whole token, and the byte pair
+            merges, which all other text falls back to, are learned from their words.
+        merges: number of byte pair merges.
+        least: see `texts`.
+    """
+    prose = tuple(prose)
+    cut = _pre_tokenizer()
+    counts = Counter(piece for text in texts for piece in _pieces(cut, text))
+    common = sorted((p for p, n in counts.items() if n >= least), key=lambda p: (-counts[p], p))
+    told = dict.fromkeys(piece for text in prose for piece in _pieces(cut, text))
+    pairs = _learn_merges(prose, merges)
+    vocabulary: dict[str, int] = {}
+    for token in (
+        PAD,
+        EOS,
+        *ROLES,
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        *("".join(pair) for pair in pairs),
+        *_number_tokens(cut),
+        *common,
+        *told,
+    ):
+        vocabulary.setdefault(token, len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True))
+    tokenizer.pre_tokenizer = cut
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        additional_special_tokens=list(ROLES),
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def _byte_level(use_regex: bool = False) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+    return pre_tokenizers.Sequence([split, _byte_level()])
+
+
+def _pieces(cut: pre_tokenizers.PreTokenizer, text: str) -> list[str]:
+    """Pieces of a text, in the characters that stand for bytes."""
+    return [piece for piece, _ in cut.pre_tokenize_str(text)]
+
+
+def _number_tokens(cut: pre_tokenizers.PreTokenizer) -> Iterator[str]:
+    for number in range(NUMBERS):
+        yield _pieces(cut, f" {number}")[0]
+        yield str(number)
+
+
+def _learn_merges(prose: tuple[str, ...], count: int) -> list[tuple[str, str]]:
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = _byte_level(use_regex=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(pre_tokenizers.ByteLevel.alphabet()) + count,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learner.train_from_iterator(prose, trainer)
+    return [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"]]

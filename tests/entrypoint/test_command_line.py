@@ -1,0 +1,114 @@
+"""`python -m entrypoint` as the validator and a person run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+
+Arguments = Callable[..., list[str]]
+SECRET = "hf_abcdefghijk"
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "entrypoint", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "4xH100-80GB"])
+def test_dry_run_prints_everything_and_starts_nothing(
+    arguments: Arguments, child_environment: dict[str, str], tmp_path: Path, inventory: str
+) -> None:
+    environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://u:pw@10.0.0.2:8000"}
+    done = run(arguments("--dry-run", "--gpus", inventory), environment | {"HF_TOKEN": SECRET})
+    assert done.returncode == 0, done.stderr
+    for part in ("Job", "Plan", "Reasons", "Memory of one device", "trainer.toml", "Commands"):
+        assert f"== {part}" in done.stdout
+    for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "micro-batch"):
+        assert word in done.stdout
+    assert ("vllm serve" in done.stdout) == (inventory == "4xH100-80GB")
+    assert "http://***@10.0.0.2:8000" in done.stdout
+    assert "u:pw" not in done.stdout
+    assert SECRET not in done.stdout
+    assert "\x1b" not in done.stdout
+    assert last_line(done) == "miner: exit 0 (ok): dry run, nothing was started"
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_hours_are_explained_in_one_line(
+    arguments: Arguments, child_environment: dict[str, str]
+) -> None:
+    done = run(arguments("--dry-run", hours_to_complete="0"), child_environment)
+    assert sum("planned for 30 minutes" in line for line in done.stdout.splitlines()[:3]) == 1
+
+
+@pytest.mark.parametrize(
+    ("replaced", "extra", "status", "words"),
+    [
+        ({"task_id": None}, (), ExitStatus.ARGUMENTS, "--task-id"),
+        ({"hours_to_complete": "soon"}, (), ExitStatus.ARGUMENTS, "--hours-to-complete"),
+        ({"dataset_type": "{}"}, (), ExitStatus.ARGUMENTS, "--dataset-type"),
+        ({}, ("--gpus", "4xH100-80GB"), ExitStatus.ARGUMENTS, "only with --dry-run"),
+        ({}, ("--set", "nonsense"), ExitStatus.ARGUMENTS, "KEY=VALUE"),
+        ({"model": "acme/missing"}, (), ExitStatus.MODEL, "holds acme--tiny"),
+        ({}, (), ExitStatus.ENVIRONMENT, "none given"),
+    ],
+)
+def test_failures_before_the_run(
+    arguments: Arguments,
+    child_environment: dict[str, str],
+    replaced: dict[str, str | None],
+    extra: tuple[str, ...],
+    status: ExitStatus,
+    words: str,
+) -> None:
+    done = run(arguments(*extra, **replaced), child_environment)
+    assert done.returncode == status
+    assert last_line(done).startswith(f"miner: exit {status.value} ({status.label}): ")
+    assert words in last_line(done)
+
+
+def test_unreachable_servers_end_the_container_after_a_bounded_wait(
+    arguments: Arguments, child_environment: dict[str, str]
+) -> None:
+    environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://127.0.0.1:1"}
+    done = run(arguments(hours_to_complete="0.001"), environment)
+    assert done.returncode == ExitStatus.ENVIRONMENT
+    assert "0 of 1 answer" in last_line(done)
+    assert "ok   model: Qwen2ForCausalLM" in done.stdout
+
+
+def test_output_that_cannot_be_made_ends_the_container(
+    arguments: Arguments, child_environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoints" / "task-1").write_text("in the way")
+    done = run(arguments(), child_environment)
+    assert done.returncode == ExitStatus.OUTPUT
+    assert "cannot be written" in last_line(done)
+
+
+def test_neither_torch_nor_the_trainer_is_imported() -> None:
+    code = (
+        "import sys, entrypoint.main, entrypoint.watchdog, entrypoint.listener\n"
+        "heavy = {'torch', 'transformers', 'trl', 'vllm', 'miner.training', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    repository = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,123 @@
+"""The exit statuses: distinct, documented, decided by the folder at the output path."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.outcome import Outcome, read_outcome, write_outcome
+from entrypoint.reaper import Ended
+from entrypoint.run_plan import RunPlan
+from entrypoint.verdict import cause_of, decide, verify_output
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.publisher import PUBLICATION_FILE
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "exit-statuses.md"
+BY_ITSELF = Ended(0, asked=None, overdue=False)
+Writer = Callable[..., Path]
+
+
+def plan(tmp_path: Path, seconds_left: float = 0.0) -> RunPlan:
+    now = time.time()
+    return RunPlan(
+        run_dir=tmp_path,
+        output_dir=tmp_path / "out/repo",
+        socket=tmp_path / "s",
+        started_at=now,
+        trainer_ends_at=now,
+        ends_at=now,
+        kill_at=now + seconds_left,
+    )
+
+
+def test_document_lists_exactly_the_statuses() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == [(str(s.value), s.label, s.meaning) for s in ExitStatus]
+
+
+def test_statuses_stay_out_of_the_shells_and_the_engines_ranges() -> None:
+    assert all(status < 125 for status in ExitStatus)
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome", "status"),
+    [
+        (BY_ITSELF, Outcome(ExitStatus.TRAINER, "x"), ExitStatus.TRAINER),
+        (BY_ITSELF, None, ExitStatus.SUPERVISOR),
+        (Ended(0, "SIGTERM", False), Outcome(ExitStatus.TRAINER, "x"), ExitStatus.STOPPED),
+        (Ended(-9, None, True), None, ExitStatus.DEADLINE),
+        (Ended(0, None, True), Outcome(ExitStatus.STALLED, "x"), ExitStatus.STALLED),
+    ],
+)
+def test_cause(ended: Ended, outcome: Outcome | None, status: ExitStatus) -> None:
+    assert cause_of(ended, outcome).status is status
+
+
+def test_outcome_survives_its_file_and_the_first_one_stays(tmp_path: Path) -> None:
+    first = Outcome(ExitStatus.STALLED, "it hung")
+    write_outcome(tmp_path / "o.json", first)
+    write_outcome(tmp_path / "o.json", Outcome(ExitStatus.SUPERVISOR, "later"))
+    assert read_outcome(tmp_path / "o.json") == first
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"status": "OK"}', '{"status": 3, "message": ""}']
+)
+def test_unreadable_outcomes_count_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "o.json").write_text(text)
+    assert read_outcome(tmp_path / "o.json") is None
+
+
+def test_nothing_at_the_output_path_keeps_the_cause(tmp_path: Path) -> None:
+    end = decide(plan(tmp_path), BY_ITSELF, Outcome(ExitStatus.STALLED, "it hung"))
+    assert end.status is ExitStatus.STALLED
+    assert end.message.startswith("it hung; no verified model: ")
+
+
+def test_sound_folder_is_success_without_time_to_load_it(
+    tmp_path: Path, model_writer: Writer
+) -> None:
+    run = plan(tmp_path)
+    model_writer(run.output_dir)
+    end = decide(run, BY_ITSELF, Outcome(ExitStatus.STALLED, "it hung"))
+    assert end.status is ExitStatus.OK
+    assert "complete" in end.message
+    assert "it hung" in end.message
+
+
+def test_folder_whose_structure_is_sound_but_does_not_load_is_no_success(
+    tmp_path: Path, model_writer: Writer
+) -> None:
+    run = plan(tmp_path, seconds_left=600)
+    model_writer(run.output_dir)  # one meaningless tensor
+    end = decide(run, BY_ITSELF, None)
+    assert end.status is ExitStatus.SUPERVISOR
+    assert "no verified model" in end.message
+
+
+@pytest.mark.parametrize(("step", "sound"), [(0, True), (20, False)])
+def test_only_a_published_base_model_may_lack_a_chat_template(
+    tmp_path: Path, model_writer: Writer, step: int, sound: bool
+) -> None:
+    folder = model_writer(tmp_path / "m")
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / PUBLICATION_FILE).write_text(json.dumps({"step": step}))
+    if sound:
+        assert verify_output(folder, 0.0).parameters == 512
+    else:
+        with pytest.raises(UnverifiedModelError, match="chat template"):
+            verify_output(folder, 0.0)
+
+
+def test_model_that_a_kill_left_aside_is_put_back(tmp_path: Path, model_writer: Writer) -> None:
+    aside = model_writer(tmp_path / ".repo.previous")  # killed between the publisher's two renames
+    record = {"step": 20, "score": 0.9, "episodes": 100, "weights_sha256": "x"}
+    (aside / PUBLICATION_FILE).write_text(json.dumps(record))
+    assert verify_output(tmp_path / "repo", 0.0).parameters == 512
+    assert (tmp_path / "repo").is_dir()

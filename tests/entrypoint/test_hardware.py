@@ -1,0 +1,114 @@
+"""What the container may use: control groups, visible devices, pretended inventories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.hardware import GIB, Gpu, detect_hardware, select_visible
+from entrypoint.inventory import pretend_hardware
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    """A root folder with a 64 GiB /proc/meminfo and the given files."""
+    for name, text in ({"proc/meminfo": f"MemTotal: {64 * GIB // 1024} kB\n"} | files).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "memory"),
+    [
+        ({}, 64 * GIB),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{8 * GIB}\n"}, 8 * GIB),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 64 * GIB),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/memory.max": f"{4 * GIB}\n",
+            },
+            4 * GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/docker/x\n0::/\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
+            },
+            2 * GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            64 * GIB,
+        ),
+    ],
+    ids=["no cgroup", "v2", "v2 max", "v2 parent", "v1", "v1 unlimited"],
+)
+def test_memory_respects_control_groups(tmp_path: Path, files: dict[str, str], memory: int) -> None:
+    assert detect_hardware({}, machine(tmp_path, files)).memory == memory
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
+        {
+            "proc/self/cgroup": "2:cpu,cpuacct:/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "100000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"},
+    ],
+    ids=["v2, 1.5", "v1, 1", "half a CPU"],
+)
+def test_cpus_respect_control_groups(tmp_path: Path, files: dict[str, str]) -> None:
+    assert detect_hardware({}, machine(tmp_path, files)).cpus == 1
+
+
+def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
+    hardware = detect_hardware({}, machine(tmp_path, {}))
+    if hardware.driver is not None:
+        pytest.skip("this machine has an NVIDIA driver")
+    assert hardware.gpus == ()
+    assert "no NVIDIA driver" in hardware.note
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("2,0", [2, 0]),
+        ("GPU-bb", [1]),
+        ("", []),
+        ("-1", []),
+        ("0,7,1", [0]),
+    ],
+)
+def test_visible_devices_are_respected(visible: str | None, indices: list[int]) -> None:
+    found = [
+        (Gpu(i, "H100", GIB, (9, 0)), f"GPU-{letter}")
+        for i, letter in enumerate(("aa11", "bb22", "cc33"))
+    ]
+    assert [gpu.index for gpu in select_visible(found, visible)] == indices
+
+
+def test_pretended_inventory_has_the_tournaments_limits() -> None:
+    hardware = pretend_hardware("4xH100-80GB")
+    assert [gpu.index for gpu in hardware.gpus] == [0, 1, 2, 3]
+    assert hardware.gpus[0].memory == 80 * GIB
+    assert hardware.gpus[0].capability == (9, 0)
+    assert (hardware.cpus, hardware.memory) == (96, 440 * GIB)
+    assert hardware.shared_memory == 16 * GIB
+
+
+@pytest.mark.parametrize("inventory", ["", "4", "0xH100-80GB", "2xH100", "2xABACUS-80GB", "H100"])
+def test_unknown_inventories_are_explained(inventory: str) -> None:
+    with pytest.raises(Failure, match="4xH100-80GB") as caught:
+        pretend_hardware(inventory)
+    assert caught.value.status == ExitStatus.ARGUMENTS

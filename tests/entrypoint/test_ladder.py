@@ -1,0 +1,119 @@
+"""The degrade ladder and what follows the end of an attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from entrypoint.ladder import LADDER, Settings, step_down
+from entrypoint.outcome import Outcome
+from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
+
+FULL: Settings = {
+    "optimizer": {"micro_batch": 8},
+    "rollout": {"memory_share": 0.5, "max_episode_tokens": 4096},
+    "model": {"tuning": "full"},
+}
+MICRO_BATCH_ONLY: Settings = {"optimizer": {"micro_batch": 32}}
+
+
+def test_the_whole_ladder_is_walked_once() -> None:
+    settings, taken, given_up = FULL, 0, []
+    while (step := step_down(settings, taken)) is not None:
+        settings, taken, what = step
+        given_up.append(what)
+    assert given_up == [
+        "half the micro-batch (optimizer.micro_batch 8 -> 4)",
+        "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
+        "half the micro-batch again (optimizer.micro_batch 4 -> 2)",
+        "shorter episodes (rollout.max_episode_tokens 4096 -> 3072)",
+        "LoRA (model.tuning full -> lora)",
+    ]
+    assert FULL["optimizer"]["micro_batch"] == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "rung"),
+    [
+        ({}, None),
+        ({"optimizer": {"micro_batch": 1}}, None),
+        ({"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}, "LoRA"),
+        ({"model": {"tuning": "lora"}}, None),
+        ({"rollout": {"max_episode_tokens": 512}}, None),
+    ],
+)
+def test_rungs_that_change_nothing_are_skipped(settings: Settings, rung: str | None) -> None:
+    step = step_down(settings, 0)
+    assert (step[2].partition(" (")[0] if step else None) == rung
+
+
+@pytest.mark.parametrize(("size", "half"), [(32, 16), (6, 3), (5, 1), (3, 1)])
+def test_micro_batch_stays_a_divisor_of_the_batch(size: int, half: int) -> None:
+    step = step_down({"optimizer": {"micro_batch": size}}, 0)
+    assert step is not None
+    assert step[0]["optimizer"]["micro_batch"] == half
+    assert size % half == 0
+
+
+def test_every_rung_has_a_name_of_its_own() -> None:
+    assert len({rung.name for rung in LADDER}) == len(LADDER)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (0, EndKind.PUBLISHED),
+        (1, EndKind.CRASHED),
+        (2, EndKind.REFUSED),
+        (69, EndKind.UNREACHABLE),
+        (75, EndKind.OUT_OF_MEMORY),
+        (-1, EndKind.KILLED),
+    ],
+)
+def test_what_an_exit_status_means(status: int, kind: EndKind) -> None:
+    assert end_of_exit(status).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("kinds", "micro_batch"),
+    [
+        ([EndKind.CRASHED], 32),
+        ([EndKind.HUNG], 32),
+        ([EndKind.UNREACHABLE], 32),
+        ([EndKind.OUT_OF_MEMORY], 16),
+        ([EndKind.KILLED], 16),
+        ([EndKind.CRASHED, EndKind.CRASHED], 16),
+        ([EndKind.CRASHED, EndKind.HUNG], 32),
+    ],
+)
+def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
+    ends = [AttemptEnd(kind, "") for kind in kinds]
+    decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
+    assert isinstance(decision, NextAttempt)
+    assert decision.settings["optimizer"]["micro_batch"] == micro_batch
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([EndKind.PUBLISHED], ExitStatus.UNVERIFIED),
+        ([EndKind.OUT_OF_TIME], ExitStatus.DEADLINE),
+        ([EndKind.REFUSED], ExitStatus.TRAINER),
+        ([EndKind.UNSERVED], ExitStatus.INFERENCE),
+        ([EndKind.CRASHED] * 4, ExitStatus.TRAINER),
+        ([EndKind.CRASHED] * 3 + [EndKind.HUNG], ExitStatus.STALLED),
+        ([EndKind.UNREACHABLE] * 4, ExitStatus.ENVIRONMENT),
+    ],
+)
+def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
+    ends = [AttemptEnd(kind, "detail") for kind in kinds]
+    decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
+    assert isinstance(decision, Outcome)
+    assert decision.status is status
+
+
+def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:
+    ends = [AttemptEnd(EndKind.OUT_OF_MEMORY, "")]
+    decision = after_attempt(ends, {"optimizer": {"micro_batch": 1}}, 0, max_restarts=3)
+    assert isinstance(decision, NextAttempt)
+    assert "as it was" in decision.reason

@@ -1,0 +1,111 @@
+"""What the base model's folder says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.model_facts import read_model_facts, shape_of
+
+QWEN_3B = {
+    "num_hidden_layers": 36,
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": True,
+}
+Writer = Callable[..., Path]
+
+
+def test_facts_of_a_sound_folder(tmp_path: Path, model_writer: Writer) -> None:
+    facts = read_model_facts(model_writer(tmp_path / "m", values=1000))
+    assert (facts.architecture, facts.dtype, facts.counted) == ("Qwen2ForCausalLM", "BF16", True)
+    assert facts.shape.parameters == 1000
+    assert facts.shape.context == 2048
+    assert facts.shape.head_dim == 16
+    assert facts.gaps == ()
+
+
+def test_estimate_of_the_parameters_is_close() -> None:
+    assert shape_of(QWEN_3B).parameters == pytest.approx(3_085_938_688, rel=0.01)
+
+
+def test_text_part_of_a_multimodal_config_counts() -> None:
+    assert shape_of({"hidden_size": 1, "text_config": QWEN_3B}).hidden == 2048
+
+
+def test_missing_folder_says_what_lies_there_instead(tmp_path: Path) -> None:
+    (tmp_path / "acme--other").mkdir()
+    with pytest.raises(Failure, match=r"acme--tiny: .* holds acme--other") as caught:
+        read_model_facts(tmp_path / "acme--tiny")
+    assert caught.value.status == ExitStatus.MODEL
+
+
+def test_missing_cache_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="does not exist either"):
+        read_model_facts(tmp_path / "models" / "m")
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def remove_layers(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    del config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def cut_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def remove_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (break_config, "config.json is no valid JSON"),
+        (remove_layers, "config.json has no number num_hidden_layers"),
+        (cut_weights, "truncated"),
+        (remove_weights, "holds no weights"),
+        (remove_tokenizer, "no tokenizer"),
+    ],
+)
+def test_damage_is_named(
+    tmp_path: Path, model_writer: Writer, damage: Callable[[Path], None], words: str
+) -> None:
+    folder = model_writer(tmp_path / "m")
+    damage(folder)
+    with pytest.raises(Failure, match=words) as caught:
+        read_model_facts(folder)
+    assert caught.value.status == ExitStatus.MODEL
+
+
+def test_old_format_is_estimated(tmp_path: Path, model_writer: Writer) -> None:
+    folder = model_writer(tmp_path / "m")
+    remove_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(bytes(64))
+    facts = read_model_facts(folder)
+    assert (facts.counted, facts.dtype, facts.weight_bytes) == (False, "?", 64)
+    assert facts.shape.parameters > 10_000
+
+
+def test_gaps_of_a_base_model_are_no_failure(tmp_path: Path, model_writer: Writer) -> None:
+    folder = model_writer(tmp_path / "m")
+    (folder / "tokenizer_config.json").write_text("{}")
+    assert any("chat template" in gap for gap in read_model_facts(folder).gaps)

@@ -1,0 +1,158 @@
+"""Checks before the run, each with its line and its way out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import preflight
+from entrypoint.exit_status import ExitStatus
+from entrypoint.hardware import GIB
+from entrypoint.inventory import pretend_hardware
+from entrypoint.model_facts import ModelFacts
+from entrypoint.probes import complaint, poll
+from entrypoint.topology import ModelShape
+
+SILENT = "http://127.0.0.1:1"  # nobody listens on port 1
+FACTS = ModelFacts(
+    "Qwen2ForCausalLM", "BF16", 2 * GIB, ModelShape(GIB, 2, 64, 128, 4, 2, 16, 300, 2048), True, ()
+)
+Serve = Callable[..., Any]
+
+
+def check_servers(*servers: str, channel: str = "auto", seconds: float = 0.2) -> preflight.Check:
+    return preflight.check_servers(
+        servers, channel, seconds=seconds, stop=threading.Event(), every=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "level"),
+    [("580.95.05", "ok"), ("595.1", "ok"), ("575.57.08", "fail"), ("470", "fail"), ("", "fail")],
+)
+def test_driver_must_be_new_enough_for_cuda_13(driver: str, level: str) -> None:
+    check = preflight.check_gpus(pretend_hardware("2xH100-80GB", driver=driver))[0]
+    assert check.level == level
+    if level == "fail":
+        assert check.status is ExitStatus.GPU
+        assert "older than 580" in check.message
+
+
+@pytest.mark.parametrize(
+    ("capability", "level"),
+    [((7, 0), "fail"), ((7, 5), "warn"), ((8, 0), "ok"), ((12, 0), "ok"), ((12, 1), "fail")],
+)
+def test_compute_capability(capability: tuple[int, int], level: str) -> None:
+    hardware = pretend_hardware("1xH100-80GB")
+    gpu = replace(hardware.gpus[0], capability=capability)
+    assert preflight.check_gpus(replace(hardware, gpus=(gpu,)))[1].level == level
+
+
+def test_no_gpu_is_no_failure() -> None:
+    (check,) = preflight.check_gpus(pretend_hardware("0"))
+    assert str(check) == "ok   gpu: none (pretended: 0): one CPU process"
+
+
+def test_small_shared_memory_is_warned_about() -> None:
+    hardware = replace(pretend_hardware("4xH100-80GB"), shared_memory=64 << 20)
+    check = preflight.check_shared_memory(hardware)
+    assert check.level == "warn"
+    assert "--shm-size" in check.message
+    assert preflight.check_shared_memory(pretend_hardware("4xH100-80GB")).level == "ok"
+
+
+def test_model_line_and_gaps() -> None:
+    checks = preflight.check_model(replace(FACTS, gaps=("the tokenizer has no chat template",)))
+    assert str(checks[0]) == (
+        "ok   model: Qwen2ForCausalLM, 1,073,741,824 parameters, BF16, 2.00 GiB"
+    )
+    assert [check.level for check in checks] == ["ok", "warn"]
+
+
+def test_output_folder_is_made_and_left_clean(tmp_path: Path) -> None:
+    output = tmp_path / "task" / "repo"
+    assert preflight.check_output(output).level == "ok"
+    assert output.parent.is_dir()
+    assert list(output.parent.iterdir()) == []
+
+
+def test_output_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "task").write_text("a file where the folder should be")
+    check = preflight.check_output(tmp_path / "task" / "repo")
+    assert check.level == "fail"
+    assert check.status is ExitStatus.OUTPUT
+    assert "mount it read-write" in check.message
+
+
+@pytest.mark.parametrize(("free", "level"), [(3, "fail"), (5, "warn"), (50, "ok")])
+def test_disk_for_two_models_and_checkpoints(tmp_path: Path, free: int, level: str) -> None:
+    check = preflight.check_disk(tmp_path, FACTS, free=free * GIB)
+    assert check.level == level
+    assert check.status is (ExitStatus.DISK if level == "fail" else ExitStatus.OK)
+
+
+def test_free_disk_is_looked_up(tmp_path: Path) -> None:
+    huge = replace(FACTS, weight_bytes=1 << 60)
+    assert preflight.check_disk(tmp_path, huge).level == "fail"
+
+
+def test_servers_that_answer(serve: Serve) -> None:
+    check = check_servers(serve().url, serve().url)
+    assert str(check) == "ok   environment servers: 2 of 2 answer"
+
+
+def test_servers_that_are_still_starting_are_waited_for(serve: Serve) -> None:
+    server = serve(503, 500, 200)
+    assert check_servers(server.url, seconds=30).level == "ok"
+    assert server.asked == 3
+
+
+def test_some_silent_servers_are_warned_about(serve: Serve) -> None:
+    check = check_servers(serve().url, SILENT)
+    assert check.level == "warn"
+    assert "1 of 2 answer" in check.message
+    assert SILENT in check.message
+
+
+@pytest.mark.parametrize("servers", [(SILENT,), ()])
+@pytest.mark.parametrize(("channel", "level"), [("auto", "fail"), ("builtin", "ok")])
+def test_without_any_server_only_the_builtin_channel_works(
+    servers: tuple[str, ...], channel: str, level: str
+) -> None:
+    check = check_servers(*servers, channel=channel)
+    assert check.level == level
+    if level == "fail":
+        assert check.status is ExitStatus.ENVIRONMENT
+        assert "environment.channel=builtin" in check.message
+
+
+def test_waiting_ends_when_asked_to_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+    check = preflight.check_servers((SILENT,), "auto", seconds=3600, stop=stop)
+    assert check.level == "fail"
+
+
+@pytest.mark.parametrize(("status", "words"), [(200, ""), (404, "HTTP 404"), (302, "HTTP 302")])
+def test_complaint_about_a_status(serve: Serve, status: int, words: str) -> None:
+    said = complaint(f"{serve(status).url}/health", 5)
+    assert words in said
+    assert bool(said) == bool(words)
+
+
+def test_complaint_about_silence_hides_credentials() -> None:
+    said = complaint("http://me:hunter2@127.0.0.1:1/health", 5)
+    assert "refused" in said
+    assert "hunter2" not in said
+
+
+def test_poll_asks_at_once_and_at_least_once() -> None:
+    asked = []
+    assert poll(lambda: not asked.append(1), seconds=0, every=1, stop=threading.Event())
+    assert not poll(lambda: bool(asked.append(2)), seconds=0, every=1, stop=threading.Event())
+    assert asked == [1, 2]

@@ -1,0 +1,100 @@
+"""supervisord.conf, as text and as supervisord itself reads it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from supervisor.options import ServerOptions
+
+from entrypoint.exit_status import Failure
+from entrypoint.inventory import pretend_hardware
+from entrypoint.memory import ModelShape
+from entrypoint.programs import plan_programs
+from entrypoint.run_plan import RunPlan
+from entrypoint.supervisor_config import Program, render_supervisor_config
+from entrypoint.topology import BatchShape, plan_topology
+
+SHAPE = ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768)
+
+
+def plan(run_dir: Path = Path("/run"), **fields: object) -> RunPlan:
+    return RunPlan.model_validate(
+        {
+            "run_dir": run_dir,
+            "output_dir": "/out/repo",
+            "socket": run_dir / "miner.sock",
+            "started_at": 0,
+            "trainer_ends_at": 1,
+            "ends_at": 2,
+            "kill_at": 3,
+            **fields,
+        }
+    )
+
+
+def programs(run: RunPlan, inventory: str) -> tuple[Program, ...]:
+    topology = plan_topology(pretend_hardware(inventory), SHAPE, BatchShape(servers=4))
+    return plan_programs(run, topology, Path("/cache/models/acme--tiny"))
+
+
+@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "4xH100-80GB"])
+def test_configurations_are_as_reviewed(inventory: str, golden: Callable[[str, str], None]) -> None:
+    text = render_supervisor_config(plan(), programs(plan(), inventory))
+    golden(f"supervisord-{inventory}.conf", text.replace(sys.executable, "python"))
+
+
+def read_back(run: RunPlan, listed: tuple[Program, ...]) -> ServerOptions:
+    run.supervisor_file.write_text(render_supervisor_config(run, listed))
+    options = ServerOptions()
+    options.realize(["-c", str(run.supervisor_file)])
+    return options
+
+
+def test_supervisord_reads_what_was_meant(tmp_path: Path) -> None:
+    run = plan(tmp_path, stop_seconds=7.0)
+    listed = programs(run, "4xH100-80GB")
+    options = read_back(run, listed)
+    groups = {group.name: group.process_configs for group in options.process_group_configs}
+    assert set(groups) == {"miner", "exit-listener"}
+    by_name = {program.name: program for program in groups["miner"]}
+    assert set(by_name) == {"inference", "trainer", "watchdog"}
+    assert not by_name["trainer"].autostart
+    assert by_name["inference"].environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    for program in by_name.values():
+        assert program.stopwaitsecs == 7
+        assert program.stopasgroup
+        assert program.killasgroup
+        assert (program.stdout_logfile, program.stdout_logfile_maxbytes) == ("/dev/fd/1", 0)
+        assert program.redirect_stderr
+        assert program.uid is None
+
+
+def test_there_is_no_user_and_no_inet_server(tmp_path: Path) -> None:
+    text = render_supervisor_config(plan(tmp_path), programs(plan(tmp_path), "0"))
+    assert "user=" not in text
+    assert "inet_http_server" not in text
+
+
+def test_awkward_words_survive(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    variables = {"SHARE": "50% of \\ all", "SAID": "it's so, really", "GPUS": "0,1"}
+    words = ("tool", "--json", '{"a": "50%"}', "it's", "%(ENV_HOME)s", "")
+    options = read_back(run, (Program("odd", words, variables),))
+    (program,) = next(g for g in options.process_group_configs if g.name == "miner").process_configs
+    assert program.environment == variables
+    assert tuple(shlex.split(program.command)) == words
+
+
+@pytest.mark.parametrize("word", ["a ; b", "a # b", "a\nb"])
+def test_words_that_ini_syntax_would_cut_are_refused(word: str) -> None:
+    with pytest.raises(Failure, match=r"cannot stand in supervisord.conf"):
+        render_supervisor_config(plan(), [Program("odd", (word,))])
+
+
+def test_variables_that_supervisord_would_cut_are_refused() -> None:
+    with pytest.raises(Failure, match=r"cannot stand in supervisord.conf"):
+        render_supervisor_config(plan(), [Program("odd", ("x",), {"SAID": 'a "b"'})])

@@ -1,0 +1,135 @@
+"""Who runs where: golden plans, and what every plan has to keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoint.hardware import GIB
+from entrypoint.inventory import pretend_hardware
+from entrypoint.memory import ModelShape, TrainerLoad, trainer_activations, trainer_states
+from entrypoint.topology import BatchShape, Topology, plan_topology
+
+MODELS = {  # the shapes of Qwen2.5
+    "0.5B": ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768),
+    "1.5B": ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768),
+    "3B": ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768),
+    "7B": ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768),
+    "14B": ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072),
+}
+INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
+TINY = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
+
+
+def plan(inventory: str, shape: ModelShape, **batch: int) -> Topology:
+    servers = 1 if inventory == "0" else int(inventory[0])
+    return plan_topology(
+        pretend_hardware(inventory), shape, BatchShape(**{"servers": servers, **batch})
+    )
+
+
+def readable(topology: Topology) -> dict[str, object]:
+    """The plan as it is reviewed: sizes in GiB, reasons as sentences."""
+    fields = asdict(topology)
+    fields["memory"] = {
+        memory.moment: {
+            **{name: f"{size / GIB:.2f} GiB" for name, size in memory.items},
+            "used": f"{memory.used / GIB:.2f} of {memory.total / GIB:.2f} GiB",
+        }
+        for memory in topology.memory
+    }
+    fields["choices"] = [f"{choice.what}: {choice.why}" for choice in topology.choices]
+    return fields
+
+
+@pytest.mark.parametrize("inventory", INVENTORIES)
+def test_plans_are_as_reviewed(inventory: str, golden: Callable[[str, str], None]) -> None:
+    plans = {name: readable(plan(inventory, shape)) for name, shape in MODELS.items()}
+    golden(f"topology-{inventory}.json", json.dumps(plans, indent=2) + "\n")
+
+
+@given(
+    count=st.integers(0, 8),
+    gib=st.sampled_from([16, 24, 40, 80, 141]),
+    shape=st.sampled_from([*MODELS.values(), TINY]),
+    groups=st.integers(1, 40),
+    group_size=st.integers(2, 16),
+    servers=st.integers(0, 8),
+)
+def test_every_plan_is_consistent(
+    count: int, gib: int, shape: ModelShape, groups: int, group_size: int, servers: int
+) -> None:
+    hardware = pretend_hardware(f"{count}xH100-{gib}GB" if count else "0")
+    topology = plan_topology(hardware, shape, BatchShape(groups, group_size, 4096, servers))
+    everything = {*topology.trainer_gpus, *topology.inference_gpus}
+    episodes = topology.groups * group_size
+    assert topology.groups >= groups
+    assert episodes % (topology.micro_batch * topology.processes) == 0
+    assert topology.episode_tokens <= shape.context
+    assert topology.choices
+    if topology.layout == "cpu":
+        assert not everything
+        return
+    assert everything == {gpu.index for gpu in hardware.gpus}
+    assert all(memory.fits for memory in topology.memory)
+    assert 0 < topology.memory_share <= 0.94
+    assert 1 <= topology.live_episodes <= episodes
+    if topology.layout == "split":
+        assert not set(topology.trainer_gpus) & set(topology.inference_gpus)
+    else:
+        assert topology.trainer_gpus == topology.inference_gpus
+        assert topology.sleep_mode
+
+
+def test_one_gpu_shares_it_and_several_are_split() -> None:
+    assert plan("1xH100-80GB", MODELS["1.5B"]).layout == "colocated"
+    split = plan("8xH100-80GB", MODELS["3B"])
+    assert (len(split.inference_gpus), len(split.trainer_gpus)) == (4, 4)
+    assert (split.zero_stage, split.tuning) == (2, "full")
+
+
+def test_memory_decides_over_zero_stage_and_lora() -> None:
+    assert plan("8xH100-80GB", MODELS["14B"]).zero_stage == 3
+    assert plan("1xH100-80GB", MODELS["7B"]).tuning == "lora"
+    refused = [choice.what for choice in plan("8xH100-80GB", MODELS["14B"]).choices]
+    assert any(what.startswith("not ") and "ZeRO-2" in what for what in refused)
+
+
+def test_model_that_fits_no_gpu_is_left_to_the_cpu() -> None:
+    topology = plan("1xT4-16GB", MODELS["14B"])
+    assert topology.layout == "cpu"
+    assert topology.choices[-2].why == "nothing fits"
+
+
+def test_tiny_model_on_a_cpu_takes_the_largest_micro_batch() -> None:
+    topology = plan("0", TINY)
+    assert (topology.layout, topology.micro_batch, topology.dtype) == ("cpu", 32, "float32")
+
+
+def test_states_take_sixteen_bytes_a_parameter_on_one_gpu() -> None:
+    load = TrainerLoad(MODELS["3B"], "full", 1, 0, 1, 4096)
+    states = sum(size for _, size in trainer_states(load))
+    assert states == 16 * MODELS["3B"].parameters
+
+
+def test_zero_spreads_what_its_stage_says() -> None:
+    def states(stage: int) -> dict[str, int]:
+        return dict(trainer_states(TrainerLoad(MODELS["3B"], "full", 4, stage, 1, 4096)))  # type: ignore[arg-type]
+
+    parameters = MODELS["3B"].parameters
+    assert states(0)["optimizer"] == 12 * parameters
+    assert states(2)["optimizer"] == 3 * parameters
+    assert states(2)["weights"] == 2 * parameters
+    assert states(3)["weights"] == parameters // 2
+
+
+def test_activations_grow_with_the_micro_batch() -> None:
+    def activations(micro_batch: int) -> int:
+        return trainer_activations(TrainerLoad(MODELS["3B"], "full", 1, 0, micro_batch, 4096))
+
+    assert activations(4) == 4 * activations(1)

@@ -1,0 +1,256 @@
+"""The watchdog's decisions, with a fake supervisord and a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.control import ControlError, ProgramState, StartError
+from entrypoint.exit_status import ExitStatus
+from entrypoint.heartbeat import Heartbeat, describe_silence, read_heartbeat
+from entrypoint.run_plan import INFERENCE, TRAINER, RunPlan
+from entrypoint.watchdog import StopRequested, Watchdog
+
+NOBODY = "http://127.0.0.1:1"
+RUNNING = ProgramState("RUNNING", 0, 1.0)
+Moment = Callable[["FakeSupervisor"], None]
+
+
+class FakeSupervisor:
+    """Control and clock: each look at the trainer takes ten seconds and plays the next moment."""
+
+    def __init__(self, plan: RunPlan, moments: list[Moment]) -> None:
+        self.plan = plan
+        self.now = plan.started_at
+        self.moments = moments
+        self.states = {INFERENCE: RUNNING, TRAINER: ProgramState("STOPPED", 0, 0.0)}
+        self.done: list[str] = []
+        self.stop_event = threading.Event()
+
+    def clock(self) -> float:
+        return self.now
+
+    def state(self, program: str) -> ProgramState:
+        if program == TRAINER:
+            self.now += 10
+            if self.moments:
+                self.moments.pop(0)(self)
+        return self.states[program]
+
+    def start(self, program: str) -> None:
+        self.done.append(f"start {program}")
+        self.states[program] = RUNNING
+
+    def ask_to_stop(self, program: str) -> None:
+        self.done.append(f"ask {program}")
+
+    def stop(self, program: str) -> None:
+        self.done.append(f"stop {program}")
+        self.states[program] = ProgramState("STOPPED", -1, 0.0)
+
+
+def runs(fake: FakeSupervisor) -> None:
+    """Nothing happens."""
+
+
+def beats(fake: FakeSupervisor) -> None:
+    beat = {"time": fake.now, "phase": "rollout", "step": 3}
+    fake.plan.heartbeat_file.write_text(json.dumps(beat))
+
+
+def exits(status: int) -> Moment:
+    def moment(fake: FakeSupervisor) -> None:
+        fake.states[TRAINER] = ProgramState("EXITED", status, 0.0)
+
+    return moment
+
+
+def is_asked_to_stop(fake: FakeSupervisor) -> None:
+    fake.stop_event.set()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
+    def build(*moments: Moment, **fields: Any) -> FakeSupervisor:
+        plan = RunPlan.model_validate(
+            {
+                "run_dir": tmp_path,
+                "output_dir": tmp_path / "out",
+                "socket": tmp_path / "s",
+                "started_at": 1000,
+                "trainer_ends_at": 5000,
+                "ends_at": 5100,
+                "kill_at": 5200,
+                "stall_seconds": 25,
+                "poll_seconds": 0.001,
+                "servers_seconds": 0.05,
+                "inference_seconds": 0.05,
+                **fields,
+            }
+        )
+        plan.train_dir.mkdir()
+        plan.settings_file.write_text("[optimizer]\nmicro_batch = 8\n")
+        return FakeSupervisor(plan, list(moments))
+
+    return build
+
+
+def watch(fake: FakeSupervisor) -> tuple[ExitStatus, str]:
+    outcome = Watchdog(fake.plan, fake, fake.stop_event, fake.clock).run()
+    return outcome.status, outcome.message
+
+
+Build = Callable[..., FakeSupervisor]
+
+
+def test_success_is_the_end(fake: Build) -> None:
+    supervisor = fake(runs, exits(0))
+    assert watch(supervisor) == (ExitStatus.UNVERIFIED, "the trainer has published its model")
+    assert supervisor.done == ["start trainer"]
+
+
+def test_heartbeats_keep_the_trainer_alive(fake: Build) -> None:
+    supervisor = fake(*[beats] * 20, exits(0))
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer"]
+
+
+def test_silence_stops_the_trainer_and_says_what_hangs(
+    fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = (NOBODY, serve().url)
+    supervisor = fake(beats, runs, runs, runs, exits(0), servers=servers)
+    watch(supervisor)
+    assert supervisor.done == ["start trainer", "stop trainer", "start trainer"]
+    said = capsys.readouterr().out
+    assert "no heartbeat for 30 s (limit 25 s) in phase 'rollout' at step 3" in said
+    assert f"does not answer: {NOBODY}/health" in said
+    assert servers[1] not in said
+
+
+def test_time_over_asks_first_and_then_stops(fake: Build) -> None:
+    supervisor = fake(*[beats] * 50, trainer_ends_at=1100, ends_at=1150)
+    status, message = watch(supervisor)
+    assert status is ExitStatus.DEADLINE
+    assert "did not end when asked to" in message
+    assert supervisor.done == ["start trainer", "ask trainer", "stop trainer"]
+
+
+def test_a_trainer_asked_to_end_is_not_restarted(fake: Build) -> None:
+    supervisor = fake(*[beats] * 11, exits(1), trainer_ends_at=1100)
+    status, message = watch(supervisor)
+    assert status is ExitStatus.DEADLINE
+    assert "asked to end, it ended with exit status 1" in message
+    assert supervisor.done == ["start trainer", "ask trainer"]
+
+
+@pytest.mark.parametrize(
+    ("first", "starts"), [([], 1), ([beats], 2)], ids=["settings refused", "settings were accepted"]
+)
+def test_status_2_is_final_only_before_the_first_heartbeat(
+    fake: Build, first: list[Moment], starts: int
+) -> None:
+    supervisor = fake(*first, exits(2), exits(0))
+    watch(supervisor)
+    assert supervisor.done.count("start trainer") == starts
+
+
+def test_out_of_memory_rewrites_the_settings(fake: Build) -> None:
+    supervisor = fake(exits(75), exits(0))
+    watch(supervisor)
+    assert "micro_batch = 4" in supervisor.plan.settings_file.read_text()
+
+
+def test_lost_servers_are_waited_for(fake: Build, serve: Callable[..., Any]) -> None:
+    server = serve(503, 503, 200)
+    supervisor = fake(exits(69), exits(0), servers=(server.url,), servers_seconds=30)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert server.asked == 3
+
+
+def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
+    status, message = watch(fake(exits(69), servers=(NOBODY,)))
+    assert status is ExitStatus.ENVIRONMENT
+    assert "no environment server answers any more" in message
+
+
+def test_inference_is_a_gate(fake: Build, serve: Callable[..., Any]) -> None:
+    server = serve(503, 200)
+    supervisor = fake(exits(0), inference_health=f"{server.url}/health", inference_seconds=30)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert server.asked == 2
+
+
+def test_inference_that_stays_down_ends_the_run_before_the_trainer_starts(fake: Build) -> None:
+    supervisor = fake(inference_health=f"{NOBODY}/health")
+    status, message = watch(supervisor)
+    assert status is ExitStatus.INFERENCE
+    assert "RUNNING after 1 start(s) and does not answer" in message
+    assert supervisor.done == []
+
+
+def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
+    def crashes(supervisor: FakeSupervisor) -> None:
+        beats(supervisor)
+        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor = fake(*[crashes] * 10, inference_health=f"{serve().url}/health")
+    status, message = watch(supervisor)
+    assert status is ExitStatus.INFERENCE
+    assert "did not stay up" in message
+    assert supervisor.done == ["start trainer", "stop trainer"]
+
+
+def test_program_that_cannot_start_is_final(fake: Build) -> None:
+    supervisor = fake()
+
+    def refuse(program: str) -> None:
+        raise StartError("no such file")
+
+    supervisor.start = refuse  # type: ignore[method-assign]
+    status, message = watch(supervisor)
+    assert status is ExitStatus.TRAINER
+    assert "no such file" in message
+
+
+def test_stop_request_leaves_the_rest_to_supervisord(fake: Build) -> None:
+    supervisor = fake(runs, is_asked_to_stop)
+    with pytest.raises(StopRequested):
+        watch(supervisor)
+    assert supervisor.done == ["start trainer"]
+
+
+def test_dead_supervisord_is_an_error(fake: Build) -> None:
+    def dies(supervisor: FakeSupervisor) -> None:
+        raise ControlError("gone")
+
+    with pytest.raises(ControlError):
+        watch(fake(dies))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "{", "[]", "{}", '{"time": "now"}', '{"time": NaN}', '{"time": 99.0}'],
+    ids=["missing", "empty", "cut", "list", "no time", "text", "nan", "earlier attempt"],
+)
+def test_unusable_heartbeats_count_from_the_attempts_start(
+    tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "heartbeat.json"
+    if content is not None:
+        file.write_text(content)
+    assert read_heartbeat(file, since=100.0) == Heartbeat(100.0, "starting", 0)
+
+
+def test_heartbeat_is_read_and_described(tmp_path: Path) -> None:
+    file = tmp_path / "heartbeat.json"
+    file.write_text('{"time": 200, "phase": "evaluation", "step": 7}')
+    beat = read_heartbeat(file, since=100.0)
+    assert describe_silence(beat, 500.0, 240.0) == (
+        "no heartbeat for 300 s (limit 240 s) in phase 'evaluation' at step 7"
+    )

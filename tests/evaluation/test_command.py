@@ -1,0 +1,142 @@
+"""`python -m miner evaluate` from end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from miner.environments import EnvironmentFault
+from miner.evaluation.command import evaluate_command
+from miner.evaluation.results import EvaluationResult
+from miner.reporting.run_folder import RunFolder
+from mock_env_server.running import serve_in_thread
+from tests.builders import build_qwen3, build_tokenizer
+
+APP = typer.Typer()
+APP.command("evaluate")(evaluate_command)
+
+
+@pytest.fixture(autouse=True)
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
+
+
+def run(*arguments: object, status: int = 0) -> str:
+    """What the command prints."""
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(APP, [str(part) for part in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def refused(*arguments: object) -> str:
+    """The sentence with which the command refuses."""
+    with pytest.raises(EnvironmentFault) as caught:
+        run(*arguments)
+    return str(caught.value)
+
+
+def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
+    output = run("--policy", "match", "--episodes", 30, "--out", tmp_path)
+    result = EvaluationResult.model_validate_json((tmp_path / "bid-prize.json").read_bytes())
+    assert result.score is not None
+    assert f"bid = prize {result.score.mean:.3f}" in output
+    assert "0 parse failures, 0 illegal" in output
+    assert len(result.episodes) == 30
+    assert (tmp_path / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+    run_folder = RunFolder(tmp_path).read()
+    assert [record.name for record in run_folder.evaluations] == ["bid = prize"]
+    assert set(run_folder.replays) == {"bid-prize-1", "bid-prize-2"}
+    assert (tmp_path / "replays" / "bid-prize-1.html").is_file()
+
+
+def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:
+    common = ("--episodes", 40, "--out", tmp_path, "--replays", 0)
+    run("--policy", "random", "--name", "base", *common)
+    output = run("--policy", "match", "--name", "trained", *common)
+    base, trained = RunFolder(tmp_path).read().evaluations
+    assert trained.difference is not None
+    assert trained.score is not None
+    assert base.score is not None
+    assert trained.difference.mean == pytest.approx(trained.score.mean - base.score.mean)
+    assert trained.difference.low > 0
+    assert "against base" in output
+    for name in ("base", "trained"):
+        assert name in (tmp_path / "evaluation.svg").read_text()
+
+
+def test_sizes_restrict_the_list(tmp_path: Path) -> None:
+    run("--policy", "lowest", "--sizes", "8,16", "--episodes", 12, "--out", tmp_path)
+    result = json.loads((tmp_path / "lowest.json").read_text())
+    assert {episode["deck_size"] for episode in result["episodes"]} == {8, 16}
+
+
+def test_a_server_is_played_through_its_graded_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_in_thread() as url:
+        monkeypatch.setenv("ENVIRONMENT_SERVER_URLS", f"{url},")
+        output = run("--policy", "match", "--episodes", 8, "--out", tmp_path)
+    assert "8 episodes over graded" in output
+
+
+def test_a_server_that_plays_other_cards_is_told_on(tmp_path: Path) -> None:
+    with serve_in_thread() as url:
+        arguments = ("--env-url", url, "--channel", "step", "--out", tmp_path)
+        output = run("--policy", "match", "--episodes", 20, *arguments)
+    assert "this is not the grader's score" in output
+
+
+def test_a_model_folder_is_loaded_and_played(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_qwen3(max_position_embeddings=8192).save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
+    output = run(
+        "--model", model, "--episodes", 2, "--sizes", 8, "--max-reply-tokens", 4,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert "model 0." in output
+    result = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert all(len(episode["replies"]) >= 3 for episode in result["episodes"])
+    assert result["temperature"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "0 of --model, --policy and --llm-url are given"),
+        (("--policy", "match", "--llm-url", "http://x/v1"), "name exactly one"),
+        (("--policy", "match", "--sizes", "8;10"), "'8;10' is no list"),
+        (("--policy", "match", "--sizes", "9"), "deck size 9"),
+        (("--policy", "match", "--environment", "chess"), "'chess'"),
+        (("--policy", "match", "--env-url", "somewhere"), "'somewhere'"),
+        (("--policy", "match", "--env-url", "builtin", "--env-url", "http://h:1"), "combined"),
+        (("--policy", "match", "--channel", "graded"), "no environment server is given"),
+        (("--model", "no/such/folder"), "no/such/folder holds no model"),
+        (("--llm-url", "nowhere"), "'nowhere' is no URL"),
+    ],
+)
+def test_bad_input_is_one_sentence_that_names_it(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in refused(*arguments, "--out", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_without_its_base_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "merge it first" in refused("--model", tmp_path)
+
+
+def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    model = tmp_path / "model"
+    build_qwen3(max_position_embeddings=64).save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
+    output = run("--model", model, "--episodes", 3, "--out", out, status=1)
+    assert "all 3 episodes failed" in output
+    assert "leaves no room" in output
+    assert not out.exists()

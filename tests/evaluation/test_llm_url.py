@@ -1,0 +1,146 @@
+"""Any OpenAI-compatible endpoint as a policy, in good and bad health."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from miner.environments import ConfigurationError, EpisodeTask
+from miner.evaluation.llm_url import LlmUrlPolicy
+from miner.evaluation.policies import PolicyError
+
+TASK = EpisodeTask("goofspiel", 0, 17)
+CHAT = [{"role": "user", "content": "Your move?"}]
+SECRET = "sk-do-not-tell"
+KNOWN = {"choices": [{"message": {"role": "assistant", "content": "4"}}]}
+
+
+class Endpoint:
+    """Answers chat requests with `answers` in turn, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, object]] = [(200, KNOWN)]
+        self.models: object = {"data": [{"id": "first"}, {"id": "second"}]}
+        self.requests: list[dict[str, object]] = []
+        self.keys: list[str | None] = []
+        self.url = ""
+
+    async def chat(self, request: web.Request) -> web.Response:
+        self.requests.append(await request.json())
+        self.keys.append(request.headers.get("Authorization"))
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text)
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        return web.json_response(self.models)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", endpoint.chat)
+    app.router.add_get("/v1/models", endpoint.list_models)
+    async with TestServer(app) as server:
+        endpoint.url = str(server.make_url("/v1"))
+        yield endpoint
+
+
+@pytest.fixture
+async def policy(endpoint: Endpoint) -> AsyncIterator[LlmUrlPolicy]:
+    policy = LlmUrlPolicy(endpoint.url, "named", api_key=SECRET, retry_delay_s=0)
+    yield policy
+    await policy.close()
+
+
+async def test_a_reply_is_asked_for_as_the_grader_asks(
+    endpoint: Endpoint, policy: LlmUrlPolicy
+) -> None:
+    assert await policy.conversation(TASK).reply(CHAT) == "4"
+    assert endpoint.requests == [
+        {"model": "named", "messages": CHAT, "temperature": 0.0, "seed": 17}
+    ]
+    assert endpoint.keys == [f"Bearer {SECRET}"]
+
+
+async def test_no_words_are_an_empty_reply(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
+    endpoint.answers = [(200, {"choices": [{"message": {"content": None}}]})]
+    assert await policy.conversation(TASK).reply(CHAT) == ""
+
+
+async def test_a_server_error_is_tried_again(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
+    endpoint.answers = [(500, "oops"), (503, "busy"), (200, KNOWN)]
+    assert await policy.conversation(TASK).reply(CHAT) == "4"
+    assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries", "message"),
+    [
+        ((429, "slow down"), 1, "HTTP 429.*slow down"),
+        ((500, "oops"), 3, "HTTP 500.*3 tries"),
+        ((200, "<html>"), 1, "no JSON"),
+        ((200, {"choices": []}), 1, "without choices"),
+        ((200, [1]), 1, "without choices"),
+        ((200, {"choices": [{"message": {"content": 4}}]}), 1, "without choices"),
+        ((200, "x" * (4 * 1024 * 1024 + 1)), 1, "more than 4,194,304 bytes"),
+    ],
+)
+async def test_an_answer_that_is_none_is_named_and_never_shows_the_key(
+    endpoint: Endpoint, policy: LlmUrlPolicy, answer: tuple[int, object], tries: int, message: str
+) -> None:
+    endpoint.answers = [answer]
+    with pytest.raises(PolicyError, match=message) as caught:
+        await policy.conversation(TASK).reply(CHAT)
+    assert len(endpoint.requests) == tries
+    assert SECRET not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "shorten", [str, lambda url: url.removesuffix("/v1"), lambda url: f"{url}/"]
+)
+async def test_the_first_listed_model_is_taken_however_the_url_ends(
+    endpoint: Endpoint, shorten: Callable[[str], str]
+) -> None:
+    policy = LlmUrlPolicy(shorten(endpoint.url))
+    try:
+        await policy.connect()
+        assert policy.name == "first"
+        await policy.conversation(TASK).reply(CHAT)
+    finally:
+        await policy.close()
+    assert endpoint.requests[0]["model"] == "first"
+
+
+@pytest.mark.parametrize("models", [{"data": []}, {"data": [{"id": 3}]}, [], {"detail": "no"}])
+async def test_no_listed_model_needs_a_name(endpoint: Endpoint, models: object) -> None:
+    endpoint.models = models
+    nameless = LlmUrlPolicy(endpoint.url)
+    named = LlmUrlPolicy(endpoint.url, "mine")
+    try:
+        with pytest.raises(PolicyError, match="--llm-model"):
+            await nameless.connect()
+        await named.connect()
+    finally:
+        await nameless.close()
+        await named.close()
+    assert named.name == "mine"
+
+
+async def test_a_dead_endpoint_is_noticed_at_once(unused_tcp_port: int) -> None:
+    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine", retry_delay_s=0)
+    try:
+        with pytest.raises(PolicyError, match="is the server up"):
+            await policy.connect()
+    finally:
+        await policy.close()
+
+
+@pytest.mark.parametrize("url", ["localhost:30000", "ftp://host/v1", "http://", ""])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no URL of a model endpoint"):
+        LlmUrlPolicy(url)

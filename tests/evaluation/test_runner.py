@@ -1,0 +1,181 @@
+"""The grader's rules: what is tried again, what is excluded, what scores 0."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from miner.environments import (
+    ConfigurationError,
+    EpisodeTask,
+    InfrastructureError,
+    Message,
+    ProtocolError,
+    Transition,
+)
+from miner.environments.builtin import BuiltinSource
+from miner.environments.graded import GradedSource
+from miner.evaluation.grader import episode_list
+from miner.evaluation.policies import BaselinePolicy, PolicyError
+from miner.evaluation.results import EpisodeRecord
+from miner.evaluation.runner import Rules, evaluate
+from mock_env_server.running import serve_in_thread
+from tests.evaluation.scripted import (
+    Event,
+    ScriptedConversation,
+    ScriptedPolicy,
+    ScriptedSource,
+    gave_up,
+    retry,
+    task,
+    won,
+)
+
+AT_ONCE = Rules(retry_delay_s=0)
+DOWN = InfrastructureError("HTTP 500")
+
+
+async def only(
+    events: list[list[Event]], policy: ScriptedPolicy | None = None, rules: Rules = AT_ONCE
+) -> tuple[EpisodeRecord, ScriptedSource]:
+    """The record of one episode with one list of events per try."""
+    source = ScriptedSource({7: events})
+    result = await evaluate(policy or ScriptedPolicy(), source, [task(7)], rules)
+    return result.episodes[0], source
+
+
+async def test_an_episode_that_infrastructure_lost_is_played_again_elsewhere() -> None:
+    record, source = await only([[DOWN], [DOWN], [won()]])
+    assert (record.score, record.failure, record.tries) == (1.0, None, 3)
+    assert source.avoided == [set(), {"server-1"}, {"server-1", "server-2"}]
+
+
+async def test_three_infrastructure_failures_exclude_an_episode() -> None:
+    record, source = await only([[DOWN]])
+    assert (record.score, record.failure, record.tries) == (None, "infrastructure", 3)
+    assert source.opened == source.closed == 3
+
+
+@pytest.mark.parametrize(
+    ("event", "failure"),
+    [(ProtocolError("no state block"), "protocol"), (PolicyError("HTTP 400"), "policy")],
+)
+async def test_every_other_failure_scores_0_at_once(event: Exception, failure: str) -> None:
+    record, _ = await only([[event], [won()]])
+    assert (record.score, record.failure, record.tries) == (0.0, failure, 1)
+    assert record.message == str(event)
+
+
+async def test_a_policy_that_cannot_answer_scores_0_and_everything_is_closed() -> None:
+    policy = ScriptedPolicy(["0", PolicyError("context is full")])
+    record, source = await only([[retry(), won()]], policy)
+    assert (record.score, record.failure) == (0.0, "policy")
+    assert policy.closed == policy.opened == source.closed == source.opened == 1
+
+
+async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
+    record, source = await only([[retry(), None]], rules=Rules(timeout_s=0.05))
+    assert (record.score, record.failure, record.tries) == (0.0, "timeout", 1)
+    assert len(record.replies) == 1
+    assert source.closed == 1
+
+
+async def test_a_score_outside_the_protocol_is_a_failure_not_an_exclusion() -> None:
+    record, _ = await only([[Transition((), 0.0, done=True, score=None)]])
+    assert (record.score, record.failure) == (0.0, "protocol")
+
+
+async def test_three_invalid_replies_score_0_and_are_told_apart() -> None:
+    policy = ScriptedPolicy(["no idea", "<think>5</think> hm", "card 99"])
+    record, _ = await only([[retry(), retry(), gave_up()]], policy)
+    assert (record.score, record.failure) == (0.0, "invalid_replies")
+    assert (record.turns, record.parse_failures, record.illegal_replies) == (0, 2, 1)
+
+
+async def test_the_chat_grows_by_what_the_environment_recorded() -> None:
+    policy = ScriptedPolicy(["<think>hm</think>", "0"])
+    await only([[retry(recorded=""), won()]], policy)
+    first, second = policy.shown
+    assert second[: len(first)] == first
+    assert second[len(first) :] == [
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "again"},
+    ]
+
+
+async def test_excluded_episodes_leave_the_mean_and_zeros_stay() -> None:
+    source = ScriptedSource({1: [[DOWN]], 2: [[ProtocolError("bad")]]})
+    result = await evaluate(ScriptedPolicy(), source, [task(n) for n in range(4)], AT_ONCE)
+    assert result.score is not None
+    assert (result.score.mean, result.score.n) == (pytest.approx(2 / 3), 3)
+    assert result.failures() == {"infrastructure": 1, "protocol": 1}
+
+
+async def test_records_keep_the_order_of_the_list_and_each_is_announced_once() -> None:
+    announced: list[EpisodeRecord] = []
+    source = ScriptedSource({0: [[DOWN], [DOWN], [won()]]})
+    tasks = [task(n) for n in range(10)]
+    result = await evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, announced.append)
+    assert [record.task_id for record in result.episodes] == list(range(10))
+    assert sorted(r.task_id for r in announced) == list(range(10))
+    assert [record.deck_size for record in result.episodes[:5]] == [8, 10, 12, 14, 16]
+    assert [record.seat for record in result.episodes[:4]] == [0, 1, 0, 1]
+
+
+class Gathering(ScriptedPolicy):
+    """Answers only when `size` episodes are waiting: fails to end unless so many play at once."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.barrier = asyncio.Barrier(size)
+
+    def conversation(self, task: EpisodeTask) -> ScriptedConversation:
+        return GatheringConversation(self)
+
+
+class GatheringConversation(ScriptedConversation):
+    async def reply(self, messages: Sequence[Message]) -> str:
+        assert isinstance(self._policy, Gathering)
+        await self._policy.barrier.wait()
+        return "0"
+
+
+@pytest.mark.parametrize(("asked", "capacity", "played"), [(4, 100, 4), (100, 3, 3)])
+async def test_as_many_play_at_once_as_asked_and_as_the_source_allows(
+    asked: int, capacity: int, played: int
+) -> None:
+    source = ScriptedSource(capacity=capacity)
+    rules = Rules(concurrency=asked)
+    await evaluate(Gathering(played), source, [task(n) for n in range(3 * played)], rules)
+    assert source.most_open == played
+
+
+async def test_settings_that_cannot_work_end_the_evaluation() -> None:
+    source = ScriptedSource({1: [[ConfigurationError("unknown game")]]})
+    with pytest.raises(ConfigurationError, match="unknown game"):
+        await evaluate(ScriptedPolicy(), source, [task(n) for n in range(4)])
+    assert source.opened == source.closed
+    with pytest.raises(ConfigurationError, match="empty"):
+        await evaluate(ScriptedPolicy(), source, [])
+
+
+async def test_bid_the_prize_has_its_known_score_on_the_graders_own_list() -> None:
+    result = await evaluate(BaselinePolicy("match"), BuiltinSource(), episode_list(250))
+    assert result.score is not None
+    assert result.score.mean == pytest.approx(0.946)
+    assert (result.parse_failures, result.illegal_replies) == (0, 0)
+    assert sum(part.n for part in result.by_deck_size.values()) == 250
+
+
+async def test_a_server_grades_each_episode_as_the_builtin_game_does() -> None:
+    tasks = episode_list(40, base_seed=5)
+    here = await evaluate(BaselinePolicy("random"), BuiltinSource(), tasks)
+    with serve_in_thread() as url:
+        source = GradedSource([url])
+        try:
+            there = await evaluate(BaselinePolicy("random"), source, tasks)
+        finally:
+            await source.close()
+    assert there.channel == "graded"
+    assert there.scores == here.scores
+    assert [e.replies for e in there.episodes] == [e.replies for e in here.episodes]

@@ -1,0 +1,95 @@
+"""The server as a process: its command line, its readiness line and its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from mock_env_server.__main__ import app
+from mock_env_server.running import running_server, serve_in_thread
+from tests.mock_env_server.chat_stub import ChatStub
+from tests.mock_env_server.http import evaluate, new_episode, post
+
+WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "NO_COLOR": "1"}
+
+
+async def test_a_process_announces_itself_serves_and_ends_in_order() -> None:
+    with running_server("correct", "--fault", "http_503=1", "--fault-path", "/stop") as server:
+        assert server.log.read_text() == (
+            f"mock environment server listening on {server.base_url} (mode correct)\n"
+        )
+        episode_id = await new_episode(server.base_url)
+        status, _ = await post(server.base_url, "/stop", {"episode_id": episode_id})
+        assert status == 503
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+
+
+async def test_sigterm_lets_a_request_in_progress_finish(model: ChatStub) -> None:
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: object, n: int) -> web.Response:
+        asked.set()
+        await let_go.wait()
+        return web.Response(status=400)
+
+    with running_server() as server:
+        graded = asyncio.create_task(evaluate(server.base_url, model.url("m", hold)))
+        await asked.wait()
+        server.process.terminate()
+        let_go.set()
+        assert (await graded)["error"].startswith("[API_ERROR]")
+        assert server.process.wait(30) == 0
+
+
+async def test_sigterm_does_not_wait_for_a_search() -> None:
+    endless = ("--mcts-simulations", "100000000", "--mcts-rollouts", "1000")
+    with running_server("faithful", *endless) as server:
+        episode_id = await new_episode(server.base_url, 100_000_000, 0, "mcts")
+        body = {"action": "0", "episode_id": episode_id}
+        steps = [asyncio.create_task(post(server.base_url, "/step", body)) for _ in range(2)]
+        # One of the two is refused as not_your_turn: the search of the other has begun.
+        _, searching = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
+        assert len(searching) == 1
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+        with pytest.raises(aiohttp.ClientError):
+            await searching.pop()
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    with (
+        serve_in_thread() as url,
+        pytest.raises(RuntimeError, match=r"cannot listen on 127\.0\.0\.1:\d+.*--port 0"),
+        running_server("faithful", "--port", url.rpartition(":")[2]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--fault", "earthquake=1"], "forget_episode"),
+        (["--fault", "hang"], "NAME=RATE"),
+        (["--fault", "hang=2"], "less than or equal to 1"),
+        (["--fault-path", "/admin/faults"], "not under /admin"),
+        (["--quirks", "slow"], "choose from block, deadlock, leak, stragglers, or all"),
+        (["--latency", "fast"], "constant:MS"),
+        (["--mode", "nice"], "faithful"),
+        (["--restart-after", "0"], "restart_after"),
+    ],
+)
+def test_wrong_options_are_explained(options: list[str], said: str) -> None:
+    finished = CliRunner().invoke(app, options, env=WIDE)
+    assert finished.exit_code == 2
+    assert said in " ".join(finished.output.replace("│", " ").split())
+
+
+def test_help_names_every_fault_and_quirk() -> None:
+    said = CliRunner().invoke(app, ["--help"], env=WIDE).output
+    for name in ("faithful", "correct", "deadlock", "stragglers", "drop_reply", "huge_body"):
+        assert name in said

@@ -1,0 +1,68 @@
+"""Figures hold what they should say; how they look was looked at."""
+
+from pathlib import Path
+
+import pytest
+
+from miner.reporting.figures import evaluation_figure, learning_curve
+from miner.reporting.replay_picture import replay_picture
+from miner.reporting.style import save_figure, svg_of
+from tests.reporting.made import evaluation, replay, step
+
+
+def test_a_curve_names_its_lines_and_references() -> None:
+    checkpoints = [
+        evaluation("checkpoint", 0.5 + n / 100, step=n, split="held_out", published=n == 20)
+        for n in (0, 10, 20)
+    ]
+    svg = svg_of(learning_curve([step(n) for n in range(1, 30)], checkpoints))
+    for text in (
+        "training, sampled", "held-out, greedy (95% interval)", "published model",
+        "random 0.50", "bid = prize 0.954", "best response 0.958", "training step",
+    ):  # fmt: skip
+        assert text in svg
+
+
+def test_a_curves_references_are_those_of_the_sizes_trained_on() -> None:
+    svg = svg_of(learning_curve([step(1)], [], sizes=[8]))
+    assert "bid = prize 0.924" in svg
+    assert "best response 0.932" in svg
+    assert "held-out" not in svg
+
+
+def test_nothing_yet_is_a_figure_too(tmp_path: Path) -> None:
+    for name, figure in {"curve": learning_curve([], []), "groups": evaluation_figure([])}.items():
+        path = save_figure(figure, tmp_path / f"{name}.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_evaluation_figure_names_policies_sizes_and_seats() -> None:
+    shown = [evaluation("base", 0.4), evaluation("trained", 0.9, split="grader")]
+    svg = svg_of(evaluation_figure(shown))
+    for text in ("base 0.400", "trained 0.900", "bid = prize, known", "deck size", "player 1"):
+        assert text in svg
+    assert "100 grader episodes each, 95% intervals" in svg
+
+
+def test_another_game_has_no_known_scores() -> None:
+    other = evaluation("base", 0.4, environment="leduc_poker", by_deck_size={})
+    svg = svg_of(evaluation_figure([other]))
+    assert "bid = prize" not in svg
+    assert "deck size" not in svg.replace("Score by deck size", "")
+
+
+@pytest.mark.parametrize("name", ["costs $5 or $6", "<b>&amp;", "a_b^c"])
+def test_names_are_shown_as_they_are(name: str) -> None:
+    svg = svg_of(evaluation_figure([evaluation(name, 0.5)]))
+    escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"{escaped} 0.500" in svg
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_equal_figures_are_equal_files(tmp_path: Path, suffix: str) -> None:
+    first, second = (
+        save_figure(replay_picture(replay()), tmp_path / f"{n}.{suffix}").read_bytes()
+        for n in (1, 2)
+    )
+    assert first == second
+    assert len(first) > 5000

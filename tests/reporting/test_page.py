@@ -1,0 +1,159 @@
+"""The report of a run folder, complete, partial and broken."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from miner.environments import ConfigurationError
+from miner.reporting.command import report_command
+from miner.reporting.page import write_report
+from miner.reporting.records import EvaluationRecord
+from miner.reporting.run_folder import RunFolder
+from miner.reporting.run_warnings import run_warnings
+from miner.reporting.tables import score_rows
+from tests.reporting.made import evaluation, replay, step
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A finished run without trouble."""
+    folder = RunFolder(tmp_path / "run-a")
+    for number in range(1, 21):
+        folder.add_step(step(number))
+    for number in (0, 10, 20):
+        folder.add_evaluation(
+            evaluation("base" if number == 0 else "checkpoint", 0.4 + number / 50,
+                       step=number, split="held_out", published=number != 10)
+        )  # fmt: skip
+    folder.add_replay("first", replay())
+    folder.write_probe(
+        {
+            "channel": "graded",
+            "reason": "/step is not true to the game",
+            "servers": [{"url": "http://10.0.0.2:8000", "latency_ms": 3.2, "step_asked": 40,
+                         "action_applied_rate": 0.25, "graded_episodes": 2,
+                         "builtin_matches": True}],
+        }
+    )  # fmt: skip
+    (folder.path / "settings.toml").write_text(
+        'seed = 3\n[environment]\nname = "goofspiel"\ndeck_sizes = [8]\n[output]\n'
+    )
+    return folder
+
+
+def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: RunFolder) -> None:
+    page = write_report(folder.path).read_text()
+    for text in (
+        "run-a", "20 of 100 steps", "bid = prize 0.924", "checkpoint 20", "Grey rows",
+        "Channel graded: /step is not true to the game.", "25% of 40", "deck_sizes",
+    ):  # fmt: skip
+        assert text in page
+    linked = re.findall(r'(?:href|src)="([^"#][^"]*)"', page)
+    assert set(linked) == {"replays/first.html", "replays/first.png"}
+    assert all((folder.path / target).is_file() for target in linked)
+    assert "Worth knowing" not in page
+    for name in ("learning_curve.png", "learning_curve.svg", "evaluation.png"):
+        assert (folder.path / name).stat().st_size > 1000
+
+
+def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_step(step(1, score=None, total_steps=None))
+    assert "1 steps" in write_report(tmp_path).read_text()
+
+
+def test_nothing_to_report_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no records of a run"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [("settings.toml", "a = "), ("probe.json", "[]"), ("replays/x.json", "{}")],
+)
+def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> None:
+    (folder.path / name).write_text(contents)
+    with pytest.raises(ValueError, match=re.escape(name)):
+        write_report(folder.path)
+
+
+def test_settings_in_json_will_do(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"model": {"dtype": "bfloat16"}}')
+    assert "bfloat16" in write_report(tmp_path).read_text()
+
+
+def test_trouble_is_told(folder: RunFolder) -> None:
+    folder.add_step(
+        step(21, lost_episodes=5, invalid_replies=500, groups=16, flat_groups=16,
+             drift={"clean": 90, "fork": 10}, action_applied_rate=0.28,
+             metrics={"loss": float("nan")})
+    )  # fmt: skip
+    folder.add_step(step(22, groups=2, flat_groups=2))
+    folder.add_evaluation(evaluation("trained", 0.8, failures={"timeout": 3}))
+    with folder.steps.path.open("a") as sink:
+        sink.write('{"step": 23, "ti')
+    told = "\n".join(run_warnings(folder.read()))
+    for text in (
+        "Not a number in the metrics, first at step 21", "5 episodes were lost",
+        "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
+        "8.3% of the replies in the last 10 steps", "100% of the groups",
+        "Evaluation of trained: episodes ended by timeout 3", "1 line(s)",
+    ):  # fmt: skip
+        assert text in told
+    assert "Worth knowing" in write_report(folder.path).read_text()
+
+
+def test_a_run_without_trouble_has_no_warnings(folder: RunFolder) -> None:
+    assert run_warnings(folder.read()) == []
+
+
+def names(records: list[EvaluationRecord]) -> list[tuple[str, bool]]:
+    return [(row.name, row.known) for row in score_rows(records)]
+
+
+def test_measured_baselines_replace_known_ones_and_stand_in_reading_order() -> None:
+    records = [evaluation("trained", 0.9), evaluation("bid = prize", 0.95), evaluation("base", 0.3)]
+    assert names(records) == [
+        ("random", True),
+        ("base", False),
+        ("trained", False),
+        ("bid = prize", False),
+        ("best response", True),
+    ]
+
+
+def test_of_evaluations_done_again_the_last_one_counts() -> None:
+    rows = score_rows([evaluation("base", 0.3), evaluation("base", 0.35)])
+    assert [row.score for row in rows if row.name == "base"] == ["0.350 [0.250, 0.450]"]
+
+
+def test_another_game_is_compared_with_nothing_known() -> None:
+    assert names([evaluation("base", 0.4, environment="othello")]) == [("base", False)]
+
+
+def test_an_evaluation_in_which_nothing_counted_says_so() -> None:
+    (row,) = score_rows(
+        [evaluation("base", 0.4, score=None, environment="othello", failures={"infrastructure": 9})]
+    )
+    assert (row.score, row.excluded) == ("none counted", "9")
+
+
+APP = typer.Typer()
+APP.command("report")(report_command)
+
+
+def test_the_command_prints_scores_and_where_the_page_lies(folder: RunFolder) -> None:
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(APP, [str(folder.path)])
+    assert result.exit_code == 0
+    assert "checkpoint 20" in result.output
+    assert f"written to {folder.path / 'report.html'}" in result.output
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("absent", "is no folder"), ("", "no records")])
+def test_the_command_refuses_what_is_no_run(tmp_path: Path, name: str, sentence: str) -> None:
+    result = CliRunner().invoke(APP, [str(tmp_path / name)])
+    assert isinstance(result.exception, ConfigurationError)
+    assert sentence in str(result.exception)

@@ -1,0 +1,147 @@
+"""Progress: fixed lines for logs, a bar for people."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from miner.evaluation.results import EpisodeRecord, Reply
+from miner.reporting.progress import EvaluationProgress, TrainingProgress, parse_step_line
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def log() -> Console:
+    return Console(file=io.StringIO(), width=60)
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+
+
+def written(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_step_is_one_fixed_line_in_a_log(clock: Clock) -> None:
+    console = log()
+    with TrainingProgress(300, console=console, clock=clock) as progress:
+        clock.now += 12 * 8.576
+        progress.update(12, {"reward": 0.41, "score": 0.62, "tokens_per_second": 5120.4})
+    assert written(console) == ["step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10"]
+
+
+def test_steps_before_a_restart_count_for_nothing_in_the_time_left(clock: Clock) -> None:
+    console = log()
+    progress = TrainingProgress(110, start=90, console=console, clock=clock)
+    clock.now += 10
+    progress.update(100, {"reward": 0.0, "score": 0.5})
+    assert written(console) == ["step 100/110 reward 0.00 score 0.50 tokens/s - eta 0:00:10"]
+
+
+def test_what_is_not_known_is_a_dash_and_a_known_end_wins(clock: Clock) -> None:
+    console = log()
+    progress = TrainingProgress(None, console=console, clock=clock)
+    progress.update(3, {"reward": -1.0, "score": None})
+    progress.update(4, {"reward": float("nan"), "eta_seconds": 86400 + 61})
+    assert written(console) == [
+        "step 3/- reward -1.00 score - tokens/s - eta -",
+        "step 4/- reward nan score - tokens/s - eta 1 day, 0:01:01",
+    ]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.none() | st.integers(1, 10**6),
+    st.floats(-100, 100),
+    st.none() | st.floats(0, 1),
+    st.none() | st.floats(0, 10**7),
+    st.none() | st.floats(0, 10**6),
+)
+def test_every_line_is_parsed_back(
+    step: int,
+    total: int | None,
+    reward: float,
+    score: float | None,
+    rate: float | None,
+    eta: float | None,
+) -> None:
+    console = log()
+    metrics = {"reward": reward, "score": score, "tokens_per_second": rate, "eta_seconds": eta}
+    TrainingProgress(total, console=console, clock=Clock()).update(step, metrics)
+    (line,) = written(console)
+    parsed = parse_step_line(f"2026-01-01 trainer: {line}")
+    assert parsed is not None
+    assert (parsed.step, parsed.total) == (step, total)
+    assert parsed.reward == pytest.approx(reward, abs=0.0051)
+    assert parsed.score == (None if score is None else pytest.approx(score, abs=0.0051))
+    assert parsed.tokens_per_second == (None if rate is None else pytest.approx(rate, abs=0.51))
+
+
+@pytest.mark.parametrize("line", ["", "step twelve", "step 1/2 reward 0.1", "saved at step 12/300"])
+def test_other_lines_are_no_steps(line: str) -> None:
+    assert parse_step_line(line) is None
+
+
+def test_a_terminal_shows_a_bar_and_notes_above_it(clock: Clock) -> None:
+    console = terminal()
+    with TrainingProgress(300, console=console, clock=clock) as progress:
+        clock.now += 60
+        progress.update(60, {"reward": 0.41, "score": 0.62, "tokens_per_second": 5120.0})
+        progress.note("step 60: held-out score 0.7 [0.6, 0.8]")
+    text = "\n".join(written(console))
+    for part in ("60/300", "score 0.62", "5,120 tokens/s", "0:04:00 left", "0.7 [0.6, 0.8]"):
+        assert part in text
+    assert parse_step_line(text) is None
+
+
+def episode(score: float | None, invalid: int = 0) -> EpisodeRecord:
+    replies = [Reply(text="?", action=None, valid=False, number=False)] * invalid
+    return EpisodeRecord(
+        environment="goofspiel", task_id=0, seed=0, opponent="random", seat=0, score=score,
+        replies=tuple(replies),
+    )  # fmt: skip
+
+
+def test_an_evaluation_is_a_line_for_each_tenth(clock: Clock) -> None:
+    console = log()
+    with EvaluationProgress(20, "match", console=console, clock=clock) as progress:
+        for number in range(20):
+            clock.now += 1
+            progress.update(episode(None if number == 0 else 1.0, invalid=number == 3))
+    lines = written(console)
+    assert len(lines) == 10
+    assert lines[0] == "episodes 2/20 score 1.00 invalid replies 0 excluded 1 eta 0:00:18"
+    assert lines[-1] == "episodes 20/20 score 1.00 invalid replies 1 excluded 1 eta 0:00:00"
+
+
+def test_a_short_evaluation_is_a_line_for_each_episode(clock: Clock) -> None:
+    console = log()
+    progress = EvaluationProgress(3, "match", console=console, clock=clock)
+    progress.update(episode(None))
+    assert written(console) == ["episodes 1/3 score - invalid replies 0 excluded 1 eta 0:00:00"]
+
+
+def test_an_evaluation_in_a_terminal_shows_its_label(clock: Clock) -> None:
+    console = terminal()
+    with EvaluationProgress(2, "bid = prize", console=console, clock=clock) as progress:
+        progress.update(episode(1.0))
+        progress.update(episode(0.0))
+    text = "\n".join(written(console))
+    assert "bid = prize" in text
+    assert "2/2" in text
+    assert "score 0.50" in text

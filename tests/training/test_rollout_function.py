@@ -1,0 +1,98 @@
+"""The rollout function: what TRL gets for played, invalid, forked and lost episodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from miner.environments import EpisodeTask, InfrastructureError
+from miner.rollout.groups import Group, GroupResult, LostEpisode
+from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
+from miner.training.settings import RewardSettings
+from miner.training.tasks import encode_task
+from tests.builders import build_trajectory
+
+EOS = 1
+TASKS = [EpisodeTask("goofspiel", task_id, 2_001_001 + task_id) for task_id in (0, 5)]
+
+
+class Player:
+    """Plays groups by handing out prepared outcomes."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.groups: list[Group] = []
+
+    def __call__(self, groups):
+        self.groups = list(groups)
+        results = []
+        for group in groups:
+            mine = tuple(self.outcomes.pop(0) for _ in range(group.size))
+            results.append(GroupResult(group, mine, varied=True))
+        return results
+
+
+def roll(player, reward=None):
+    prompts = [encode_task(TASKS[0])] * 2 + [encode_task(TASKS[1])] * 2
+    function = RolloutFunction(player, reward or RewardSettings(), EOS, seed=0)
+    return function(prompts, None)
+
+
+def lost():
+    return LostEpisode(TASKS[0], InfrastructureError("server gone"), 3)
+
+
+def test_equal_prompts_in_a_row_are_one_group():
+    player = Player(*[build_trajectory() for _ in range(4)])
+    roll(player)
+    assert player.groups == [Group(TASKS[0], 2), Group(TASKS[1], 2)]
+
+
+def test_a_row_is_the_episodes_own_ids_and_mask():
+    trajectory = build_trajectory()
+    columns = roll(Player(*[trajectory] * 4))
+    (row,) = trajectory.rows
+    assert columns["prompt_ids"][0] == list(row.prompt_ids)
+    assert columns["completion_ids"][0] == list(row.completion_ids)
+    assert columns["env_mask"][0] == list(row.loss_mask)
+    assert columns["logprobs"][0] == list(row.logprobs)
+    assert sum(columns["env_mask"][0]) == trajectory.sampled_tokens
+
+
+def test_a_lost_episode_has_no_reward_and_no_trained_token():
+    columns = roll(Player(build_trajectory(), lost(), build_trajectory(0.0), build_trajectory()))
+    assert columns["episode_reward"] == [1.0, None, 0.0, 1.0]
+    assert columns["turn_rewards"][1] is None
+    assert columns["env_mask"][1] == [0]
+    assert columns["completion_ids"][1] == [EOS]
+    rewards = episode_reward([], [], episode_reward=columns["episode_reward"])
+    assert rewards == [1.0, None, 0.0, 1.0]
+
+
+def test_a_step_in_which_everything_was_lost_is_an_error_that_says_why():
+    with pytest.raises(RolloutFailedError, match=r"all 4 episodes.*server gone"):
+        roll(Player(lost(), lost(), lost(), lost()))
+
+
+def test_invalid_replies_cost_where_they_happened():
+    trajectory = build_trajectory(1.0, replies=("x", "1", "2"), valid=(False, True, True))
+    columns = roll(Player(*[trajectory] * 4), RewardSettings(invalid_reply_penalty=0.25))
+    assert columns["episode_reward"][0] == pytest.approx(0.75)
+    assert columns["turn_rewards"][0] == [-0.25, 0.0, 1.0]
+
+
+def test_the_base_recipe_trains_the_first_turn_only():
+    trajectory = build_trajectory(replies=("1", "2", "3"), tokens_per_reply=2)
+    columns = roll(Player(*[trajectory] * 4), RewardSettings(learn_turns="first"))
+    mask, turns = columns["env_mask"][0], columns["turn_ids"][0]
+    assert [turn for turn, trained in zip(turns, mask, strict=True) if trained] == [0, 0]
+
+
+def test_a_forked_episode_gives_one_of_its_rows():
+    trajectory = build_trajectory()
+    other = replace(trajectory.rows[0], prompt_ids=(9, 9))
+    forked = replace(trajectory, rows=(trajectory.rows[0], other))
+    seen = set()
+    function = RolloutFunction(Player(*[forked] * 64), RewardSettings(), EOS, seed=0)
+    columns = function([encode_task(TASKS[0])] * 64, None)
+    seen = {tuple(ids) for ids in columns["prompt_ids"]}
+    assert seen == {trajectory.rows[0].prompt_ids, (9, 9)}
