@@ -237,7 +237,7 @@ def _resident(pid: int) -> int:
 async def run(connections: int, seconds: float, episodes: int) -> None:
     """All measurements, as a table on the terminal."""
     table = Table("load", "episodes/s", "requests/s", "p50 ms", "p99 ms")
-    for column in ("server ms/req", "client ms/req", "episodes/CPU-s", "requests/CPU-s"):
+    for column in ("server ms/req", "client ms/req", "ep./CPU s", "req./CPU s"):
         table.add_column(column)
     with running_server("faithful") as server:
         pid = server.process.pid
@@ -257,14 +257,11 @@ async def run(connections: int, seconds: float, episodes: int) -> None:
             work = stepped_load(load, [post] * connections, seconds)
             table.add_row(*(await measured(load, pid, work)).row())
             async with instant_model() as url:
-                load = Load(f"evaluate, {connections} at once")
+                load = Load(f"evaluate, {connections}")
                 work = graded_load(load, post, url, connections, seconds)
                 table.add_row(*(await measured(load, pid, work)).row())
-    Console(width=120).print(table)
-    print(
-        "ms/req are CPU time; episodes and requests per CPU second of the server do not depend on"
-    )
-    print("what else runs on the machine.")
+    Console(width=132).print(table)
+    print("ms/req is CPU time; the columns per CPU second hardly depend on what else is running.")
     print(f"growth per finished episode: {held:,.0f} bytes without /stop, {left:,.0f} after it")
 
 

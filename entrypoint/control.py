@@ -13,7 +13,6 @@ from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from entrypoint.supervisor_config import GROUP
 
-
 _CANNOT_START = (Faults.NO_FILE, Faults.NOT_EXECUTABLE, Faults.SPAWN_ERROR)
 
 

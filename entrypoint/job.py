@@ -180,6 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m entrypoint",
         allow_abbrev=False,
         description="Train on a tournament's environment task and publish the model.",
+        epilog="Environment: ENVIRONMENT_SERVER_URLS (http://host:port, comma-separated), "
+        "MINER_CACHE_DIR (default /cache), MINER_CHECKPOINTS_DIR (default /app/checkpoints), "
+        "MINER_GRACE_SECONDS (default 10: between the engine's SIGTERM and its SIGKILL).",
     )
     task = parser.add_argument_group("the tournament's arguments")
     task.add_argument("--task-id", required=True)

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -83,8 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _append_to_output() -> None:
     """Let all programs share a log that is a plain file: none overwrites another's lines."""
-    flags = fcntl.fcntl(1, fcntl.F_GETFL)
-    fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        flags = fcntl.fcntl(1, fcntl.F_GETFL)
+        fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)
 
 
 def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> Outcome:

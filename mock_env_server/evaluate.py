@@ -28,6 +28,7 @@ from mock_env_server.settings import ServerSettings
 from mock_env_server.stepping import BadArguments
 
 Answer = dict[str, Any]
+MAX_TIMEOUT_S = 10_000_000
 TIME_SHARE = 0.9
 """Share of a request's timeout after which the real server gives up the game."""
 
@@ -50,7 +51,7 @@ class GradedEpisode:
         """The answer's `result` as things stand."""
         session = self.session
         score, final_return, returns = 0.0, None, None
-        if session is not None and session.done and error is None:
+        if error is None and session is not None and session.done:
             score, returns = session.score(), session.returns()
             final_return = returns[session.agent_seat]
         answer: Answer = {
@@ -107,7 +108,7 @@ class GradedGames:
         collect_logprobs: Any = False,
     ) -> Answer:
         """Play one episode with the model at `base_url` and score it."""
-        if not isinstance(timeout, int | float) or not timeout > 0:
+        if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT_S:
             raise BadArguments(wording.unsupported_timeout(timeout))
         seed = random_seed() if seed is None else seed
         if not isinstance(seed, int | float):

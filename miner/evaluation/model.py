@@ -28,15 +28,6 @@ def model_policy(
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded.
     """
-    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
-        raise ConfigurationError(
-            f"{path} holds a LoRA adapter without its base model: merge it first (the published "
-            "folder of a training run is merged)"
-        )
-    if not (path / "config.json").is_file():
-        raise ConfigurationError(
-            f"{path} holds no model (no config.json): name a folder that from_pretrained loads"
-        )
     logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     try:

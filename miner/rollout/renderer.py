@@ -67,8 +67,9 @@ class ChatRenderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.eos_token_id = _checked_eos(tokenizer)
         self._tokenizer = tokenizer
-        # Members of a group see the same first prompt, and often the same second one.
+        # Members of a group see the same prompts at first, and give the same replies often.
         self._encode = lru_cache(maxsize=4096)(self._encode_anew)
+        self._decode = lru_cache(maxsize=4096)(self._decode_anew)
         try:
             probe = self.render(PROBE)
         except TemplateError as error:
@@ -80,7 +81,6 @@ class ChatRenderer:
         if not self._boundaries_separate(probe):
             logger.warning("special tokens do not separate the text: whole prompts are tokenised")
             self._boundaries = ()
-        self._is_canonical = lru_cache(maxsize=8192)(self._retokenises_to_itself)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt text for the assistant's next reply."""
@@ -121,7 +121,7 @@ class ChatRenderer:
         new_ids = self.encode(suffix)[1 if end else 0 :]
         kind = (
             DriftKind.CLEAN
-            if self._is_canonical(self._tail(held_text), body)
+            if self._retokenises_to_itself(self._tail(held_text), body)
             else DriftKind.REALIGN
         )
         return Continuation(kind, text, new_ids)
@@ -150,7 +150,7 @@ class ChatRenderer:
         return text[max(0, *map(text.rfind, self._boundaries)) :]
 
     def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
-        reply = self._decode(body, skip_special_tokens=True)
+        reply = self._decode(body, skip_special_tokens=False)
         return self.encode(tail + reply) == self.encode(tail) + body
 
     def _boundaries_separate(self, text: str) -> bool:
@@ -160,7 +160,7 @@ class ChatRenderer:
         pieces = re.split("(?=" + "|".join(map(re.escape, self._boundaries)) + ")", text)
         return sum(map(self.encode, pieces), ()) == self.encode(text)
 
-    def _decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+    def _decode_anew(self, ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
         """Text of `ids` as it reads within a longer text.
 
         Some tokenizers drop a space at the start of what they decode, so something goes before.

@@ -46,7 +46,11 @@ def train_command(
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         os.environ.setdefault(name, value)
-    from miner.training.run import train  # torch takes seconds to import; --dry-run needs none
+    from transformers.utils.logging import disable_progress_bar  # torch takes seconds to import
+
+    from miner.training.run import train
+
+    disable_progress_bar()
 
     console = Console()
     result = train(settings, console)

@@ -82,6 +82,7 @@ class Recorder(TrainerCallback):
             lost_episodes=stats.lost,
             replies=stats.turns,
             invalid_replies=stats.invalid_replies,
+            groups=stats.groups,
             flat_groups=stats.groups_without_variance,
             drift={kind.value: count for kind, count in stats.drift.items()},
             action_applied_rate=self._applied_rate(),

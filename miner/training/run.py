@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PrinterCallback
 
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
@@ -205,6 +205,7 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
         recorder = Recorder(
             settings.run_dir, progress, run.pace, lambda: run.rollout.latest, run.applied_rate
         )
+        trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
         for callback in (recorder, held_out, run.pace, stop, CheckpointMarker(run.pace)):
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
@@ -77,6 +79,65 @@ def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
         pytest.skip("this machine has an NVIDIA driver")
     assert hardware.gpus == ()
     assert "no NVIDIA driver" in hardware.note
+
+
+class FakeNvml:
+    """NVML's functions over two GPUs; `broken` makes the device count fail."""
+
+    NVMLError = pynvml.NVMLError
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken = broken
+        self.open = False
+
+    def nvmlInit(self) -> None:
+        self.open = True
+
+    def nvmlShutdown(self) -> None:
+        self.open = False
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.95.05"
+
+    def nvmlDeviceGetCount(self) -> int:
+        if self.broken:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "NVIDIA H100 80GB HBM3"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return 9, 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(total=80 * GIB, free=GIB, used=79 * GIB)
+
+
+def test_gpus_are_described_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setattr("entrypoint.hardware.pynvml", nvml)
+    hardware = detect_hardware({"CUDA_VISIBLE_DEVICES": "1"}, machine(tmp_path, {}))
+    assert hardware.gpus == (Gpu(1, "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0)),)
+    assert (hardware.driver, hardware.note) == ("580.95.05", "")
+    assert not nvml.open
+
+
+def test_driver_that_does_not_answer_has_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = FakeNvml(broken=True)
+    monkeypatch.setattr("entrypoint.hardware.pynvml", nvml)
+    with pytest.raises(Failure, match=r"does not answer .*GPU is lost") as caught:
+        detect_hardware({}, machine(tmp_path, {}))
+    assert caught.value.status == ExitStatus.GPU
+    assert not nvml.open
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,13 @@ def test_labels_of_the_game_are_members_of_the_pool_like_any_other():
 
 
 def test_sheets_start_short():
-    early = conversations(progress=0.0)
-    late = conversations()
-    length = [sum(len(c.turns[0].text) for c in drawn) for drawn in (early, late)]
-    assert length[0] < 0.6 * length[1]
+    early, late = (conversations(progress=progress) for progress in (0.0, 1.0))
+    turns, characters = (
+        [sum(len(c.turns) for c in drawn) for drawn in (early, late)],
+        [sum(len(c.turns[0].text) for c in drawn) for drawn in (early, late)],
+    )
+    assert turns[0] < 0.6 * turns[1]
+    assert characters[0] < 0.75 * characters[1]
 
 
 def test_the_same_randomness_draws_the_same_conversations():

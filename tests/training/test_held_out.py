@@ -1,0 +1,118 @@
+"""Held-out evaluation: what is published, what is not, and what a restart remembers."""
+
+import json
+
+import pytest
+
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.reporting.run_folder import RunFolder
+from miner.training.held_out import HeldOut
+
+
+class PublisherDouble:
+    def __init__(self):
+        self.steps = []
+
+    def publish(self, save, score):
+        self.steps.append((score.step, score.score, score.episodes))
+
+
+def result(scores):
+    episodes = tuple(
+        EpisodeRecord(
+            environment="goofspiel",
+            task_id=i,
+            seed=i,
+            opponent="random",
+            seat=i % 2,
+            deck_size=8,
+            score=score,
+            failure=None if score is not None else "infrastructure",
+        )
+        for i, score in enumerate(scores)
+    )
+    return EvaluationResult(
+        policy="model", channel="builtin", environment="goofspiel", episodes=episodes
+    )
+
+
+class World:
+    """A held-out callback whose evaluations are scripted."""
+
+    def __init__(self, run_dir, *evaluations):
+        self.evaluations = [result(scores) for scores in evaluations]
+        self.publisher = PublisherDouble()
+        self.notes = []
+        self.run_dir = run_dir
+        self.held_out = HeldOut(
+            lambda: self.evaluations.pop(0),
+            self.publisher,
+            lambda folder: None,
+            run_dir,
+            every_steps=10,
+            note=self.notes.append,
+        )
+
+    def records(self):
+        return RunFolder(self.run_dir).read().evaluations
+
+
+BASE, BETTER, WORSE = [0.0, 1.0] * 20, [1.0] * 40, [0.0] * 40
+
+
+def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
+    world = World(tmp_path, BASE, BETTER, WORSE)
+    world.held_out.start()
+    world.held_out.consider(10)
+    world.held_out.consider(20)
+    assert world.publisher.steps == [(10, 1.0, 40)]
+    assert world.held_out.best.step == 10
+    published = [(record.step, record.published) for record in world.records()]
+    assert published == [(0, True), (10, True), (20, False)]
+
+
+def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
+    world = World(tmp_path, BASE, WORSE)
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert world.publisher.steps == []
+    assert world.held_out.best.step == 0
+
+
+def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):
+    world = World(tmp_path, BASE, [None, *BETTER[1:]])
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert world.publisher.steps == [(10, 1.0, 39)]
+
+
+def test_the_same_step_is_evaluated_once(tmp_path):
+    world = World(tmp_path, BASE, BETTER)
+    world.held_out.start()
+    world.held_out.consider(10)
+    world.held_out.consider(10)
+    assert world.evaluations == []
+
+
+def test_a_restart_remembers_the_best_and_does_not_evaluate_the_base_again(tmp_path):
+    first = World(tmp_path, BASE, BETTER)
+    first.held_out.start()
+    first.held_out.consider(10)
+    again = World(tmp_path, [*BETTER[1:], 0.0])
+    again.held_out.start()
+    assert again.held_out.best.step == 10
+    again.held_out.consider(20)
+    assert again.publisher.steps == []
+
+
+def test_best_is_stored_only_after_publishing(tmp_path):
+    world = World(tmp_path, BASE, BETTER)
+
+    def fail(save, score):
+        raise OSError("disk full")
+
+    world.publisher.publish = fail
+    world.held_out.start()
+    with pytest.raises(OSError, match="disk full"):
+        world.held_out.consider(10)
+    assert json.loads((tmp_path / "best.json").read_text())["best"]["step"] == 0
