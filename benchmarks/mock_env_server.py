@@ -261,7 +261,7 @@ async def run(connections: int, seconds: float, episodes: int) -> None:
                 work = graded_load(load, post, url, connections, seconds)
                 table.add_row(*(await measured(load, pid, work)).row())
     Console(width=132).print(table)
-    print("ms/req is CPU time; the columns per CPU second hardly depend on what else is running.")
+    print("ms/req is CPU time. Run this on a quiet machine: contention inflates CPU times too.")
     print(f"growth per finished episode: {held:,.0f} bytes without /stop, {left:,.0f} after it")
 
 

@@ -40,6 +40,11 @@ CHATML = (
 )
 """The plain ChatML template: every message is rendered alone."""
 
+SPACED = CHATML.replace("+ '\\n' + m['content']", "+ ': ' + m['content']").replace(
+    "assistant\\n", "assistant: "
+)
+"""ChatML on one line: the generation prompt ends in a space, which merges with the reply."""
+
 THINK_STRIPPING = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' }}"
     "{{ m['content'].split('</think>')[-1] + '<|im_end|>\\n' }}{% endfor %}"

@@ -72,9 +72,7 @@ def learning_curve(
         return figure
 
 
-def evaluation_figure(
-    evaluations: Sequence[EvaluationRecord], *, title: str = "Score by deck size and seat"
-) -> Figure:
+def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
     """Every evaluation's score overall, by deck size and by seat, side by side with intervals.
 
     Grey ticks show what bid = prize is known to score. Evaluations without a score are left out.
@@ -107,7 +105,7 @@ def evaluation_figure(
         axes.set_xticks(gaps, columns)
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
-        axes.set_title(f"{title}\n" if shown else title)
+        axes.set_title(f"Score by {'deck size and ' if sizes else ''}seat\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
         _column_headings(axes, gaps, len(sizes), len(seats))
@@ -189,7 +187,7 @@ def _ring(axes: Axes, record: EvaluationRecord) -> None:
 def _score_axis(axes: Axes) -> None:
     axes.set_ylim(-0.02, 1.02)
     axes.set_yticks(np.linspace(0, 1, 6))
-    axes.set_ylabel("score (win 1, draw 0.5, loss 0)")
+    axes.set_ylabel("score (1 is best)")
     axes.grid(axis="y")
 
 

@@ -46,7 +46,7 @@ def headline(replay: Replay) -> str:
         failure = (replay.failure or "not finished").replace("_", " ")
         return f"Broken off{points and ' at' + points}: {failure}"
     word = "Won" if replay.score > 0.5 else "Lost" if replay.score < 0.5 else "Drawn"
-    return f"{word}{points}" if points else f"{word} (score {replay.score:g})"
+    return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
 
 
 def description(replay: Replay) -> str:

@@ -154,8 +154,8 @@ class ChatRenderer:
         return self.encode(tail + reply) == self.encode(tail) + body
 
     def _boundaries_separate(self, text: str) -> bool:
-        """Whether tokenising the pieces that start at special tokens equals tokenising `text`."""
-        if not self._boundaries:
+        """Whether special tokens are single ids between which text is tokenised independently."""
+        if not self._boundaries or any(len(self.encode(token)) != 1 for token in self._boundaries):
             return False
         pieces = re.split("(?=" + "|".join(map(re.escape, self._boundaries)) + ")", text)
         return sum(map(self.encode, pieces), ()) == self.encode(text)

@@ -12,6 +12,7 @@ from tests.builders import (
     CHATML,
     INST,
     PLAIN,
+    SPACED,
     THINK_STRIPPING,
     TRIMMING,
     build_metaspace_tokenizer,
@@ -33,6 +34,7 @@ def trl_template(name):
 
 TOKENIZERS = {
     "chatml": build_tokenizer(CHATML),
+    "spaced": build_tokenizer(SPACED),
     "think": build_tokenizer(THINK_STRIPPING),
     "trim": build_tokenizer(TRIMMING),
     "plain": build_tokenizer(PLAIN),
@@ -115,6 +117,16 @@ def test_other_token_boundaries_realign():
     assert tokenizer.decode(held) == tokenizer.decode(after)
 
 
+def test_reply_that_merges_with_the_generation_prompt_realigns():
+    tokenizer = TOKENIZERS["spaced"]
+    assert len(ids_of(tokenizer, " 1")) == 1
+    step, before, after = continued(
+        "spaced", build_sample([*ids_of(tokenizer, "1"), tokenizer.eos_token_id])
+    )
+    assert step.drift is DriftKind.REALIGN
+    assert before[-1] not in after[len(before) - 1 : len(before)]
+
+
 def test_end_of_turn_that_is_not_the_templates_forks():
     tokenizer = TOKENIZERS["chatml"]
     other = tokenizer.convert_tokens_to_ids("<|endoftext|>")
@@ -155,6 +167,18 @@ def test_any_reply_is_continued_as_the_whole_conversation_says(name, data):
     else:
         assert tokenizer.decode(held + step.new_ids) == tokenizer.decode(after)
         assert (step.drift is DriftKind.CLEAN) == (held + step.new_ids == after)
+
+
+def test_shortcut_is_not_taken_where_special_tokens_are_split():
+    tokenizer = build_tokenizer(CHATML)
+    tokenizer.split_special_tokens = True
+    renderer = ChatRenderer(tokenizer)
+    sample = build_sample(ids_of(tokenizer, "3"), stop=False)
+    reply = {"role": "assistant", "content": "3"}
+    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
+    assert step.drift is DriftKind.CLEAN
+    held = whole(tokenizer, QUESTION) + sample.token_ids
+    assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
 
 
 def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):

@@ -304,6 +304,25 @@ async def test_ended_session_works_no_more_once_end_session_returns(tokenizer):
         hook.remove()
 
 
+async def test_cancelled_request_stops_decoding(tokenizer):
+    model = build_qwen3(eos_token_id=None)
+    model.generation_config.eos_token_id = None
+    running, loop, steps = asyncio.Event(), asyncio.get_running_loop(), []
+
+    def note(*_):
+        steps.append(1)
+        loop.call_soon_threadsafe(running.set)
+
+    with TransformersSampler(model, tokenizer) as sampler:
+        hook = model.register_forward_pre_hook(note)
+        request = asyncio.create_task(sampler.sample([5, 6], SamplingParams(900)))
+        await running.wait()
+        request.cancel()
+        await sampler.sample([5, 6], SamplingParams(4))
+    hook.remove()
+    assert len(steps) < 900
+
+
 async def test_end_session_gives_up_a_waiting_request(tokenizer):
     model = build_qwen3(eos_token_id=None)
     model.generation_config.eos_token_id = None

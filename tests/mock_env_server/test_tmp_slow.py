@@ -1,0 +1,95 @@
+"""/evaluate against what the real server answered, and asked the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from mock_env_server.running import serve_in_thread
+from tests.mock_env_server import recordings
+from tests.mock_env_server.chat_stub import ChatStub, Reply, streamed
+
+EPISODES = recordings.load("evaluate.jsonl")
+CASES = recordings.load("evaluate_errors.json")
+SLOW = set()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serve_in_thread() as url:
+        yield url
+
+
+async def post(server: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession(server) as http,
+        http.post(path, json=body) as response,
+    ):
+        return response.status, await response.json()
+
+
+def scripted(replies: list[str], usage: dict[str, Any] | None) -> Reply:
+    return lambda request, n: streamed(replies[n], usage)
+
+
+def with_base_url(request: dict[str, Any], url: str) -> dict[str, Any]:
+    """The recorded request to a model at `url` instead, unless it went astray on purpose."""
+    if "kwargs" in request:
+        return {**request, "kwargs": with_base_url(request["kwargs"], url)}
+    old = request["base_url"]
+    if old is None or not old.startswith("http://127.0.0.1:180"):
+        return request
+    return {**request, "base_url": url + ("/" if old.endswith("/") else "")}
+
+
+@pytest.mark.parametrize("row", EPISODES, ids=lambda row: f"{row['task_id']}-{row['policy']}")
+async def test_graded_episode(server: str, model: ChatStub, row: dict[str, Any]) -> None:
+    usage = row["response"]["result"]["extra"]["usage"] if row["stub_sends_usage"] else None
+    url = model.url("m", scripted([chat["reply"] for chat in row["chats"]], usage))
+    status, document = await post(
+        server, row["evaluate"]["path"], with_base_url(row["evaluate"]["request"], url)
+    )
+    assert status == row["status"]
+    assert recordings.comparable(document) == recordings.comparable(row["response"])
+    asked = [recordings.comparable(request) for request in model.requests["m"]]
+    assert asked == [recordings.comparable(chat["request"]) for chat in row["chats"]]
+    assert model.headers["m"]["authorization"] == row["chat_headers"]["authorization"]
+    assert model.headers["m"]["content-type"] == row["chat_headers"]["content-type"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+async def test_failure_case(server: str, model: ChatStub, case: dict[str, Any]) -> None:
+    if case["name"] in SLOW:
+        pytest.skip(f"takes {case['seconds']} s: see test_evaluate.py for the same, faster")
+    hung = asyncio.Event()
+    url = model.url("m", reply_of(case, hung))
+    status, document = await post(server, case["path"], with_base_url(case["request"], url))
+    hung.set()
+    assert status == case["status"]
+    assert recordings.comparable(document) == recordings.comparable(case["response"])
+    # Requests that hung were not counted, and those to nowhere cannot have been.
+    if case["stub"].get("mode") != "hang" and case["name"] != "conn refused, timeout 25":
+        assert len(model.requests["m"]) == case["n_chat_requests"]
+
+
+def reply_of(case: dict[str, Any], hung: asyncio.Event) -> Reply:
+    """How the model behaved when a case was recorded; a hanging one hangs until `hung` is set."""
+    mode = case["stub"].get("mode", "")
+
+    async def hang(request: dict[str, Any], n: int) -> web.Response:
+        await hung.wait()
+        return streamed("0")
+
+    if mode == "hang":
+        return hang
+    if mode:
+        return lambda request, n: web.json_response({}, status=int(mode.removeprefix("http")))
+    result = case["response"].get("result", {})
+    extra = result.get("extra", {"conversation": [], "usage": None})
+    replies = [m["content"] for m in extra["conversation"] if m["role"] == "assistant"]
+    return scripted(replies, extra["usage"])
