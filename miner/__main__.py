@@ -1,4 +1,4 @@
-"""`python -m miner`: what a person types; a failure is one sentence on stderr and status 2."""
+"""`python -m miner`: what a person types; a failure is one sentence on stderr."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 import typer
 
-from miner.environments import EnvironmentFault
 from miner.demo import demo_command
+from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.command import probe_command
 from miner.evaluation.command import evaluate_command
 from miner.publishing.errors import PublishingError
@@ -35,7 +35,14 @@ def main() -> None:
         app()
     except (EnvironmentFault, PublishingError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_status(error))
+
+
+def _status(error: Exception) -> int:
+    """2 for what the settings must change, 69 for servers that fail, 74 for the disk."""
+    if isinstance(error, InfrastructureError | ProtocolError):
+        return 69
+    return 74 if isinstance(error, PublishingError) else 2
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
+from miner.training.pace import Pace
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights."""
@@ -33,6 +34,7 @@ class HeldOut(TrainerCallback):
         publisher: owns the output path.
         save: writes the current weights and tokenizer into an empty folder.
         run_dir: holds `evaluations.jsonl` and `best.json`.
+        pace: learns how long this takes, and says when there is no time for it.
         note: shows a line to the person who watches.
     """
 
@@ -42,6 +44,7 @@ class HeldOut(TrainerCallback):
         publisher: Publisher,
         save: Callable[[Path], None],
         run_dir: Path,
+        pace: Pace,
         *,
         every_steps: int,
         note: Callable[[str], None],
@@ -51,6 +54,7 @@ class HeldOut(TrainerCallback):
         self._save = save
         self._run = RunFolder(run_dir)
         self._state_file = run_dir / "best.json"
+        self._pace = pace
         self._every = every_steps
         self._note = note
         self._best = self._restore()
@@ -76,12 +80,14 @@ class HeldOut(TrainerCallback):
         if self._best is None or step == self._last_step:
             return
         self._last_step = step
-        result = self._evaluate()
+        with self._pace.measured("evaluation"):
+            result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
         verdict = self._best.judge(candidate)
         if verdict.replaces:
             played = sum(score is not None for score in candidate.scores)
-            self._publisher.publish(self._save, PublishedScore(step, candidate.mean, played))
+            with self._pace.measured("publication"):
+                self._publisher.publish(self._save, PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
         self._record(result, step, published=verdict.replaces)
@@ -89,7 +95,7 @@ class HeldOut(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step % self._every == 0:
+        if state.global_step % self._every == 0 and self._pace.room_for_evaluation():
             self.consider(state.global_step)
 
     def _record(self, result: EvaluationResult, step: int, *, published: bool) -> None:

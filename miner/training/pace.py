@@ -1,25 +1,28 @@
-"""How far a run is: by steps or by training time, whichever is further along.
+"""How far a run is: by steps, by training time, or by the time of the kill, whichever is further.
 
-Time counts over restarts: each checkpoint records what was spent until it was written.
+Training time counts over restarts: each checkpoint records what was spent until it was written.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.publishing.deadline import Deadline, Phase
 from miner.training.settings import OptimizerSettings
 
 
 class Pace(TrainerCallback):
-    """Fraction of the run that is used up; stops it before the time is over.
+    """Fraction of the run that is used up; stops it before its time is over.
 
     Args:
         max_steps: optimizer steps at most.
         seconds: training time at most over all restarts, evaluations included; None: unlimited.
+        deadline: the kill to be ahead of; None: there is none.
         spent_before: seconds that earlier processes of this run trained.
         clock: monotonic seconds, injected by tests.
     """
@@ -27,27 +30,34 @@ class Pace(TrainerCallback):
     def __init__(
         self,
         max_steps: int,
-        seconds: float | None,
+        seconds: float | None = None,
+        deadline: Deadline | None = None,
         spent_before: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.max_steps = max_steps
-        self.seconds = seconds
-        self.spent_before = spent_before
+        self._max_steps = max_steps
+        self._seconds = seconds
+        self._deadline = deadline
+        self._spent_before = spent_before
         self._clock = clock
         self._started = clock()
-        self._step_seconds = 0.0
         self._step_began = self._started
+        if deadline is not None:
+            deadline.begin_training()
 
     @property
     def elapsed(self) -> float:
         """Seconds of training so far, over all restarts."""
-        return self.spent_before + self._clock() - self._started
+        return self._spent_before + self._clock() - self._started
 
     def fraction(self, step: int) -> float:
         """How much of the run is used up after `step` optimizer steps, in [0, 1]."""
-        by_time = self.elapsed / self.seconds if self.seconds else 0.0
-        return min(1.0, max(step / self.max_steps, by_time))
+        used = [step / self._max_steps]
+        if self._seconds:
+            used.append(self.elapsed / self._seconds)
+        if self._deadline is not None:
+            used.append(self._deadline.fraction_used())
+        return min(1.0, max(used))
 
     def learning_rate_factor(self, settings: OptimizerSettings) -> Callable[[int], float]:
         """Warm-up by steps, then constant or linear to zero by `fraction`."""
@@ -59,9 +69,21 @@ class Pace(TrainerCallback):
         return factor
 
     def seconds_left(self, step: int) -> float | None:
-        """Estimated seconds to the end, by the slower of both limits; None before any step."""
+        """Estimated seconds to the end, by the limit that comes first; None before any step."""
         done = self.fraction(step)
         return self.elapsed * (1.0 - done) / done if done else None
+
+    @contextmanager
+    def measured(self, phase: Phase) -> Iterator[None]:
+        """Let the deadline learn how long an evaluation or a publication takes."""
+        began = self._clock()
+        yield
+        if self._deadline is not None:
+            self._deadline.observe(phase, self._clock() - began)
+
+    def room_for_evaluation(self) -> bool:
+        """Whether an evaluation now leaves time for the last one."""
+        return self._deadline is None or self._deadline.room_for_evaluation()
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -71,6 +93,9 @@ class Pace(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._step_seconds = self._clock() - self._step_began
-        if self.seconds and self.elapsed + self._step_seconds > self.seconds:
+        step_seconds = self._clock() - self._step_began
+        if self._seconds and self.elapsed + step_seconds > self._seconds:
             control.should_training_stop = True
+        if self._deadline is not None:
+            self._deadline.observe("step", step_seconds)
+            control.should_training_stop |= self._deadline.should_stop()

@@ -1,8 +1,7 @@
-"""What a training step leaves behind: a line in `metrics.jsonl`, a heartbeat, and progress."""
+"""What a training step leaves behind: a line in `metrics.jsonl`, a heartbeat and progress."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
+from miner.training.heart import Heart
 from miner.training.pace import Pace
 from miner.training.rollout_function import StepRollout
 
@@ -35,26 +35,21 @@ class Recorder(TrainerCallback):
         pace: Pace,
         rollout: Callable[[], StepRollout | None],
         applied_rate: Callable[[], float | None],
+        heart: Heart,
     ) -> None:
         self._run = RunFolder(run_dir)
-        self._heartbeat = run_dir / "heartbeat.json"
         self._progress = progress
         self._pace = pace
         self._rollout = rollout
         self._applied_rate = applied_rate
+        self._heart = heart
         self._began = time.monotonic()
-
-    def beat(self, phase: str, step: int) -> None:
-        """Tell the watchdog what is going on (atomic)."""
-        beside = self._heartbeat.with_suffix(".tmp")
-        beside.write_text(json.dumps({"time": time.time(), "phase": phase, "step": step}))
-        beside.replace(self._heartbeat)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._began = time.monotonic()
-        self.beat("step", state.global_step)
+        self._heart.beat("step", state.global_step)
 
     def on_log(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import Rules, evaluate
+from miner.publishing.deadline import Deadline
 from miner.publishing.merge import write_trained_model
 from miner.publishing.publisher import Publisher
 from miner.reporting.progress import TrainingProgress
@@ -31,6 +33,7 @@ from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.transformers_sampler import TransformersSampler
 from miner.training.checkpoints import CheckpointMarker
+from miner.training.heart import Heart
 from miner.training.held_out import HeldOut
 from miner.training.pace import Pace
 from miner.training.recorder import Recorder
@@ -92,6 +95,7 @@ class Run:
     Args:
         source: where episodes are played; used from `loop` only.
         spent_before: training seconds of earlier processes of this run.
+        heart: beats with every finished episode.
     """
 
     def __init__(
@@ -101,12 +105,19 @@ class Run:
         source: EnvironmentSource,
         loop: BackgroundLoop,
         spent_before: float,
+        heart: Heart,
     ) -> None:
         self._settings = settings
         self._learner = learner
         self._source = source
         self._loop = loop
-        self.pace = Pace(settings.optimizer.max_steps, settings.deadline.seconds, spent_before)
+        self._heart = heart
+        self.pace = Pace(
+            settings.optimizer.max_steps,
+            settings.deadline.seconds,
+            _deadline(settings.deadline.ends_at),
+            spent_before,
+        )
         rollout = settings.rollout
         self._scheduler = Scheduler(
             source,
@@ -119,6 +130,7 @@ class Run:
             retry=RetryParams(
                 infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
             ),
+            on_episode=lambda _: heart.beat("rollout"),
         )
         self._held_out = held_out_list(
             settings.evaluation.episodes,
@@ -140,7 +152,10 @@ class Run:
         rules = Rules(
             concurrency=self._source.capacity, timeout_s=self._settings.rollout.episode_seconds
         )
-        return self._loop.run(evaluate(policy, self._source, self._held_out, rules))
+        playing = evaluate(
+            policy, self._source, self._held_out, rules, lambda _: self._heart.beat("evaluation")
+        )
+        return self._loop.run(playing)
 
     def trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
@@ -180,15 +195,18 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
     checkpoint = prepare_run_dir(settings)
     stop = StopRequest()
     stop.install()
+    heart = Heart(settings.run_dir)
     with ExitStack() as stack:
-        loop = stack.enter_context(BackgroundLoop())
-        source = stack.enter_context(_episodes(settings, loop, console))
+        heart.beat("loading the model")
         learner = Learner(settings, base)
         stack.callback(learner.sampler.close)
         publisher = Publisher(output, in_process=True)  # nothing patches model loading here
         if checkpoint is None or publisher.current() is None:
             publisher.publish_base(base)
-        run = Run(settings, learner, source, loop, checkpoint.elapsed if checkpoint else 0.0)
+        loop = stack.enter_context(BackgroundLoop())
+        heart.beat("probing the environment servers")
+        source = stack.enter_context(_episodes(settings, loop, console))
+        run = Run(settings, learner, source, loop, checkpoint.elapsed if checkpoint else 0.0, heart)
         first = checkpoint.step if checkpoint else 0
         progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
         stack.enter_context(progress)
@@ -197,20 +215,26 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
             publisher,
             learner.save,
             settings.run_dir,
+            run.pace,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
         )
         held_out.start()
         trainer = run.trainer()
         recorder = Recorder(
-            settings.run_dir, progress, run.pace, lambda: run.rollout.latest, run.applied_rate
+            settings.run_dir,
+            progress,
+            run.pace,
+            lambda: run.rollout.latest,
+            run.applied_rate,
+            heart,
         )
         trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
         for callback in (recorder, held_out, run.pace, stop, CheckpointMarker(run.pace)):
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
-        recorder.beat("done", trainer.state.global_step)
+        heart.beat("done", trainer.state.global_step)
     return TrainResult(output, held_out.best.step, held_out.best.mean, stop.received)
 
 
@@ -227,6 +251,14 @@ def _checked_paths(settings: Settings) -> tuple[Path, Path]:
     if output is None:
         raise ConfigurationError("output.dir is not set: name the folder to publish the model to")
     return base, output
+
+
+def _deadline(ends_at: float | None) -> Deadline | None:
+    """The deadline for a kill at Unix time `ends_at`."""
+    if ends_at is None:
+        return None
+    now = time.time()
+    return Deadline.from_wall_clock(max(0.0, ends_at - now), started_at_unix=now)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from miner.environments import ConfigurationError
 from miner.training.checkpoints import Checkpoint, newest_checkpoint
@@ -10,8 +11,15 @@ from miner.training.settings import Settings, load_settings, to_toml
 
 SETTINGS_FILE = "settings.toml"
 
-MAY_DIFFER = {"deadline", "threads", "environment", "checkpoint"}
-"""Settings that a resumed run may change: they do not alter what is learned."""
+MAY_DIFFER: dict[str, Any] = {
+    "deadline": True,
+    "threads": True,
+    "checkpoint": True,
+    "environment": {"servers", "channel"},
+    "optimizer": {"micro_batch"},
+    "rollout": {"max_episode_tokens", "attempts", "episode_seconds"},
+}
+"""Settings that a resumed run may change: where it plays, how much memory and time it takes."""
 
 
 def prepare_run_dir(settings: Settings) -> Checkpoint | None:

@@ -10,8 +10,8 @@ from miner.rollout.forward import CachedForward, PlainForward, cache_obstacle, e
 from tests.builders import build_llama, build_qwen3
 
 
-def build_row(length, *, slot=-1, limit=8):
-    row = DecodeRow(ids=list(range(5, 5 + length)), limit=limit, temperature=0.0, session=None)
+def build_row(length, *, slot=-1, limit=8, session=None):
+    row = DecodeRow(ids=list(range(5, 5 + length)), limit=limit, temperature=0.0, session=session)
     row.slot = slot
     return row
 
@@ -44,6 +44,31 @@ def test_buckets_keep_long_prefills_apart_from_decodes():
     assert [[row.slot for row in b] for b in buckets(alike, forward)] == [[5, 6, 7, 8, 9]]
     long = [build_row(9000, slot=i) for i in range(2)]
     assert [[row.slot for row in b] for b in buckets(long, forward)] == [[1], [0]]
+
+
+def test_only_new_tokens_go_through_the_model_and_twins_only_once():
+    model, shapes = build_qwen3(), []
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=4, seed=0)
+
+    def ask(rows):
+        shapes.clear()
+        for row in rows:
+            engine.admit(row)
+        with evaluation_mode(model):
+            assert set(engine.step()) == set(rows)
+        return rows
+
+    model.register_forward_pre_hook(
+        lambda *call: shapes.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True
+    )
+    first = ask([build_row(30, limit=1, session=i) for i in range(3)])
+    assert shapes == [(1, 30), (2, 1)]
+    assert len({row.ids[-1] for row in first}) == 1
+    second = [build_row(30, limit=1, session=i) for i in range(3)]
+    for row, before in zip(second, first, strict=True):
+        row.ids = [*before.ids, 50, 51]
+    ask(second)
+    assert shapes == [(3, 3)]
 
 
 def test_weights_that_change_midway_make_rows_start_over():

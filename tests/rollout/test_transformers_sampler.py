@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections import Counter
 from itertools import chain
@@ -41,6 +42,15 @@ def build_mistral():
         max_position_embeddings=256, bos_token_id=None, eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     return MistralForCausalLM(config).eval()
+
+
+def build_endless_qwen3(**config):
+    """A model that never ends a reply by itself."""
+    model = build_qwen3(**config)
+    model.lm_head.register_forward_hook(
+        lambda module, inputs, logits: logits.index_fill(-1, torch.tensor([1]), -math.inf)
+    )
+    return model
 
 
 def build_eager_qwen3():
@@ -183,50 +193,32 @@ async def test_one_session_may_ask_twice_at_once(tokenizer):
     assert [s.token_ids for s in samples] == [generated(model, p) for p in PROMPTS]
 
 
-async def test_only_new_tokens_go_through_the_model_and_twins_only_once(tokenizer):
-    model, seen = build_qwen3(), []
-    with TransformersSampler(model, tokenizer) as sampler:
-        hook = model.register_forward_pre_hook(
-            lambda *call: seen.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True
-        )
-        one = SamplingParams(max_tokens=1, temperature=0.0)
-        prompt = list(range(10, 40))
-        first = await ask_all(sampler, [prompt] * 3, one, sessions=[0, 1, 2])
-        assert seen == [(1, 30), (2, 1)]
-        seen.clear()
-        longer = [[*prompt, *sample.token_ids, 50, 51] for sample in first]
-        await ask_all(sampler, longer, one, sessions=[0, 1, 2])
-        assert seen == [(3, 3)]
-        hook.remove()
-
-
 async def test_request_joins_while_another_decodes(tokenizer):
-    """The long request is under way; the short one starts and ends before it."""
-    model = build_qwen3(eos_token_id=None)
-    model.generation_config.eos_token_id = None
-    started, steps = asyncio.Event(), []
+    """The long request waits in its third step for the short one, which then ends first."""
+    model = build_endless_qwen3()
+    under_way, joined, batches, order = asyncio.Event(), threading.Event(), [], []
     loop = asyncio.get_running_loop()
 
     def note(*call):
-        steps.append(call[2]["input_ids"].shape[0])
-        if len(steps) == 3:
-            loop.call_soon_threadsafe(started.set)
+        batches.append(call[2]["input_ids"].shape[0])
+        if len(batches) == 3:
+            loop.call_soon_threadsafe(under_way.set)
+            joined.wait(60)
+
+    async def ask(name, tokens):
+        await sampler.sample([5, 6], SamplingParams(tokens))
+        order.append(name)
 
     with TransformersSampler(model, tokenizer) as sampler:
-        hook = model.register_forward_pre_hook(note, with_kwargs=True)
-        order = []
-
-        async def ask(name, tokens):
-            await sampler.sample([5, 6], SamplingParams(tokens))
-            order.append(name)
-
-        long = asyncio.create_task(ask("long", 900))
-        await started.wait()
-        await ask("short", 4)
-        assert order == ["short"]
-        await long
-        hook.remove()
-    assert 2 in steps
+        model.register_forward_pre_hook(note, with_kwargs=True)
+        long = asyncio.create_task(ask("long", 20))
+        await under_way.wait()
+        short = asyncio.create_task(ask("short", 4))
+        await asyncio.sleep(0)
+        joined.set()
+        await asyncio.gather(long, short)
+    assert order == ["short", "long"]
+    assert max(batches) == 2
 
 
 async def test_event_loop_lives_while_the_model_works(tokenizer):
@@ -280,8 +272,7 @@ async def test_new_weights_drop_what_is_held(drop, tokenizer):
 
 
 async def test_ended_session_works_no_more_once_end_session_returns(tokenizer):
-    model = build_qwen3(eos_token_id=None)
-    model.generation_config.eos_token_id = None
+    model = build_endless_qwen3()
     model.train()
     running, loop = asyncio.Event(), asyncio.get_running_loop()
     with TransformersSampler(model, tokenizer) as sampler:
@@ -305,8 +296,7 @@ async def test_ended_session_works_no_more_once_end_session_returns(tokenizer):
 
 
 async def test_cancelled_request_stops_decoding(tokenizer):
-    model = build_qwen3(eos_token_id=None)
-    model.generation_config.eos_token_id = None
+    model = build_endless_qwen3()
     running, loop, steps = asyncio.Event(), asyncio.get_running_loop(), []
 
     def note(*_):
@@ -324,8 +314,7 @@ async def test_cancelled_request_stops_decoding(tokenizer):
 
 
 async def test_end_session_gives_up_a_waiting_request(tokenizer):
-    model = build_qwen3(eos_token_id=None)
-    model.generation_config.eos_token_id = None
+    model = build_endless_qwen3()
     with TransformersSampler(model, tokenizer) as sampler:
         request = asyncio.create_task(sampler.sample([5, 6], SamplingParams(1000), session=1))
         await asyncio.sleep(0)
@@ -377,8 +366,7 @@ async def test_prompts_that_cannot_be_run_harm_nobody_else(prompt, message, toke
 
 
 async def test_reply_ends_where_the_context_ends(tokenizer):
-    model = build_qwen3(max_position_embeddings=16, eos_token_id=None)
-    model.generation_config.eos_token_id = None
+    model = build_endless_qwen3(max_position_embeddings=16)
     with TransformersSampler(model, tokenizer) as sampler:
         sample = await sampler.sample([5] * 13, SamplingParams(max_tokens=50))
     assert (len(sample.token_ids), sample.finish_reason) == (3, "length")

@@ -7,6 +7,7 @@ import pytest
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.training.held_out import HeldOut
+from miner.training.pace import Pace
 
 
 class PublisherDouble:
@@ -49,6 +50,7 @@ class World:
             self.publisher,
             lambda folder: None,
             run_dir,
+            Pace(max_steps=100),
             every_steps=10,
             note=self.notes.append,
         )

@@ -3,6 +3,7 @@
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.publishing.deadline import Deadline
 from miner.training.pace import Pace
 from miner.training.settings import OptimizerSettings
 
@@ -45,6 +46,21 @@ def test_time_of_earlier_processes_counts(tmp_path):
     pace = Pace(max_steps=100, seconds=10, spent_before=8, clock=clock)
     assert pace.fraction(0) == pytest.approx(0.8)
     assert step(pace, clock, 2, tmp_path)
+
+
+def test_the_kill_is_kept_ahead_of(tmp_path):
+    clock = Clock()
+    guesses = {"evaluation": 10.0, "publication": 5.0}
+    deadline = Deadline(100, started_at=clock.now, margin=5, guesses=guesses, clock=clock)
+    pace = Pace(max_steps=1000, deadline=deadline, clock=clock)
+    assert not step(pace, clock, 20, tmp_path)  # 80 s of training fit before the reserve of 20
+    assert pace.fraction(1) == pytest.approx(0.25)
+    assert pace.room_for_evaluation()
+    with pace.measured("evaluation"):
+        clock.now += 20
+    assert deadline.expected("evaluation") == pytest.approx(25)
+    assert not pace.room_for_evaluation()
+    assert step(pace, clock, 10, tmp_path)
 
 
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():

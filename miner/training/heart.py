@@ -1,0 +1,32 @@
+"""The heartbeat file by which a watchdog tells a run that works from one that hangs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+QUIET_S = 1.0
+"""Beats of the same phase and step closer than this are left out."""
+
+
+class Heart:
+    """Writes `{"time", "phase", "step"}` to `run_dir/heartbeat.json`, atomically."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._file = run_dir / "heartbeat.json"
+        self._step = 0
+        self._last = ("", -1, 0.0)
+
+    def beat(self, phase: str, step: int | None = None) -> None:
+        """Say that `phase` goes on; without a step the last one stands."""
+        if step is not None:
+            self._step = step
+        now = time.time()
+        before, step_before, at = self._last
+        if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
+            return
+        self._last = (phase, self._step, now)
+        beside = self._file.with_suffix(".tmp")
+        beside.write_text(json.dumps({"time": now, "phase": phase, "step": self._step}))
+        beside.replace(self._file)
