@@ -25,6 +25,8 @@ class NetworkRecipe:
 
     Attributes:
         initializer_range: the default of 0.02 is too small for so few steps.
+        rope_theta: below the usual 10,000, so that more of the few frequencies tell a sheet's
+            tokens from those of the sheet before.
         number_features: size of the features of number tokens, 0 for none.
         query_scale: initial weight of the query norms; above 1 attention starts out sharper.
     """
@@ -36,6 +38,7 @@ class NetworkRecipe:
     key_value_heads: int = 2
     head_dim: int = 32
     initializer_range: float = 0.08
+    rope_theta: float = 1000.0
     number_features: float = 0.15
     query_scale: float = 1.5
 
@@ -53,6 +56,7 @@ def build_network(
         num_key_value_heads=recipe.key_value_heads,
         head_dim=recipe.head_dim,
         initializer_range=recipe.initializer_range,
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
         tie_word_embeddings=True,
         max_position_embeddings=4096,
         pad_token_id=tokenizer.pad_token_id,

@@ -11,6 +11,9 @@ from rich.console import Console
 
 from miner.training.settings import load_settings, to_toml
 
+OUT_OF_MEMORY_STATUS = 75
+"""Tells the orchestrator that the run would go on with less."""
+
 
 def train_command(
     overrides: Annotated[
@@ -46,14 +49,23 @@ def train_command(
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         os.environ.setdefault(name, value)
-    from transformers.utils.logging import disable_progress_bar  # torch takes seconds to import
+    import torch  # it takes seconds, and --dry-run needs none of this
+    from transformers.utils.logging import disable_progress_bar
 
     from miner.training.run import train
 
     disable_progress_bar()
 
     console = Console()
-    result = train(settings, console)
+    try:
+        result = train(settings, console)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        typer.echo(
+            f"error: out of memory: {error}; lower optimizer.micro_batch or "
+            "rollout.max_episode_tokens",
+            err=True,
+        )
+        raise typer.Exit(OUT_OF_MEMORY_STATUS) from None
     console.print(
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
         highlight=False,
