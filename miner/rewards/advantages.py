@@ -1,78 +1,104 @@
-"""Advantages per turn: each turn's return against the same turn of the other group members.
+"""Advantages per turn: each turn's return against the same round of the other group members.
 
-Episode-level advantages are TRL's own. A turn-level baseline compares like with like: all members
-of a group face the same prizes and the same opponent stream in turn t.
+Episode-level advantages are TRL's own. A baseline by round compares like with like: all members of
+a group face the same prizes and the same opponent stream in round t.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
 Scale = Literal["group", "batch", "none"]
 
+TurnReward = tuple[int, float]
+"""(round of the game, reward of the reply): a retried reply is another turn of the same round."""
+
 EPSILON = 1e-4  # as in TRL's GRPOTrainer: keeps a group of almost equal returns from exploding
 
 
-def returns_to_go(rewards: Sequence[float]) -> list[float]:
-    """Undiscounted sum of the rewards from each turn on (shape: turns)."""
+def decayed_returns(rewards: Sequence[float], decay: float) -> list[float]:
+    """Sum of the rewards from each turn on, each later one weighted `decay` less (shape: turns).
+
+    On rewards shaped by a potential phi this is the generalised advantage estimate with lambda =
+    `decay` and value function phi (Schulman et al. 2015, arXiv 1506.02438, equation 16); with
+    decay 1 it is the plain return.
+    """
     total, returns = 0.0, []
     for reward in reversed(rewards):
-        total += reward
+        total = reward + decay * total
         returns.append(total)
     return returns[::-1]
 
 
 def turn_advantages(
-    group: Sequence[Sequence[float] | None], *, scale: Scale = "group", batch_std: float = 1.0
+    rows: Sequence[Sequence[TurnReward] | None],
+    group_size: int,
+    *,
+    decay: float = 1.0,
+    scale: Scale = "group",
 ) -> list[list[float]]:
-    """Advantage of every turn of every member of one group.
+    """Advantage of every turn of every row.
 
     Args:
-        group: per member its rewards by turn (ragged), or None for an episode that was lost.
-        scale: "group" divides by the standard deviation of the group's episode returns, "batch"
-            by `batch_std`, "none" leaves differences as they are (Dr. GRPO, arXiv 2503.20783).
+        rows: per episode its turns' rewards (ragged), or None for an episode that was lost;
+            consecutive `group_size` rows are a group.
+        decay: see `decayed_returns`.
+        scale: "group" divides by the group's standard deviation around its baselines, "batch" by
+            that of all groups, "none" leaves differences as they are (Dr. GRPO, arXiv 2503.20783).
 
     Returns:
-        Per member one advantage per turn; an empty list for a lost member. The baseline of turn t
-        is the mean return-to-go over the members that reached turn t, so a lost member moves none,
-        and a turn that a single member reached has advantage 0.
+        Per row one advantage per turn; an empty list for a lost row. The baseline of a round is
+        the mean return over all turns of the group in that round: a lost member moves none, and a
+        round that a single turn reached has advantage 0.
 
-    Source: GRPO (arXiv 2402.03300, 4.1.3 process supervision) with a baseline per turn.
+    Source: GRPO (arXiv 2402.03300), process supervision of section 4.1.3, baseline by round.
     """
-    returns = [returns_to_go(rewards) if rewards is not None else [] for rewards in group]
-    deviation = {
-        "group": _std([r[0] for r in returns if r]) + EPSILON,
-        "batch": batch_std + EPSILON,
-        "none": 1.0,
-    }[scale]
-    advantages: list[list[float]] = [[0.0] * len(r) for r in returns]
-    for turn in range(max(map(len, returns), default=0)):
-        reached = [i for i, r in enumerate(returns) if len(r) > turn]
-        baseline = sum(returns[i][turn] for i in reached) / len(reached)
-        for i in reached:
-            advantages[i][turn] = (returns[i][turn] - baseline) / deviation
+    groups = [
+        _differences(rows[start : start + group_size], decay)
+        for start in range(0, len(rows), group_size)
+    ]
+    overall = _deviation([square for group in groups for square in group.squares])
+    advantages: list[list[float]] = []
+    for group in groups:
+        deviation = {
+            "group": _deviation(group.squares) + EPSILON,
+            "batch": overall + EPSILON,
+            "none": 1.0,
+        }[scale]
+        advantages += [[difference / deviation for difference in row] for row in group.rows]
     return advantages
 
 
-def batch_turn_advantages(
-    rows: Sequence[Sequence[float] | None], group_size: int, scale: Scale
-) -> list[list[float]]:
-    """`turn_advantages` of consecutive groups of `group_size` rows, in the rows' order."""
-    batch_std = _std([sum(rewards) for rewards in rows if rewards is not None])
-    return [
-        member
-        for start in range(0, len(rows), group_size)
-        for member in turn_advantages(
-            rows[start : start + group_size], scale=scale, batch_std=batch_std
-        )
+class _Group:
+    """Differences to the baselines, and per round (sum of squares, degrees of freedom)."""
+
+    def __init__(self, rows: list[list[float]], squares: list[tuple[float, int]]) -> None:
+        self.rows = rows
+        self.squares = squares
+
+
+def _differences(rows: Sequence[Sequence[TurnReward] | None], decay: float) -> _Group:
+    returns = [decayed_returns([reward for _, reward in row or ()], decay) for row in rows]
+    by_round: dict[int, list[float]] = defaultdict(list)
+    for row, values in zip(rows, returns, strict=True):
+        for (number, _), value in zip(row or (), values, strict=True):
+            by_round[number].append(value)
+    baseline = {number: sum(values) / len(values) for number, values in by_round.items()}
+    differences = [
+        [value - baseline[number] for (number, _), value in zip(row or (), values, strict=True)]
+        for row, values in zip(rows, returns, strict=True)
     ]
+    squares = [
+        (sum((value - baseline[number]) ** 2 for value in values), len(values) - 1)
+        for number, values in by_round.items()
+    ]
+    return _Group(differences, squares)
 
 
-def _std(values: Sequence[float]) -> float:
-    """Sample standard deviation (n - 1), 0 for fewer than two values, as TRL computes it."""
-    if len(values) < 2:
-        return 0.0
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+def _deviation(squares: Sequence[tuple[float, int]]) -> float:
+    """Pooled standard deviation: what TRL computes where every episode has one return."""
+    freedom = sum(count for _, count in squares)
+    return math.sqrt(sum(square for square, _ in squares) / freedom) if freedom else 0.0

@@ -3,7 +3,10 @@ action, and optionally shaping. No strategy of any game is in it."""
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from miner.environments.games.goofspiel import agent_seat
+from miner.rewards.advantages import TurnReward
 from miner.rewards.potential import Potential, shaped_rewards
 from miner.rollout.trajectory import Trajectory
 
@@ -24,21 +27,24 @@ class EpisodeReward:
         """Score in [0, 1] minus the penalty for each invalid reply."""
         return trajectory.score - self._penalty * trajectory.invalid_replies
 
-    def by_turn(self, trajectory: Trajectory) -> list[float]:
-        """The same by turn (shape: turns): penalties where they arose, the score in the last turn.
+    def by_turn(self, trajectory: Trajectory) -> list[TurnReward]:
+        """The same by turn: penalties where they arose, the score in the last turn.
 
-        With shaping the change of the potential is added; a reply that was no action leaves the
-        state and the potential as they were.
+        With a potential its change is added. A reply that was no action leaves state, potential
+        and round as they were.
         """
         turns = trajectory.turns
         rewards = [0.0 if turn.valid else -self._penalty for turn in turns]
         rewards[-1] += trajectory.score
-        if self._potential is None:
-            return rewards
+        if self._potential is not None:
+            rewards = shaped_rewards(rewards, self._potentials(trajectory, self._potential))
+        rounds = accumulate((int(turn.valid) for turn in turns[:-1]), initial=0)
+        return list(zip(rounds, rewards, strict=True))
+
+    def _potentials(self, trajectory: Trajectory, potential: Potential) -> list[float]:
         seat = agent_seat(trajectory.task.seed)
-        potentials: list[float] = []
-        for turn in turns:
-            repeated = bool(potentials) and not turns[len(potentials) - 1].valid
-            shown = turn.messages[-1]["content"]
-            potentials.append(potentials[-1] if repeated else self._potential(shown, seat))
-        return shaped_rewards(rewards, potentials)
+        values: list[float] = []
+        for number, turn in enumerate(trajectory.turns):
+            again = number > 0 and not trajectory.turns[number - 1].valid
+            values.append(values[-1] if again else potential(turn.messages[-1]["content"], seat))
+        return values

@@ -33,6 +33,9 @@ PROBE: tuple[Message, ...] = (
 )
 """A conversation of the form that environments produce."""
 
+CACHED_TEXTS = 512
+"""Texts whose tokens are remembered: enough for the episodes of one rollout to share them."""
+
 
 class DriftKind(Enum):
     """How a turn's prompt relates to the ids held so far."""
@@ -68,8 +71,8 @@ class ChatRenderer:
         self.eos_token_id = _checked_eos(tokenizer)
         self._tokenizer = tokenizer
         # Members of a group see the same prompts at first, and give the same replies often.
-        self._encode = lru_cache(maxsize=4096)(self._encode_anew)
-        self._decode = lru_cache(maxsize=4096)(self._decode_anew)
+        self._encode = lru_cache(maxsize=CACHED_TEXTS)(self._encode_anew)
+        self._decode = lru_cache(maxsize=CACHED_TEXTS)(self._decode_anew)
         try:
             probe = self.render(PROBE)
         except TemplateError as error:

@@ -19,7 +19,6 @@ import asyncio
 import logging
 import sys
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +40,11 @@ from miner.rollout.sampler import Sample, SamplerError, SamplingParams
 
 logger = logging.getLogger(__name__)
 
-BURST_PAUSE_S = 0.0005
-"""Requests that arrive closer to each other than this share their first forward."""
+LOOP_ROUNDS = 8
+"""Rounds of the event loop within which a coroutine that got its reply asks again, if it can."""
+
+LOOP_PATIENCE_S = 1.0
+"""Longest wait for these rounds."""
 
 Outcome = Sample | SamplerError | None
 """How a request ended: with a reply, with the engine's failure, or abandoned by its caller."""
@@ -80,6 +82,7 @@ class TransformersSampler:
         self._step_lock = threading.Lock()
         self._drain_lock = threading.Lock()
         self._draining = False
+        self._loop: asyncio.AbstractEventLoop
         self._inbox: deque[DecodeRow] = deque()
         self._ended: deque[int] = deque()
         self._in_flight: dict[int, DecodeRow] = {}
@@ -165,7 +168,8 @@ class TransformersSampler:
         return room
 
     def _submit(self, row: DecodeRow) -> asyncio.Future[Outcome]:
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
         self._futures[row] = future
         if row.session is not None:
             self._in_flight[row.session] = row
@@ -180,27 +184,40 @@ class TransformersSampler:
         """Worker thread: run until nobody waits for a reply."""
         more = True
         while more:
-            self._await_burst()
             over = self._run_until_idle()
             with self._drain_lock:
                 more = self._draining = bool(self._inbox)
             self._deliver(over)
 
-    def _await_burst(self) -> None:
-        """Coroutines that resume together ask again within moments: let all of them in first."""
-        seen = 0
-        while len(self._inbox) > seen:
-            seen = len(self._inbox)
-            time.sleep(BURST_PAUSE_S)
+    def _let_callers_ask(self) -> None:
+        """Wait until the event loop has run what is ready, so that rows stay in step.
+
+        Callers whose environment answers at once ask again within these rounds and share the next
+        forward; an idle loop is through with them at once.
+        """
+        over = threading.Event()
+
+        def go_round(left: int) -> None:
+            if left:
+                loop.call_soon(go_round, left - 1)
+            else:
+                over.set()
+
+        loop = self._loop
+        with suppress(RuntimeError):  # the loop was closed: nobody asks any more
+            loop.call_soon_threadsafe(go_round, LOOP_ROUNDS)
+            over.wait(LOOP_PATIENCE_S)
 
     def _run_until_idle(self) -> dict[DecodeRow, Outcome]:
         """Step until no row is left; the last rows are returned once the model's modes are back."""
         with evaluation_mode(self._model):
-            while True:
+            over: dict[DecodeRow, Outcome] = {}
+            while self._engine.busy or self._inbox:
+                if over or not self._engine.busy:
+                    self._deliver(over)
+                    self._let_callers_ask()
                 over = self._step()
-                if not (self._engine.busy or self._inbox):
-                    return over
-                self._deliver(over)
+            return over
 
     def _step(self) -> dict[DecodeRow, Outcome]:
         with self._step_lock:

@@ -33,6 +33,7 @@ class DataRecipe:
     Attributes:
         sizes: largest number of a conversation, drawn from these.
         other_sizes: share of conversations with any largest number from 4 up instead.
+        small_until: share of the warm start in which the smallest of `sizes` is the only one.
         max_turns: sheets per conversation at most.
         lookup_until: share of the warm start in which the look-up is learned, see the module.
         lookup_rules: weights of the rules until then.
@@ -47,20 +48,21 @@ class DataRecipe:
         noise_tokens: how many they are at most; one time in ten up to eight times as many.
     """
 
-    sizes: tuple[int, ...] = (8, 8, 8, 10, 12, 14, 16)
+    sizes: tuple[int, ...] = (8,)
     other_sizes: float = 0.3
+    small_until: float = 0.3
     max_turns: int = 15
-    lookup_until: float = 0.35
+    lookup_until: float = 0.4
     lookup_rules: tuple[tuple[Rule, float], ...] = ((Rule.NEAREST, 0.85), (Rule.ANY, 0.15))
     rules: tuple[tuple[Rule, float], ...] = (
-        (Rule.NEAREST, 0.35),
+        (Rule.NEAREST, 0.3),
         (Rule.FARTHEST, 0.2),
-        (Rule.ANY, 0.25),
+        (Rule.ANY, 0.3),
         (Rule.HIGHEST, 0.1),
         (Rule.LOWEST, 0.1),
     )
     sharpness: tuple[float, ...] = (1.0, 2.0)
-    short_until: float = 0.2
+    short_until: float = 0.3
     full: float = 0.9
     follow_pair: float = 0.1
     shrinking: float = 0.7
@@ -105,7 +107,12 @@ def draw_conversation(rng: random.Random, recipe: DataRecipe, progress: float) -
     weighted = recipe.lookup_rules if progress < recipe.lookup_until else recipe.rules
     rule = rng.choices([r for r, _ in weighted], [w for _, w in weighted])[0]
     layout = _draw_layout(rng, recipe, short)
-    turns = _draw_turns(rng, recipe, layout, rule, 3 if short else recipe.max_turns)
+    sizes = recipe.sizes if progress >= recipe.small_until else (min(recipe.sizes),)
+    largest = rng.choice(sizes)
+    if rng.random() < recipe.other_sizes:
+        largest = rng.randint(4, max(sizes))
+    max_turns = 3 if short else recipe.max_turns
+    turns = _draw_turns(rng, recipe, layout, rule, largest, max_turns)
     if rng.random() < recipe.noise:
         longest = recipe.noise_tokens * (8 if rng.random() < 0.1 else 1)
         return Conversation("", rng.randint(1, max(1, longest)), turns)
@@ -119,11 +126,13 @@ def _draw_layout(rng: random.Random, recipe: DataRecipe, short: bool) -> Layout:
 
 
 def _draw_turns(
-    rng: random.Random, recipe: DataRecipe, layout: Layout, rule: Rule, max_turns: int
+    rng: random.Random,
+    recipe: DataRecipe,
+    layout: Layout,
+    rule: Rule,
+    largest: int,
+    max_turns: int,
 ) -> tuple[Turn, ...]:
-    largest = rng.choice(recipe.sizes)
-    if rng.random() < recipe.other_sizes:
-        largest = rng.randint(4, max(recipe.sizes))
     sheet = _Sheet(rng, recipe, layout, largest)
     sharpness = rng.choice(recipe.sharpness)
     count = min(largest - 1 if rng.random() < 0.5 else rng.randint(2, largest - 1), max_turns)

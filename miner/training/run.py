@@ -169,6 +169,7 @@ class Run:
             rollout_func=self.rollout,
             credit=settings.reward.credit,
             scale=settings.reward.scale,
+            decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer),
         )
 

@@ -77,6 +77,9 @@ class RewardSettings(Section):
     credit: Literal["episode", "turn"] = Field(
         "episode", description="One advantage per episode, or one per turn with its own baseline."
     )
+    decay: float = Field(
+        1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
+    )
     scale: Literal["group", "batch", "none"] = Field(
         "group", description="Standard deviation that advantages are divided by."
     )

@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
-from miner.rewards.advantages import Scale, batch_turn_advantages
+from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.settings import Settings
 
 Credit = Literal["episode", "turn"]
@@ -66,7 +66,7 @@ class EpisodeTrainer(GRPOTrainer):
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
             (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
-        scale: what advantages per turn are divided by; as `args.scale_rewards` for episodes.
+        scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
     """
 
     def __init__(
@@ -77,12 +77,14 @@ class EpisodeTrainer(GRPOTrainer):
         learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
         scale: Scale = "group",
+        decay: float = 1.0,
         **kwargs: Any,
     ) -> None:
         self._learning_rate_factor = learning_rate_factor
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._scale = scale
+        self._decay = decay
         self._loss_mask: torch.Tensor | None = None
         super().__init__(model=model, args=args, **kwargs)
 
@@ -104,7 +106,9 @@ class EpisodeTrainer(GRPOTrainer):
         if self._credit == "turn":
             # Groups may be split over processes: baselines need the rows of all of them.
             rows = gather_object([row["turn_rewards"] for row in inputs])
-            advantages = batch_turn_advantages(rows, self._group_size, self._scale)
+            advantages = turn_advantages(
+                rows, self._group_size, decay=self._decay, scale=self._scale
+            )
             first = self.accelerator.process_index * len(inputs)
             output["advantages"] = spread_over_tokens(
                 advantages[first : first + len(inputs)],
@@ -147,7 +151,7 @@ class EpisodeTrainer(GRPOTrainer):
         logits = whole.get_output_embeddings()(hidden[mask]).float() / self.temperature
         scores = logits.log_softmax(-1)
         chosen = scores.gather(-1, input_ids[:, -logits_to_keep:][mask].unsqueeze(-1)).squeeze(-1)
-        entropies = -(scores.exp() * scores).sum(-1).detach()
+        entropies = -(scores.exp() * scores).sum(-1)
         nowhere = hidden.new_zeros(mask.shape, dtype=torch.float32)
         return (
             nowhere.masked_scatter(mask, chosen),

@@ -193,6 +193,24 @@ async def test_one_session_may_ask_twice_at_once(tokenizer):
     assert [s.token_ids for s in samples] == [generated(model, p) for p in PROMPTS]
 
 
+async def test_conversations_that_go_on_at_once_stay_in_step(tokenizer):
+    model, shapes = build_qwen3(), []
+    model.register_forward_pre_hook(
+        lambda *call: shapes.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True
+    )
+
+    async def talk(session):
+        ids = [5 + session, 6, 7, 8]
+        for _ in range(3):
+            sample = await sampler.sample(ids, SamplingParams(1), session=session)
+            ids = [*ids, *sample.token_ids, 9, 10]
+
+    with TransformersSampler(model, tokenizer) as sampler:
+        shapes.clear()
+        await asyncio.gather(*(talk(session) for session in range(6)))
+    assert shapes == [(6, 4), (6, 3), (6, 3)]
+
+
 async def test_request_joins_while_another_decodes(tokenizer):
     """The long request waits in its third step for the short one, which then ends first."""
     model = build_endless_qwen3()

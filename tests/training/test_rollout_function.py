@@ -77,7 +77,7 @@ def test_invalid_replies_cost_where_they_happened():
     trajectory = build_trajectory(1.0, replies=("x", "1", "2"), valid=(False, True, True))
     columns = roll(Player(*[trajectory] * 4), RewardSettings(invalid_reply_penalty=0.25))
     assert columns["episode_reward"][0] == pytest.approx(0.75)
-    assert columns["turn_rewards"][0] == [-0.25, 0.0, 1.0]
+    assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
 
 
 def test_the_base_recipe_trains_the_first_turn_only():

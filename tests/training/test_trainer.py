@@ -108,7 +108,7 @@ def fixed_rollout(rewards):
             "logprobs": [[0.0] * 4] * count,
             "env_mask": [[1, 0, 1, 0]] * count,
             "turn_ids": [[0, -1, 1, -1]] * count,
-            "turn_rewards": [[0.0, r] if r is not None else None for r in rewards],
+            "turn_rewards": [[(0, 0.0), (1, r)] if r is not None else None for r in rewards],
             "episode_reward": list(rewards),
         }
 

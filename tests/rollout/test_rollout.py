@@ -1,0 +1,51 @@
+"""A whole rollout: what the rows say is what a trainer's own forward says."""
+
+import pytest
+import torch
+
+from miner.rollout import (
+    BackgroundLoop,
+    ChatRenderer,
+    EpisodeParams,
+    Group,
+    RolloutStats,
+    SamplingParams,
+    Scheduler,
+)
+from miner.rollout.transformers_sampler import TransformersSampler
+from tests.builders import (
+    THINK_STRIPPING,
+    CountingEnvironment,
+    ScriptedSource,
+    build_qwen3,
+    build_task,
+    build_tokenizer,
+)
+
+
+@pytest.mark.parametrize("template", [None, THINK_STRIPPING], ids=["chatml", "think"])
+def test_logprobs_of_rows_are_those_of_a_plain_forward(template):
+    tokenizer = build_tokenizer(template) if template else build_tokenizer()
+    model = build_qwen3(len(tokenizer)).train()
+    source = ScriptedSource(
+        lambda number, avoid, on_close: CountingEnvironment(4, on_close=on_close), capacity=16
+    )
+    params = EpisodeParams(SamplingParams(max_tokens=6), max_tokens=1000)
+    with BackgroundLoop() as loop, TransformersSampler(model, tokenizer) as sampler:
+        scheduler = Scheduler(source, sampler, ChatRenderer(tokenizer), params)
+        results = loop.run(scheduler.run([Group(build_task(seed=i), 4) for i in range(6)]))
+    assert model.training
+    stats = RolloutStats.of(results)
+    assert (stats.episodes, stats.turns, stats.lost) == (24, 96, 0)
+    rows = [row for result in results for t in result.trajectories for row in t.rows]
+    assert len(rows) >= 24
+    model.eval()
+    for row in rows:
+        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+        with torch.no_grad():
+            logprobs = torch.log_softmax(model(ids).logits[0, :-1].float(), -1)
+        taken = logprobs.gather(1, ids[0, 1:, None])[len(row.prompt_ids) - 1 :, 0]
+        mask = torch.tensor(row.loss_mask, dtype=torch.bool)
+        assert taken[mask].tolist() == pytest.approx(
+            [p for p, m in zip(row.logprobs, row.loss_mask, strict=True) if m], abs=1e-4
+        )

@@ -1,0 +1,16 @@
+"""A base model that knows hardly more than the form, built once for all training tests."""
+
+from dataclasses import replace
+
+import pytest
+
+from miner.tiny_model.build import Recipe, build_tiny_model
+from miner.tiny_model.warm_start import WarmStartRecipe
+
+
+@pytest.fixture(scope="session")
+def rough_base(tmp_path_factory):
+    """A tiny model after a few steps of warm start: many of its replies are invalid."""
+    out = tmp_path_factory.mktemp("models") / "rough"
+    recipe = replace(Recipe(), warm_start=WarmStartRecipe(steps=150))
+    return build_tiny_model(out, recipe=recipe, seed=0)
