@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,15 @@ class Recipe:
     warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
     prose: tuple[str, ...] = field(
         default_factory=lambda: (*SYSTEM_TEXTS, PromptFormat.own("goofspiel").system_text)
+    )
+
+
+def recipe_for(deck_sizes: Collection[int]) -> Recipe:
+    """The recipe whose conversations reach as far as these decks; longer ones take more steps."""
+    if max(deck_sizes) <= 8:
+        return Recipe()
+    return Recipe(
+        data=DataRecipe(sizes=(8, *sorted(deck_sizes))), warm_start=WarmStartRecipe(steps=1500)
     )
 
 

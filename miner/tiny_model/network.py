@@ -17,6 +17,8 @@ from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 _PERIODS = (2, 2.5, 3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224)
 _OPTION = re.compile(r"\n?(\d+) ->.*")
 _NUMBER = re.compile(r" ?(-?\d+)")
+_LABELLED = re.compile(r"\n[^\n\d:]+: (\d+)")
+_FORMS = (_OPTION, _NUMBER, _LABELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ def build_network(
 
 
 def _value(token: str) -> int | None:
-    """The number that a token is, or the id that an option line starts with."""
-    match = _OPTION.fullmatch(token) or _NUMBER.fullmatch(token)
+    """The number that a token is or ends in after its label, or the id of an option line."""
+    match = next(filter(None, (form.fullmatch(token) for form in _FORMS)), None)
     return int(match[1]) if match else None
 
 

@@ -16,16 +16,8 @@ HEADINGS = ("Status:", "Board:", "Here is the page:", "Report:", "Current State:
 NUMBERS = (
     "Target value:",
     "Marker:",
-    "Today's number:",
     "Shelf:",
-    "Requested size:",
     "Gate:",
-    "Signal level:",
-    "Depth gauge:",
-    "Table:",
-    "Asking price:",
-    "Floor:",
-    "Next stop:",
     "Current point card:",
 )
 DIGITS = ("Code:", "Barcode:", "Serial:", "Fingerprint:", "Remaining Point Cards:")

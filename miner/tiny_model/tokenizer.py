@@ -1,8 +1,9 @@
-"""A byte-level tokenizer whose tokens are whole lines, with numbers standing apart.
+"""A byte-level tokenizer whose tokens are whole lines, with numbers of lists standing apart.
 
 Invariants:
 * every text encodes and decodes to itself: what is no whole token falls back to pieces and bytes;
-* a number between blanks is a token of its own, the same one after every label;
+* a line that is a label and one number is one token; any other number between blanks is a token
+  of its own, the same one after every label;
 * ids of options, as replies, are single tokens: "0" to "99";
 * a longer conversation renders to the shorter one's rendering, the reply, EOS and the rest.
 """
@@ -31,13 +32,14 @@ _REMARK = r"\n\([^\n]*\)"
 _OPTION = r"\n?\d+ ->(?: [^\n]*)?"
 _DIGITS = r" ?\d{2}(?=\d)"
 _NUMBER = r" ?-?\d{1,2}(?=[ \n]|$)"
+_LABELLED = r"\n[^\n\d:]+: \d{1,2}(?=\n|$)"
 _WORDS = r" ?\n*(?:(?! -?\d+(?:[ \n]|$))[^\n])+"
-_PIECES = "|".join((_REMARK, _OPTION, _DIGITS, _NUMBER, _WORDS, r"\s+"))
+_PIECES = "|".join((_LABELLED, _REMARK, _OPTION, _DIGITS, _NUMBER, _WORDS, r"\s+"))
 """The pieces a text is cut into; _WORDS runs to the next number that stands apart, or line end."""
 
 
 def build_tokenizer(
-    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150, least: int = 8
+    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150, least: int = 2
 ) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template, EOS and padding; a pure function of its arguments.
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miner.environments.games.prompts import PromptFormat
-from miner.tiny_model.build import Recipe, recipe_tokenizer
+from miner.tiny_model.build import recipe_for, recipe_tokenizer
 from miner.tiny_model.sheets import NUMBERS
 
-TOKENIZER = recipe_tokenizer(Recipe())
+TOKENIZER = recipe_tokenizer(recipe_for((8, 10, 12, 14, 16)))
 
 
 def encode(text: str) -> list[int]:
@@ -30,10 +30,14 @@ def test_action_ids_are_single_tokens(action):
     assert TOKENIZER.convert_ids_to_tokens(encode(str(action))) == [str(action)]
 
 
-def test_a_number_is_the_same_token_after_every_label():
+def test_a_labelled_number_is_one_token():
     whole = [encode(f"Status:\n{label} 7") for label in NUMBERS]
-    assert {len(ids) for ids in whole} == {3}
-    assert {ids[-1] for ids in whole} == set(encode(" 7"))
+    assert {len(ids) for ids in whole} == {2}
+    assert len({ids[-1] for ids in whole}) == len(NUMBERS)
+
+
+def test_a_number_of_a_list_is_the_same_token_in_every_list():
+    assert encode("\nBasket: 3 7 ")[-2:] == encode("\nP0 hand: 3 7 ")[-2:]
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -66,7 +70,7 @@ def test_a_longer_conversation_extends_the_shorter_one():
 
 
 def test_it_is_a_pure_function_of_its_recipe(tmp_path):
-    recipe_tokenizer(Recipe()).save_pretrained(tmp_path / "again")
+    recipe_tokenizer(recipe_for((8, 10, 12, 14, 16))).save_pretrained(tmp_path / "again")
     TOKENIZER.save_pretrained(tmp_path / "first")
     files = [tmp_path / name / "tokenizer.json" for name in ("first", "again")]
     assert files[0].read_bytes() == files[1].read_bytes()
