@@ -181,7 +181,7 @@ def _evaluate(
             concurrency=EPISODES,
             timeout_s=None,
             max_reply_tokens=16,
-            replays=1 if name == "trained" else 0,
+            replays=2 if name == "trained" else 0,
             out=run_dir,
         )
         if not run_evaluation(request, quiet):

@@ -148,7 +148,7 @@ class ProbeReport:
             caption_justify="left",
         )
         for heading in ("server", "answers", "/step as asked", "/evaluate", "builtin equal"):
-            table.add_column(heading, overflow="fold")
+            table.add_column(heading, overflow="fold", no_wrap=heading == "server")
         for server in self.servers:
             table.add_row(server.url, *_cells(server))
         return table

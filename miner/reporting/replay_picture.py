@@ -29,10 +29,9 @@ def replay_picture(replay: Replay, *, titled: bool = True) -> Figure:
         _draw_board(board, replay.rounds)
         _draw_points(points, replay.rounds)
         if titled:
-            board.set_title(f"{headline(replay)}\n", fontsize=12.5)
-            board.text(
-                0, 1.03, description(replay), transform=board.transAxes, color=MUTED, fontsize=9.5
-            )
+            who = description(replay).replace(" (task", "\n(task")  # one line is wider than 8 cards
+            board.set_title(f"{headline(replay)}\n\n", fontsize=12.5)
+            board.text(0, 1.03, who, transform=board.transAxes, color=MUTED, fontsize=9.5)
         return figure
 
 
