@@ -54,7 +54,6 @@ class EnvironmentSettings(Section):
 
 
 class RolloutSettings(Section):
-    engine: Literal["transformers"] = Field("transformers", description="Generation engine.")
     groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
     group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
     temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
@@ -62,9 +61,6 @@ class RolloutSettings(Section):
     max_episode_tokens: int = Field(4096, ge=64, description="Longest whole episode, in tokens.")
     attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
-    fresh_groups: int = Field(
-        0, ge=0, description="At most so many groups without variance are replaced in a step."
-    )
 
 
 class RewardSettings(Section):
@@ -107,7 +103,9 @@ class OptimizerSettings(Section):
 class EvaluationSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
-    base_seed: int = Field(7, description="Seed of the held-out list; the grader's 42 is refused.")
+    base_seed: int = Field(
+        7, description="Of the held-out list, apart from the grader's."
+    )
 
 
 class DeadlineSettings(Section):
