@@ -103,9 +103,7 @@ class OptimizerSettings(Section):
 class EvaluationSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
-    base_seed: int = Field(
-        7, description="Of the held-out list, apart from the grader's."
-    )
+    base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")
 
 
 class DeadlineSettings(Section):
