@@ -10,7 +10,7 @@ from miner.tiny_model.warm_start import WarmStartRecipe
 
 @pytest.fixture(scope="session")
 def rough_base(tmp_path_factory):
-    """A tiny model after a few steps of warm start: many of its replies are invalid."""
+    """A tiny model after a quarter of its warm start: many of its replies are invalid."""
     out = tmp_path_factory.mktemp("models") / "rough"
-    recipe = replace(Recipe(), warm_start=WarmStartRecipe(steps=150))
+    recipe = replace(Recipe(), warm_start=WarmStartRecipe(steps=320))
     return build_tiny_model(out, recipe=recipe, seed=0)
