@@ -15,6 +15,8 @@ from miner.reporting.run_folder import RunFolder
 from mock_env_server.running import running_server
 from tests.builders import build_qwen3, build_tokenizer
 
+pytestmark = pytest.mark.timeout(900)  # slow shared machines: training runs for real here
+
 SMALL = [
     "environment.deck_sizes=[8]",
     "rollout.groups_per_step=8",
