@@ -18,12 +18,17 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
 
+def split_server_urls(text: str) -> list[str]:
+    """The unchecked items of `ENVIRONMENT_SERVER_URLS`, separated by commas or spaces."""
+    return text.replace(",", " ").split()
+
+
 def parse_server_urls(text: str) -> tuple[str, ...]:
-    """Base URLs from the text of `ENVIRONMENT_SERVER_URLS` (separated by commas or spaces).
+    """Base URLs from the text of `ENVIRONMENT_SERVER_URLS`.
 
     Raises: `ConfigurationError` for an empty list or an item that is no http(s) base URL.
     """
-    return check_server_urls(text.replace(",", " ").split())
+    return check_server_urls(split_server_urls(text))
 
 
 def check_server_urls(urls: Sequence[str]) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
+from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
 from miner.training.pace import Pace
-from miner.training.rollout_function import StepRollout
 
 TRAINER_METRICS = ("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std")
 
@@ -24,7 +24,7 @@ class Recorder(TrainerCallback):
     """Turns TRL's log of a step and the rollout's statistics into one record.
 
     Args:
-        rollout: the latest step's rollout.
+        rollout: statistics of the latest step's rollout.
         applied_rate: share of actions the environment applied as asked, None if unknown.
     """
 
@@ -33,7 +33,7 @@ class Recorder(TrainerCallback):
         run_dir: Path,
         progress: TrainingProgress,
         pace: Pace,
-        rollout: Callable[[], StepRollout | None],
+        rollout: Callable[[], RolloutStats | None],
         applied_rate: Callable[[], float | None],
         heart: Heart,
     ) -> None:
@@ -59,10 +59,9 @@ class Recorder(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        rollout = self._rollout()
-        if not logs or "reward" not in logs or rollout is None or not state.is_world_process_zero:
+        stats = self._rollout()
+        if not logs or "reward" not in logs or stats is None or not state.is_world_process_zero:
             return
-        stats = rollout.stats
         seconds = time.monotonic() - self._began
         record = StepRecord(
             step=state.global_step,

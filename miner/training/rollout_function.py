@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -36,14 +35,6 @@ class RolloutFailedError(InfrastructureError):
     """No episode of a whole step could be played: training on nothing would hide an outage."""
 
 
-@dataclass(frozen=True)
-class StepRollout:
-    """What a step's rollout was: its results and statistics, for records and progress."""
-
-    results: list[GroupResult]
-    stats: RolloutStats
-
-
 class RolloutFunction:
     """The callable handed to `GRPOTrainer(rollout_func=...)`.
 
@@ -62,7 +53,7 @@ class RolloutFunction:
         self._first_turn_only = reward.learn_turns == "first"
         self._eos = eos_token_id
         self._rng = random.Random(seed)
-        self.latest: StepRollout | None = None
+        self.latest: RolloutStats | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Play one episode per prompt.
@@ -75,7 +66,7 @@ class RolloutFunction:
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
         ]
         results = self._play(groups)
-        self.latest = StepRollout(results, RolloutStats.of(results))
+        self.latest = RolloutStats.of(results)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
         if len(lost) == len(outcomes):

@@ -57,7 +57,6 @@ class TrainResult:
     output_dir: Path
     step: int
     score: float
-    stopped_by: str | None
 
 
 class Learner:
@@ -236,7 +235,7 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)
-    return TrainResult(output, held_out.best.step, held_out.best.mean, stop.received)
+    return TrainResult(output, held_out.best.step, held_out.best.mean)
 
 
 def _checked_paths(settings: Settings) -> tuple[Path, Path]:

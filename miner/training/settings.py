@@ -18,6 +18,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from miner.environments import ConfigurationError
+from miner.environments.servers import split_server_urls
 
 
 class Section(BaseModel):
@@ -171,7 +172,7 @@ def load_settings(
     """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
 
     Values of overrides are TOML where they parse as such, else plain strings.
-    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS (comma-separated).
+    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS .
     Raises: `ConfigurationError` naming the file or key, the value and the way out.
     """
     tree: dict[str, Any] = _read_toml(config) if config else {}
@@ -182,7 +183,7 @@ def load_settings(
                 f"override {override!r} is not KEY=VALUE: write it like rollout.group_size=16"
             )
         _set(tree, key.strip(), _parse_value(text.strip()))
-    urls = [u.strip() for u in environ.get("ENVIRONMENT_SERVER_URLS", "").split(",") if u.strip()]
+    urls = split_server_urls(environ.get("ENVIRONMENT_SERVER_URLS", ""))
     environment = tree.setdefault("environment", {})
     if urls and isinstance(environment, dict) and "servers" not in environment:
         environment["servers"] = urls

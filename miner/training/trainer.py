@@ -137,7 +137,7 @@ class EpisodeTrainer(GRPOTrainer):
         """On a CPU, score sampled tokens only: in an episode they are one in ten or twenty.
 
         The parent's head leaves masked positions out where Triton runs and scores them all
-        elsewhere, which takes most of a step on a CPU.
+        elsewhere.
         """
         if self._loss_mask is None or input_ids.device.type != "cpu":
             return super()._get_per_token_logps_and_entropies(

@@ -91,7 +91,6 @@ def test_a_forked_episode_gives_one_of_its_rows():
     trajectory = build_trajectory()
     other = replace(trajectory.rows[0], prompt_ids=(9, 9))
     forked = replace(trajectory, rows=(trajectory.rows[0], other))
-    seen = set()
     function = RolloutFunction(Player(*[forked] * 64), RewardSettings(), EOS, seed=0)
     columns = function([encode_task(TASKS[0])] * 64, None)
     seen = {tuple(ids) for ids in columns["prompt_ids"]}
