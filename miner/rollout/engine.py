@@ -73,7 +73,17 @@ class BatchEngine:
     @property
     def busy(self) -> bool:
         """Whether any row waits or decodes."""
-        return bool(self._waiting or self._active)
+        return self.requests > 0
+
+    @property
+    def requests(self) -> int:
+        """Number of rows that wait or decode."""
+        return len(self._waiting) + len(self._active)
+
+    @property
+    def sessions(self) -> int:
+        """Number of sessions that have begun and not ended."""
+        return len(self._streams)
 
     def admit(self, row: DecodeRow) -> None:
         """Queue `row`; it starts with the next step that has a slot for it."""

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import sys
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,12 @@ LOOP_ROUNDS = 8
 
 LOOP_PATIENCE_S = 1.0
 """Longest wait for these rounds."""
+
+QUIET_S = 0.005
+"""After so long without a request, callers that are still to come are not waited for."""
+
+GATHERING_S = 0.1
+"""Longest wait for callers that keep coming one by one."""
 
 Outcome = Sample | SamplerError | None
 """How a request ended: with a reply, with the engine's failure, or abandoned by its caller."""
@@ -84,6 +91,7 @@ class TransformersSampler:
         self._draining = False
         self._loop: asyncio.AbstractEventLoop
         self._inbox: deque[DecodeRow] = deque()
+        self._news = threading.Event()
         self._ended: deque[int] = deque()
         self._in_flight: dict[int, DecodeRow] = {}
         self._futures: dict[DecodeRow, asyncio.Future[Outcome]] = {}
@@ -121,6 +129,7 @@ class TransformersSampler:
             row.abandoned = True
             await asyncio.shield(self._futures[row])
         self._ended.append(session)
+        self._news.set()
 
     @property
     def weight_version(self) -> int:
@@ -175,6 +184,7 @@ class TransformersSampler:
             self._in_flight[row.session] = row
         with self._drain_lock:
             self._inbox.append(row)
+            self._news.set()
             start, self._draining = not self._draining, True
         if start:
             self._worker.submit(self._drain)
@@ -190,11 +200,26 @@ class TransformersSampler:
             self._deliver(over)
 
     def _let_callers_ask(self) -> None:
-        """Wait until the event loop has run what is ready, so that rows stay in step.
+        """Wait for those who will ask soon, so that they share the next forward.
 
-        Callers whose environment answers at once ask again within these rounds and share the next
-        forward; an idle loop is through with them at once.
+        Callers whose environment answers at once ask within a few rounds of the event loop, those
+        behind a server one after the other. All sessions known are waited for, but none for long.
         """
+        self._let_loop_run()
+        latest = time.monotonic() + GATHERING_S
+        while not self._all_ask() and time.monotonic() < latest:
+            self._news.clear()
+            if not self._all_ask() and not self._news.wait(QUIET_S):
+                break
+
+    def _all_ask(self) -> bool:
+        """Whether every session that has begun and not ended waits for a reply."""
+        with self._step_lock:
+            self._forget_ended()
+            return 0 < self._engine.sessions <= self._engine.requests + len(self._inbox)
+
+    def _let_loop_run(self) -> None:
+        """Wait until the event loop has run what is ready; an idle loop is through at once."""
         over = threading.Event()
 
         def go_round(left: int) -> None:
@@ -221,8 +246,7 @@ class TransformersSampler:
 
     def _step(self) -> dict[DecodeRow, Outcome]:
         with self._step_lock:
-            while self._ended:
-                self._engine.forget(self._ended.popleft())
+            self._forget_ended()
             while self._inbox:
                 self._engine.admit(self._inbox.popleft())
             try:
@@ -232,6 +256,10 @@ class TransformersSampler:
                 failure = SamplerError(f"the model failed: {type(error).__name__}: {error}")
                 failure.__cause__ = error
                 return dict.fromkeys(self._engine.abort(), failure)
+
+    def _forget_ended(self) -> None:
+        while self._ended:
+            self._engine.forget(self._ended.popleft())
 
     def _deliver(self, over: dict[DecodeRow, Outcome]) -> None:
         """Hand outcomes to the event loops that wait for them, each loop's at once."""

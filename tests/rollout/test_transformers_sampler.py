@@ -12,7 +12,7 @@ import torch
 from scipy.stats import chisquare
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from miner.rollout import SamplerError, SamplingParams
+from miner.rollout import SamplerError, SamplingParams, transformers_sampler
 from miner.rollout.transformers_sampler import TransformersSampler
 from tests.builders import build_llama, build_qwen3, build_tokenizer
 
@@ -209,6 +209,28 @@ async def test_conversations_that_go_on_at_once_stay_in_step(tokenizer):
         shapes.clear()
         await asyncio.gather(*(talk(session) for session in range(6)))
     assert shapes == [(6, 4), (6, 3), (6, 3)]
+
+
+async def test_callers_that_ask_one_by_one_share_forwards(tokenizer, monkeypatch):
+    """As behind a server, which answers one after the other."""
+    monkeypatch.setattr(transformers_sampler, "QUIET_S", 0.3)
+    monkeypatch.setattr(transformers_sampler, "GATHERING_S", 5.0)
+    model, rows = build_qwen3(), []
+    model.register_forward_pre_hook(
+        lambda *call: rows.append(call[2]["input_ids"].shape[0]), with_kwargs=True
+    )
+
+    async def talk(session):
+        ids = [5 + session, 6, 7, 8]
+        for _ in range(4):
+            sample = await sampler.sample(ids, SamplingParams(1), session=session)
+            ids = [*ids, *sample.token_ids, 9, 10]
+            await asyncio.sleep(0.02 * session)
+
+    with TransformersSampler(model, tokenizer) as sampler:
+        rows.clear()
+        await asyncio.gather(*(talk(session) for session in range(8)))
+    assert rows == [8] * 4
 
 
 async def test_request_joins_while_another_decodes(tokenizer):
