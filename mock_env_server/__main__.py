@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan, Latency
 from mock_env_server.quirks import QUIRK_HELP, parse_quirks
@@ -49,6 +50,16 @@ def _listed(helps: Mapping[str, str]) -> str:
 
 _FAULTS = "Faults on demand"
 _LIMITS = "Limits"
+_OPTIONS = {
+    "seed": "--fault-seed",
+    "paths": "--fault-path",
+    "rates": "--fault",
+    "ms": "--latency",
+    "spread": "--latency",
+    "huge_body_mib": "--huge-body-mib",
+    "restart_after": "--restart-after",
+}
+"""Options by the field of `FaultPlan` or `Latency` that they set."""
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
@@ -209,9 +220,19 @@ def _rates(pairs: list[str]) -> dict[str, str]:
 def _reason(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'faults'}: {item['msg']}" for item in error.errors()
-    )
+    return "; ".join(map(_problem, error.errors()))
+
+
+def _problem(found: ErrorDetails) -> str:
+    """One problem of a plan, named by the option that a person typed."""
+    message = found["msg"].removeprefix("Value error, ")
+    if not found["loc"]:  # a rule over several rates; it names them itself
+        return message
+    field, *inner = (str(part) for part in found["loc"] if part != "[key]")
+    option = " ".join([_OPTIONS[field], *inner])
+    if found["type"] == "value_error":  # our own sentence, which shows the value
+        return f"{option}: {message}"
+    return f"{option}: {message[0].lower()}{message[1:]}, not {found['input']!r}"
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

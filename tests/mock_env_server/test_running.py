@@ -75,12 +75,14 @@ def test_a_server_that_cannot_start_says_why() -> None:
     [
         (["--fault", "earthquake=1"], "forget_episode"),
         (["--fault", "hang"], "NAME=RATE"),
-        (["--fault", "hang=2"], "less than or equal to 1"),
-        (["--fault-path", "/admin/faults"], "not under /admin"),
+        (["--fault", "hang=2"], "--fault hang: input should be less than or equal to 1, not '2'"),
+        (["--fault", "hang=0.6", "--fault", "http_500=0.6"], "Invalid value: rates add up to more"),
+        (["--fault-path", "/admin/faults"], "value: --fault-path: path '/admin/faults': expected"),
         (["--quirks", "slow"], "choose from block, deadlock, leak, stragglers, or all"),
         (["--latency", "fast"], "constant:MS"),
+        (["--latency", "constant:slow"], "--latency: input should be a valid number"),
         (["--mode", "nice"], "faithful"),
-        (["--restart-after", "0"], "restart_after"),
+        (["--restart-after", "0"], "--restart-after: input should be greater than or equal to 1"),
     ],
 )
 def test_wrong_options_are_explained(options: list[str], said: str) -> None:
