@@ -203,7 +203,7 @@ class CountingEnvironment:
             reward=0.0,
             done=done,
             score=self._numbers / self._rounds if done else None,
-            action=int(text) if valid else None,
+            action=int(text.strip()) if valid else None,
             valid=valid,
         )
 
