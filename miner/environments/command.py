@@ -49,11 +49,11 @@ def probe_command(
         typer.echo(text)
     else:
         console = Console()
-        console.print(report.table())
+        console.print(report.shown())
         if json_file is not None:
             json_file.write_text(text + "\n")
-    if all(server.problem for server in report.servers):
+    if report.channel == "builtin":
         raise InfrastructureError(
-            "none of the servers can be used: start one (python -m mock_env_server), or correct "
-            "the URL"
+            "none of the servers can be trained on: start one (python -m mock_env_server), correct "
+            "the URL, or train in this process with environment.channel=builtin"
         )

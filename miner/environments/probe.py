@@ -3,6 +3,8 @@
 Invariants:
 * servers are asked in parallel and none is waited for longer than its limit, so a blocked or dead
   server costs seconds and is a finding, not an exception;
+* a failure of infrastructure is a finding only if it comes back in every try within the limit;
+* nothing of the probe is still under way when it returns;
 * /step is judged by the cards that left the hand, never by what the server says;
 * what the builtin channel is compared with are the very messages the server sent.
 """
@@ -10,13 +12,14 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
 from miner.environments.affinetes import AffinetesClient
-from miner.environments.base import EnvironmentSource, EpisodeTask
+from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.environments.errors import (
     ConfigurationError,
@@ -26,13 +29,19 @@ from miner.environments.errors import (
 )
 from miner.environments.games import PromptFormat, PromptFormatError, task_id_range
 from miner.environments.graded import GradedSource
-from miner.environments.probe_episode import ProbeEpisode, first_difference, play
+from miner.environments.probe_episode import (
+    TRIES,
+    ProbeEpisode,
+    first_difference,
+    pause_s,
+    play,
+    play_with_tries,
+)
 from miner.environments.probe_report import CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
 
 UNPARSABLE_REPLY: Final = "?"
-_RETRY_PAUSE_S: Final = 0.5
 # Of a slow server; one that plays other cards does so two times in three.
 _ENOUGH_ACTIONS: Final = 20
 
@@ -68,12 +77,14 @@ async def probe(
     )
     probes = [_ServerProbe(url, environment, limit_s, graded) for url in checked]
     try:
-        findings = await asyncio.gather(*(each.run(patience_s) for each in probes))
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(each.run(patience_s)) for each in probes]
     finally:
         await graded.close()
+    findings = tuple(run.result() for run in runs)
     formats = {s.prompt_format for s in findings if s.prompt_format is not None}
     notes = ("the servers word their prompts differently",) if len(formats) > 1 else ()
-    return ProbeReport(environment, tuple(findings), notes)
+    return ProbeReport(environment, findings, notes)
 
 
 async def open_source(
@@ -149,20 +160,24 @@ class _ServerProbe:
         except EnvironmentFault as fault:
             self._found.problem = str(fault)
             return self._found
-        await asyncio.gather(self._try_step(), self._try_graded())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._try_step())
+            group.create_task(self._try_graded())
         return self._found
 
     async def _greet(self, deadline: float) -> None:
         client = AffinetesClient(self._url, reply_timeout_s=self._limit_s)
+        began = time.monotonic()
         try:
-            while True:
+            for failures in itertools.count():
                 started = time.perf_counter()
                 try:
                     methods = await client.methods()
                 except InfrastructureError:
-                    if time.monotonic() >= deadline:
+                    late = failures + 1 >= TRIES or time.monotonic() >= began + self._limit_s
+                    if late and time.monotonic() >= deadline:
                         raise
-                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    await asyncio.sleep(pause_s(failures))
                     continue
                 except ProtocolError:
                     methods = ()  # some other version; the episodes will tell
@@ -175,15 +190,12 @@ class _ServerProbe:
     async def _try_step(self) -> None:
         source = StepSource([self._url], reply_timeout_s=self._limit_s)
         # All deck sizes and both seats.
-        episodes = [ProbeEpisode(self._task(number, seed=number), [], []) for number in range(5)]
+        episodes = [ProbeEpisode(self._task(number, seed=number)) for number in range(5)]
         try:
-            async with asyncio.timeout(self._limit_s):
-                await asyncio.gather(*(play(source.open(), each) for each in episodes))
+            self._found.step_problem = await self._play_all(source.open, episodes, "/step")
         except TimeoutError as error:
             if source.stats.asked < _ENOUGH_ACTIONS:
-                self._found.step_problem = self._said(error, "/step")
-        except EnvironmentFault as fault:
-            self._found.step_problem = str(fault)
+                self._found.step_problem = str(error)
         finally:
             self._found.step_asked = source.stats.asked
             self._found.step_applied = source.stats.applied
@@ -193,21 +205,53 @@ class _ServerProbe:
         others = [url for url in self._graded.pool.urls if url != self._url]
         # Both seats; two failed replies show where the retry message counts.
         episodes = [
-            ProbeEpisode(self._task(0, seed=0), [UNPARSABLE_REPLY, UNPARSABLE_REPLY], []),
-            ProbeEpisode(self._task(1, seed=1), [], []),
+            ProbeEpisode(self._task(0, seed=0), (UNPARSABLE_REPLY, UNPARSABLE_REPLY)),
+            ProbeEpisode(self._task(1, seed=1)),
         ]
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self._limit_s):
-                await asyncio.gather(
-                    *(play(self._graded.open(avoid=others), each) for each in episodes)
-                )
+            problem = await self._play_all(
+                lambda: self._graded.open(avoid=others), episodes, "/evaluate"
+            )
+            self._found.graded_problem = problem
+            if problem:
+                return
             self._found.graded_seconds = time.perf_counter() - started
             self._found.graded_episodes = len(episodes)
             self._learn(episodes)
+        except (PromptFormatError, TimeoutError) as error:
+            self._found.graded_problem = str(error)
+        else:
             await self._compare(episodes)
-        except (EnvironmentFault, PromptFormatError, TimeoutError) as error:
-            self._found.graded_problem = self._said(error, "/evaluate")
+
+    async def _play_all(
+        self,
+        open_environment: Callable[[], Environment],
+        episodes: Iterable[ProbeEpisode],
+        path: str,
+    ) -> str:
+        """Play `episodes` side by side; returns what kept one from its end, empty if nothing.
+
+        Raises: `TimeoutError` if they were not over within the limit.
+        """
+        passing: list[str] = []
+        final: list[str] = []
+
+        async def played(episode: ProbeEpisode) -> None:
+            try:
+                await play_with_tries(open_environment, episode, lambda e: passing.append(str(e)))
+            except EnvironmentFault as fault:
+                final.append(str(fault))
+
+        try:
+            async with asyncio.timeout(self._limit_s), asyncio.TaskGroup() as group:
+                for each in episodes:
+                    group.create_task(played(each))
+        except TimeoutError:
+            if not final:
+                late = f"{self._url}{path} did not finish within {self._limit_s:g} s"
+                raise TimeoutError((passing or [late])[-1]) from None
+        return final[0] if final else ""
 
     def _learn(self, episodes: Iterable[ProbeEpisode]) -> None:
         first, *others = episodes
@@ -230,7 +274,7 @@ class _ServerProbe:
         source = BuiltinSource(self._found.prompt_format)
         self._found.builtin_matches = True
         for theirs in episodes:
-            ours = ProbeEpisode(theirs.task, list(theirs.replies), [])
+            ours = ProbeEpisode(theirs.task, tuple(theirs.replies))
             difference = ""
             try:
                 await play(source.open(), ours)
@@ -244,11 +288,6 @@ class _ServerProbe:
 
     def _task(self, number: int, seed: int) -> EpisodeTask:
         return EpisodeTask(self._environment, self._first_id + number, seed)
-
-    def _said(self, error: BaseException, path: str) -> str:
-        if isinstance(error, TimeoutError):
-            return f"{self._url}{path} did not finish within {self._limit_s:g} s"
-        return str(error)
 
 
 def _endpoints(names: Iterable[str]) -> set[str]:

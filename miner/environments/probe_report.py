@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from miner.environments.games import PromptFormat
 
@@ -30,7 +33,7 @@ class ServerFindings:
             them were the actions that the game made.
         step_problem: what went wrong on /step; empty if nothing.
         graded_episodes: graded episodes played to their end.
-        graded_seconds: duration of the slowest of them.
+        graded_seconds: how long all of them took side by side, tries that failed included.
         graded_problem: what went wrong with /evaluate; empty if nothing.
         prompt_format: the wording learned from the graded episodes.
         builtin_matches: whether the builtin channel repeats them byte for byte; None if unknown.
@@ -107,6 +110,8 @@ class ProbeReport:
             return "step", f"/step plays every action as asked on {len(step)} of {count} servers"
         if graded:
             fault = f"is not true to the game ({rate})" if rate else "was not confirmed"
+            if any(s.action_applied_rate == 1.0 and s.step_problem for s in self.servers):
+                fault = f"plays no game to its end ({rate})"
             where = f"{len(graded)} of {count} servers"
             return "graded", f"/step {fault}; /evaluate plays the grader's own game on {where}"
         return "builtin", f"{self._why_no_server(rate)}; {self._builtin_standing()}"
@@ -140,32 +145,43 @@ class ProbeReport:
             "servers": servers,
         }
 
-    def table(self) -> Table:
-        """The report for a terminal: one row a server, the recommendation below."""
-        table = Table(
-            title=f"Environment servers: {self.environment}",
-            caption="\n".join([f"channel {self.channel}: {self.reason}", *self.notes]),
-            caption_justify="left",
-        )
-        for heading in ("server", "answers", "/step as asked", "/evaluate", "builtin equal"):
-            table.add_column(heading, overflow="fold", no_wrap=heading == "server")
+    def shown(self) -> Group:
+        """The report for a terminal: a row a server, then whole sentences, which no cell cuts."""
+        title = f"Environment servers: {self.environment}"
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for heading in ("server", "answers", "/step as asked", "/evaluate", "= builtin"):
+            table.add_column(heading, no_wrap=heading == "server")
         for server in self.servers:
             table.add_row(server.url, *_cells(server))
-        return table
+        sentences = [
+            *(problem for server in self.servers for problem in _problems(server)),
+            f"channel {self.channel}: {self.reason}",
+            *self.notes,
+        ]
+        return Group(table, *(Text(sentence) for sentence in sentences))
 
 
 def _cells(server: ServerFindings) -> Sequence[str]:
     if server.problem:
-        return (f"no: {server.problem}", "-", "-", "-")
+        return ("no", "-", "-", "-")
     rate = server.action_applied_rate
-    step = "-" if rate is None else f"{rate:.0%} of {server.step_asked}"
-    graded = f"{server.graded_episodes} episodes"
-    if server.graded_seconds is not None:
-        graded += f", {server.graded_seconds:.2f} s"
-    equal = {None: "-", True: "yes", False: f"no: {server.builtin_difference}"}
+    step = "" if rate is None else f"{rate:.0%} of {server.step_asked}"
+    graded = f"{server.graded_episodes} in {server.graded_seconds or 0.0:.1f} s"
     return (
-        f"yes, {server.latency_ms or 0.0:.0f} ms",
-        f"{step} {server.step_problem}".strip(),
-        server.graded_problem or graded,
-        equal[server.builtin_matches],
+        f"{server.latency_ms or 0.0:.0f} ms",
+        ", ".join(filter(None, [step, "failed" if server.step_problem else ""])) or "-",
+        "failed" if server.graded_problem else graded,
+        {None: "-", True: "yes", False: "no"}[server.builtin_matches],
     )
+
+
+def _problems(server: ServerFindings) -> list[str]:
+    """What went wrong with a server, a sentence each; faults name the server themselves."""
+    difference = server.builtin_difference
+    found = [
+        server.problem,
+        server.step_problem,
+        server.graded_problem,
+        f"{server.url} differs from the builtin game: {difference}" if difference else "",
+    ]
+    return [problem for problem in found if problem]

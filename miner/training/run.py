@@ -284,7 +284,7 @@ def _episodes(
             )
         RunFolder(settings.run_dir).write_probe(report.to_json())
         if report.servers:
-            console.print(report.table())
+            console.print(report.shown())
         if wanted.channel != "auto":
             console.print(f"channel {source.name}, as environment.channel says", highlight=False)
         yield source

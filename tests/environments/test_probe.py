@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import socket
@@ -91,6 +92,36 @@ async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: st
     assert "reach this machine at http://127.0.0.1:" in server.graded_problem
     assert report.channel == "builtin"
     assert "our own words" in report.reason
+
+
+@pytest.mark.parametrize("kind", ["http_500", "drop_request", "drop_reply", "truncated_json"])
+@pytest.mark.parametrize("seed", range(3))
+async def test_passing_failures_are_no_findings(
+    unreliable_url: str, caplog: pytest.LogCaptureFixture, kind: str, seed: int
+) -> None:
+    await set_faults(unreliable_url, "/evaluate", "/methods", rates={kind: 0.3}, seed=seed)
+    report = await probe([unreliable_url])
+    (server,) = report.servers
+    assert (server.problem, server.graded_problem, server.step_problem) == ("", "", "")
+    assert server.graded_episodes == 2
+    assert server.builtin_matches is True
+    gc.collect()  # what was left open complains when it is collected
+    assert "Unclosed" not in caplog.text
+
+
+async def test_a_channel_on_which_no_game_can_be_finished_is_not_recommended(
+    unreliable_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await set_faults(unreliable_url, "/step", "/evaluate", rates={"http_500": 0.3})
+    report = await probe([unreliable_url])
+    (server,) = report.servers
+    assert "/step failed with HTTP 500" in server.step_problem
+    assert server.action_applied_rate == 1.0
+    assert server.graded_problem == ""
+    assert report.channel == "graded"
+    assert "/step plays no game to its end (action_applied_rate 1.00)" in report.reason
+    gc.collect()
+    assert "Unclosed" not in caplog.text
 
 
 @pytest.mark.parametrize(("delay_ms", "limit_s", "judged"), [(150, 2.0, True), (600, 1.0, False)])
@@ -195,11 +226,28 @@ async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) ->
     assert data["servers"][0]["action_applied_rate"] == report.servers[0].action_applied_rate
     stored = PromptFormat.from_dict(data["servers"][0]["prompt_format"])
     assert stored == report.prompt_format
-    console = Console(width=300, record=True, file=io.StringIO())
-    console.print(report.table())
-    text = console.export_text()
-    for words in (faithful_url, dead_url, "channel graded", "2 episodes", "of 50"):
+    text = shown(report, width=300)
+    for words in (faithful_url, dead_url, "channel graded", "2 in ", "of 50"):
         assert words in text
+
+
+def shown(report: ProbeReport, width: int) -> str:
+    """The report as a terminal of `width` columns shows it."""
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(report.shown())
+    return console.export_text()
+
+
+def test_a_long_failure_is_told_in_whole_below_a_table_that_stays_flat() -> None:
+    url = "http://10.0.0.5:8000"
+    failure = f"{url}/step failed with HTTP 500: " + "'no room left in the engine' " * 4
+    failing = finding(url, 0.4, True, latency_ms=3.0)
+    failing.step_problem = failure.strip()
+    text = shown(ProbeReport("goofspiel", (failing,)), width=80)
+    (row,) = [line for line in text.splitlines() if "3 ms" in line]
+    assert url in row
+    assert "40% of 100, failed" in row
+    assert failure.strip() in " ".join(text.split())
 
 
 @pytest.mark.parametrize("channel", ["auto", "step", "graded", "builtin"])
