@@ -225,6 +225,7 @@ class ScriptedSource:
     make: Callable[[int, frozenset[str], Callable[[], None]], Environment]
     capacity: int = 4
     name: str = "scripted"
+    applied_rate: float | None = None
     opened: int = 0
     open_now: int = 0
     most_open: int = 0

@@ -95,6 +95,12 @@ class EnvironmentSource(Protocol):
         """How many episodes may be open at once over all servers."""
         ...
 
+    @property
+    def applied_rate(self) -> float | None:
+        """Share of actions that servers applied as asked; None where none was seen or there are
+        no servers."""
+        ...
+
     def open(self, avoid: Collection[str] = ()) -> Environment:
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
         ...

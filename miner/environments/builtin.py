@@ -123,6 +123,11 @@ class BuiltinSource:
         """How many episodes may be open at once."""
         return self._capacity
 
+    @property
+    def applied_rate(self) -> float | None:
+        """None: no server stands between a reply and the game."""
+        return None
+
     def open(self, avoid: Collection[str] = ()) -> BuiltinEnvironment:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
         return BuiltinEnvironment(self._formats)

@@ -75,6 +75,11 @@ class GradedSource:
         return EPISODES_PER_SERVER * len(self.pool.urls)
 
     @property
+    def applied_rate(self) -> float | None:
+        """Share of actions that the game made as asked; None before the first."""
+        return self.stats.applied_rate
+
+    @property
     def late_requests(self) -> int:
         """Chat requests that came for an episode already closed."""
         running = self._runtime.endpoint.late_requests if self._runtime is not None else 0

@@ -60,6 +60,11 @@ class StepSource:
         """Episodes that may be open at once over all servers."""
         return EPISODES_PER_SERVER * len(self.pool.urls)
 
+    @property
+    def applied_rate(self) -> float | None:
+        """Share of actions that the game made as asked; None before the first."""
+        return self.stats.applied_rate
+
     def open(self, avoid: Collection[str] = ()) -> StepEnvironment:
         """A fresh environment on the least busy server."""
         url = self.pool.pick(avoid)

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
-from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import ConfigurationError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
@@ -150,10 +149,10 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
             )
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
             result = await evaluate(policy, source, tasks, request.rules, bar.update)
-        stats = getattr(source, "stats", None)
-        if isinstance(stats, ChannelStats) and stats.applied_rate not in (None, 1.0):
+        rate = source.applied_rate
+        if rate is not None and rate < 1.0:
             console.print(
-                f"[yellow]The servers applied only {stats.applied_rate:.0%} of the actions as "
+                f"[yellow]The servers applied only {rate:.0%} of the actions as "
                 "asked:[/] this is not the grader's score. Use --channel graded or builtin.",
                 highlight=False,
                 soft_wrap=True,

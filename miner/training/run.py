@@ -172,11 +172,6 @@ class Run:
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer),
         )
 
-    def applied_rate(self) -> float | None:
-        """Share of actions the environment applied as asked, where the channel can tell."""
-        stats = getattr(self._source, "stats", None)
-        return stats.applied_rate if stats is not None else None
-
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
         self._learner.sampler.invalidate()
         return self._loop.run(self._scheduler.run(groups))
@@ -226,7 +221,7 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
             progress,
             run.pace,
             lambda: run.rollout.latest,
-            run.applied_rate,
+            lambda: source.applied_rate,
             heart,
         )
         trainer.remove_callback(PrinterCallback)  # progress shows the same in one line

@@ -37,6 +37,7 @@ class ScriptedSource:
     scripts: dict[int, list[list[Event]]] = field(default_factory=dict)
     capacity: int = 100
     name: str = "scripted"
+    applied_rate: float | None = None
     opened: int = 0
     closed: int = 0
     most_open: int = 0
