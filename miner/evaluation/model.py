@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from miner.environments.errors import ConfigurationError
 from miner.evaluation.policies import SamplerPolicy
-from miner.rollout.renderer import ChatRenderer, TokenizerError
+from miner.rollout.model_folder import load_model_folder
 from miner.rollout.sampler import SamplingParams
 from miner.rollout.transformers_sampler import TransformersSampler
 
@@ -30,17 +28,11 @@ def model_policy(
     """
     logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=torch.float16 if on_gpu else torch.float32,
-            device_map="cuda" if on_gpu else None,
-            local_files_only=True,
-        )
-        renderer = ChatRenderer(tokenizer)
-    except (OSError, ValueError, TokenizerError) as error:
-        raise ConfigurationError(f"the model in {path} cannot be loaded: {error}") from error
+    loaded = load_model_folder(
+        path,
+        torch.float16 if on_gpu else torch.float32,
+        "cuda" if on_gpu else None,
+    )
     params = SamplingParams(max_reply_tokens, temperature)
-    with TransformersSampler(model, tokenizer, max_sessions=max_sessions) as sampler:
-        yield SamplerPolicy(name, sampler, renderer, params)
+    with TransformersSampler(loaded.model, loaded.tokenizer, max_sessions=max_sessions) as sampler:
+        yield SamplerPolicy(name, sampler, loaded.renderer, params)

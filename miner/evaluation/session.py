@@ -107,7 +107,6 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
         yield LlmUrlPolicy(request.llm_url, request.llm_model, temperature=request.temperature)
     else:
         assert request.model is not None
-        _check_model_folder(request.model)
         from miner.evaluation.model import model_policy  # torch takes seconds to import
 
         with model_policy(
@@ -118,18 +117,6 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             max_sessions=request.rules.concurrency,
         ) as policy:
             yield policy
-
-
-def _check_model_folder(path: Path) -> None:
-    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
-        raise ConfigurationError(
-            f"{path} holds a LoRA adapter without its base model: merge it first (the published "
-            "folder of a training run is merged)"
-        )
-    if not (path / "config.json").is_file():
-        raise ConfigurationError(
-            f"{path} holds no model (no config.json): name a folder that from_pretrained loads"
-        )
 
 
 async def _play(request: EvaluationRequest, policy: Policy, console: Console) -> EvaluationResult:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PrinterCallback
+from transformers import PrinterCallback
 
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
@@ -28,7 +28,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.loop import BackgroundLoop
-from miner.rollout.renderer import ChatRenderer, TokenizerError
+from miner.rollout.model_folder import check_model_folder, load_model_folder
 from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.transformers_sampler import TransformersSampler
@@ -67,13 +67,9 @@ class Learner:
 
     def __init__(self, settings: Settings, base: Path) -> None:
         self._base = base
-        dtype = getattr(torch, settings.model.dtype)
-        try:
-            self.tokenizer = AutoTokenizer.from_pretrained(base)
-            self.renderer = ChatRenderer(self.tokenizer)
-            self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
-        except (OSError, ValueError, TokenizerError) as error:
-            raise ConfigurationError(f"the model in {base} cannot be used: {error}") from error
+        loaded = load_model_folder(base, getattr(torch, settings.model.dtype))
+        self.model, self.tokenizer = loaded.model, loaded.tokenizer
+        self.renderer = loaded.renderer
         self.sampler = TransformersSampler(
             self.model,
             self.tokenizer,
@@ -238,11 +234,7 @@ def _checked_paths(settings: Settings) -> tuple[Path, Path]:
     base, output = settings.model.path, settings.output.dir
     if base is None:
         raise ConfigurationError("model.path is not set: name the folder of the base model")
-    if not (base / "config.json").is_file():
-        raise ConfigurationError(
-            f"model.path {base} holds no model (no config.json): name a folder that "
-            "from_pretrained loads"
-        )
+    check_model_folder(base, named="model.path ")
     if output is None:
         raise ConfigurationError("output.dir is not set: name the folder to publish the model to")
     return base, output
