@@ -37,81 +37,91 @@ _WHERE = "Where"
 _RULES = "Rules"
 
 
+ModelOption = Annotated[Path | None, typer.Option(help="Model folder.", rich_help_panel=_WHO)]
+Baseline = Annotated[
+    PolicyName | None,
+    typer.Option(help="A baseline; match bids the prize's value.", rich_help_panel=_WHO),
+]
+LlmUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="An OpenAI-compatible endpoint (OPENAI_API_KEY is used if set).",
+        rich_help_panel=_WHO,
+    ),
+]
+LlmModel = Annotated[
+    str | None,
+    typer.Option(help="Model to ask the endpoint for; default: its first.", rich_help_panel=_WHO),
+]
+Name = Annotated[str | None, typer.Option(help="Label of the results, such as base or trained.")]
+Episodes = Annotated[int, typer.Option(min=1, help="Episodes to play.")]
+BaseSeed = Annotated[int, typer.Option(help="Seed of the list; the grader's is 42.")]
+Game = Annotated[str, typer.Option(help="Game.")]
+Sizes = Annotated[str | None, typer.Option(help="Goofspiel: only these deck sizes, such as 8,10.")]
+EnvUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Environment server; repeat for more. Default: ENVIRONMENT_SERVER_URLS, else builtin, "
+        "which plays in this process.",
+        rich_help_panel=_WHERE,
+    ),
+]
+ChannelOption = Annotated[
+    ChannelName | None,
+    typer.Option(
+        help="How servers are played with. Default: graded, the grader's own path.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Sampled = Annotated[
+    bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Episodes at once. Default: the grader's 4; 64 in this process.",
+        rich_help_panel=_RULES,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        help="Seconds an episode may take. Default: the grader's 180; none in this process.",
+        rich_help_panel=_RULES,
+    ),
+]
+MaxReplyTokens = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Longest reply of --model (the grader has no limit).", rich_help_panel=_RULES
+    ),
+]
+Replays = Annotated[int, typer.Option(min=0, help="Games to keep for looking at.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for JSON and pictures; several evaluations may share it.")
+]
+
+
 def evaluate_command(
-    model: Annotated[Path | None, typer.Option(help="Model folder.", rich_help_panel=_WHO)] = None,
-    policy: Annotated[
-        PolicyName | None,
-        typer.Option(help="A baseline; match bids the prize's value.", rich_help_panel=_WHO),
-    ] = None,
-    llm_url: Annotated[
-        str | None,
-        typer.Option(
-            help="An OpenAI-compatible endpoint (OPENAI_API_KEY is used if set).",
-            rich_help_panel=_WHO,
-        ),
-    ] = None,
-    llm_model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model to ask the endpoint for; default: its first.", rich_help_panel=_WHO
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Label of the results, such as base or trained.")
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 250,
-    base_seed: Annotated[int, typer.Option(help="Seed of the list; the grader's is 42.")] = 42,
-    environment: Annotated[str, typer.Option(help="Game.")] = "goofspiel",
-    sizes: Annotated[
-        str | None, typer.Option(help="Goofspiel: only these deck sizes, such as 8,10.")
-    ] = None,
-    env_url: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Environment server; repeat for more. Default: ENVIRONMENT_SERVER_URLS, else "
-            "builtin, which plays in this process.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    channel: Annotated[
-        ChannelName | None,
-        typer.Option(
-            help="How servers are played with. Default: graded, the grader's own path.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    sampled: Annotated[
-        bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
-    ] = False,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Episodes at once. Default: the grader's 4; 64 in this process.",
-            rich_help_panel=_RULES,
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            help="Seconds an episode may take. Default: the grader's 180; none in this process.",
-            rich_help_panel=_RULES,
-        ),
-    ] = None,
-    max_reply_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Longest reply of --model (the grader has no limit).",
-            rich_help_panel=_RULES,
-        ),
-    ] = 256,
-    replays: Annotated[int, typer.Option(min=0, help="Games to keep for looking at.")] = 2,
-    out: Annotated[
-        Path,
-        typer.Option(help="Folder for JSON and pictures; several evaluations may share it."),
-    ] = Path("runs/evaluate"),
+    model: ModelOption = None,
+    policy: Baseline = None,
+    llm_url: LlmUrl = None,
+    llm_model: LlmModel = None,
+    name: Name = None,
+    episodes: Episodes = 250,
+    base_seed: BaseSeed = 42,
+    environment: Game = "goofspiel",
+    sizes: Sizes = None,
+    env_url: EnvUrls = None,
+    channel: ChannelOption = None,
+    sampled: Sampled = False,
+    concurrency: Concurrency = None,
+    timeout: Timeout = None,
+    max_reply_tokens: MaxReplyTokens = 256,
+    replays: Replays = 2,
+    out: Out = Path("runs/evaluate"),
 ) -> None:
     """Play the grader's episodes and print the score with its 95% interval.
 
