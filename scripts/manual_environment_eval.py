@@ -17,25 +17,44 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-BASELINES = ("random", "match", "highest", "lowest")
+from miner.evaluation.command import PolicyName
+
+BASELINES = tuple(policy.value for policy in PolicyName)
 
 
 def arguments(given: list[str]) -> list[str]:
-    """The arguments of `python -m miner` for those of this script."""
+    """The arguments of `python -m miner` for those of this script.
+
+    Raises: `ValueError` when MODEL is missing or is neither a folder, a URL nor a baseline.
+    """
+    if not given or given[0].startswith("-"):
+        raise ValueError(
+            f"MODEL is missing: name a folder, a URL or a baseline ({', '.join(BASELINES)}) first"
+        )
     model, *options = given
-    if model in BASELINES and not Path(model).is_dir():
+    if Path(model).is_dir():
+        who = "--model"
+    elif model in BASELINES:
         who = "--policy"
     elif model.startswith(("http://", "https://")):
         who = "--llm-url"
     else:
-        who = "--model"
+        raise ValueError(
+            f"{model} is neither a baseline ({', '.join(BASELINES)}) nor a folder nor a URL: check "
+            "its spelling"
+        )
     return ["evaluate", who, model, *options]
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit((__doc__ or "").strip())
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        print((__doc__ or "").strip())
+        sys.exit()
+    try:
+        sys.argv[1:] = arguments(sys.argv[1:])
+    except ValueError as error:
+        print(f"error: {error}; --help shows examples", file=sys.stderr)
+        sys.exit(2)
     from miner.__main__ import main
 
-    sys.argv[1:] = arguments(sys.argv[1:])
     main()
