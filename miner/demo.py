@@ -23,6 +23,7 @@ from rich.rule import Rule
 
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
+from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
 
 TASK_ID = "demo"
@@ -161,7 +162,7 @@ def _evaluate(
         ("base, sampled", base, None, 1.0),
         ("trained", published, None, 0.0),
         ("trained, sampled", published, None, 1.0),
-        ("bid = prize", None, "match", 0.0),
+        (MATCH.name, None, "match", 0.0),
     ]
     for name, model, baseline, temperature in players:
         console.print(f"{name} ...", highlight=False)

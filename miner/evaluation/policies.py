@@ -16,10 +16,11 @@ from miner.environments.errors import ConfigurationError
 from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
+from miner.evaluation.references import MATCH
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.sampler import Sampler, SamplerError, SamplingParams
 
-DISPLAY_NAMES = {"match": "bid = prize"}
+DISPLAY_NAMES = {"match": MATCH.name}
 
 _FIRST_SESSION = 2**40
 """Apart from the sessions of a scheduler that shares the sampler."""

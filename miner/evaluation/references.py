@@ -13,7 +13,7 @@ from math import fsum
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScore:
-    """A policy's known score: over all deck sizes equally often, and for each."""
+    """A policy's expected score: over all deck sizes equally often, and for each."""
 
     name: str
     overall: float
@@ -27,7 +27,9 @@ class ReferenceScore:
 
 
 RANDOM = ReferenceScore("random", 0.50, {8: 0.499, 10: 0.500, 12: 0.500, 14: 0.499, 16: 0.499})
-MATCH = ReferenceScore("bid = prize", 0.954, {8: 0.924, 10: 0.942, 12: 0.957, 14: 0.968, 16: 0.976})
+MATCH = ReferenceScore(
+    "match (bid = prize)", 0.954, {8: 0.924, 10: 0.942, 12: 0.957, 14: 0.968, 16: 0.976}
+)
 BEST_RESPONSE = ReferenceScore(
     "best response", 0.958, {8: 0.9317, 10: 0.9480, 12: 0.96, 14: 0.97, 16: 0.98}
 )

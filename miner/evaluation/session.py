@@ -2,6 +2,7 @@
 
 Files in the output folder: `{name}.json` (every episode with every reply), `evaluations.jsonl`
 (one summary per evaluation, appended), `evaluation.png` and `.svg` (all of them), `replays/`.
+Evaluations of one name that were played in different ways get different names.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
+from miner.reporting.labels import distinct_name
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress
 from miner.reporting.records import EvaluationRecord
 from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
-from miner.reporting.tables import evaluation_tables, score_table
+from miner.reporting.tables import evaluation_tables, score_table, uneven_sizes
 
 IN_PROCESS_CONCURRENCY = 64
 BASE = "base"
@@ -94,7 +96,11 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         )
         console.print(failed[0].message, markup=False, highlight=False, soft_wrap=True)
         return False
-    record = _write(request, result, console)
+    folder = RunFolder(request.out)
+    record = EvaluationRecord.of(result, split="grader", time=time.time())
+    label = distinct_name(record, folder.read().evaluations)
+    result = result.model_copy(update={"policy": label})
+    record = _write(request, folder, result, console)
     _print(request, result, record, console)
     return True
 
@@ -151,10 +157,9 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
 
 
 def _write(
-    request: EvaluationRequest, result: EvaluationResult, console: Console
+    request: EvaluationRequest, folder: RunFolder, result: EvaluationResult, console: Console
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with the base model if it is there."""
-    folder = RunFolder(request.out)
     slug = _slug(result.policy)
     base = _base_result(request.out / f"{BASE}.json") if slug != BASE else None
     record = EvaluationRecord.of(result, split="grader", time=time.time(), base=base)
@@ -212,6 +217,8 @@ def _print(
         soft_wrap=True,
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
+    if hint := uneven_sizes(record):
+        console.print(f"[yellow]{hint}[/]", highlight=False, soft_wrap=True)
     console.print(
         f"replies {result.replies:,}: {result.parse_failures:,} parse failures, "
         f"{result.illegal_replies:,} illegal",

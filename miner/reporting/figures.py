@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM, ReferenceScore
+from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.reporting.records import EvaluationRecord, Interval, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
-_KNOWN = "bid = prize, known"
+_KNOWN = f"{MATCH.name}, expected"
 
 
 def learning_curve(
@@ -75,7 +75,7 @@ def learning_curve(
 def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
     """Every evaluation's score overall, by deck size and by seat, side by side with intervals.
 
-    Grey ticks show what bid = prize is known to score. Evaluations without a score are left out.
+    Grey ticks show what match is expected to score. Evaluations without a score are left out.
     """
     shown = [record for record in evaluations if record.score]
     with styled():
@@ -192,19 +192,19 @@ def _score_axis(axes: Axes) -> None:
 
 
 def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
-    """Grey lines with their names to the right of the axes; close ones share one label."""
+    """Grey lines, named on the right as what is expected; close ones share one label."""
     groups: list[tuple[float, list[str]]] = []
     for reference in (RANDOM, MATCH, BEST_RESPONSE):
         value = reference.mean(sizes)
         axes.axhline(value, color=MUTED, linewidth=0.9, zorder=1)
-        text = f"{reference.name} {value:.2f}" if reference is RANDOM else _named(reference, value)
+        text = f"{reference.name} {value:.{2 if reference is RANDOM else 3}f}"
         if groups and value - groups[-1][0] < _LABEL_DISTANCE:
             groups[-1][1].insert(0, text)
         else:
             groups.append((value, [text]))
     for value, texts in groups:
         axes.annotate(
-            "\n".join(texts),
+            "\n".join(["expected", *texts]),
             (1, value),
             xycoords=axes.get_yaxis_transform(),
             xytext=(6, 0),
@@ -214,10 +214,6 @@ def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
             color=MUTED,
             annotation_clip=False,
         )
-
-
-def _named(reference: ReferenceScore, value: float) -> str:
-    return f"{reference.name} {value:.3f}"
 
 
 def _reference_ticks(axes: Axes, x: Sequence[float], sizes: Sequence[int]) -> None:

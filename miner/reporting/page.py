@@ -19,7 +19,7 @@ from miner.reporting.replay_picture import description, headline, replay_picture
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.style import save_figure, svg_of
-from miner.reporting.tables import reading_order, score_rows
+from miner.reporting.tables import latest, reading_order, score_rows
 from miner.reporting.templates import render
 
 
@@ -84,8 +84,8 @@ def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, str | Non
 def table_evaluations(run: Run) -> list[EvaluationRecord]:
     """Evaluations that belong into the table: the named ones of one split, the grader's if any.
 
-    Where no trained model was evaluated under a name of its own, the checkpoint that was published
-    last stands in.
+    What was done again counts once. Where no trained model was evaluated under a name of its own,
+    the checkpoint that was published last stands in.
     """
     named = [record for record in run.evaluations if record.name != CHECKPOINT]
     checkpoints = [record for record in run.evaluations if record.name == CHECKPOINT]
@@ -93,7 +93,7 @@ def table_evaluations(run: Run) -> list[EvaluationRecord]:
         published = [record for record in checkpoints if record.published]
         named.append((published or checkpoints)[-1])
     chosen = [record for record in named if record.split == "grader"] or named
-    return sorted(chosen, key=lambda record: reading_order(record.name))
+    return sorted(latest(chosen), key=lambda record: reading_order(record.name))
 
 
 def curve_evaluations(run: Run) -> list[EvaluationRecord]:

@@ -90,7 +90,7 @@ class EvaluationRecord(Record):
     """One evaluation (`evaluations.jsonl`).
 
     Attributes:
-        name: who played: "base", "trained", "random", "bid = prize", "checkpoint", ...
+        name: who played: "base", "trained", "random", "match (bid = prize)", "checkpoint", ...
         step: training step of the weights; None for a baseline.
         split: the grader's own episodes or the held-out ones.
         temperature: 0 greedy, 1 sampled, None where the policy has none.

@@ -12,6 +12,8 @@ from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Interval
 
 _WIDE = 110
+_UNEVEN = 0.2
+"""Difference between deck sizes to remark on; those of the best response are 0.05 apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
     A baseline that was measured takes the place of its known value; of several evaluations of one
     name, split and step the last one counts.
     """
-    latest = {(record.name, record.split, record.step): record for record in evaluations}
-    measured = list(latest.values())
+    measured = latest(evaluations)
     sizes = sorted({size for record in measured for size in record.by_deck_size})
     goofspiel = all(record.environment == "goofspiel" for record in measured)
     rows = [_measured(record) for record in measured]
@@ -45,7 +46,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
     known = [
         ScoreRow(
             reference.name,
-            f"{reference.mean(sizes):.3f}",
+            f"{reference.mean(sizes):.3f} expected",
             "",
             "",
             {size: f"{value:.3f}" for size, value in reference.by_deck_size.items()},
@@ -59,10 +60,18 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
     return sorted([*rows, *known], key=lambda row: reading_order(row.name))
 
 
+def latest(evaluations: Sequence[EvaluationRecord]) -> list[EvaluationRecord]:
+    """Of several evaluations of one name, split and step the last one."""
+    return list({(each.name, each.split, each.step): each for each in evaluations}.values())
+
+
 def reading_order(name: str) -> int:
-    """Sort key of policies: random, base, others, then the known good ones."""
+    """Sort key of policies: random, base, others, then the known good ones.
+
+    What comes after a comma tells how the policy was played, and does not count.
+    """
     order = {RANDOM.name: 0, "base": 1, MATCH.name: 3, BEST_RESPONSE.name: 4}
-    return order.get(name, 2)
+    return order.get(name.partition(", ")[0], 2)
 
 
 def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
@@ -107,6 +116,24 @@ def evaluation_tables(record: EvaluationRecord) -> list[Table]:
     if record.by_seat:
         tables.append(_interval_table("player", record.by_seat))
     return tables
+
+
+def uneven_sizes(record: EvaluationRecord) -> str:
+    """What to know if some deck sizes score far below others, beyond chance; else empty."""
+    parts = record.by_deck_size
+    if not parts:
+        return ""
+    best = max(parts, key=lambda size: parts[size].mean)
+    worst = min(parts, key=lambda size: parts[size].mean)
+    gap = parts[best].mean - parts[worst].mean
+    if gap < _UNEVEN or parts[worst].high >= parts[best].low:
+        return ""
+    good = [size for size in parts if parts[best].mean - parts[size].mean < _UNEVEN]
+    return (
+        f"{best} cards score {parts[best].mean:.3f}, {worst} cards {parts[worst].mean:.3f}: was it "
+        f"trained on some sizes only? --sizes {','.join(map(str, good))} scores the good ones "
+        "alone; the grader plays all from 8 to 16."
+    )
 
 
 def _interval_table(key: str, groups: dict[int, Interval]) -> Table:

@@ -11,6 +11,7 @@ from miner.environments import EnvironmentFault
 from miner.evaluation.command import evaluate_command
 from miner.evaluation.results import EvaluationResult
 from miner.reporting.run_folder import RunFolder
+from miner.reporting.tables import score_rows
 from mock_env_server.running import serve_in_thread
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -41,16 +42,16 @@ def refused(*arguments: object) -> str:
 
 def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
     output = run("--policy", "match", "--episodes", 30, "--out", tmp_path)
-    result = EvaluationResult.model_validate_json((tmp_path / "bid-prize.json").read_bytes())
+    result = EvaluationResult.model_validate_json((tmp_path / "match-bid-prize.json").read_bytes())
     assert result.score is not None
-    assert f"bid = prize {result.score.mean:.3f}" in output
+    assert f"match (bid = prize) {result.score.mean:.3f}" in output
     assert "0 parse failures, 0 illegal" in output
     assert len(result.episodes) == 30
     assert (tmp_path / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     run_folder = RunFolder(tmp_path).read()
-    assert [record.name for record in run_folder.evaluations] == ["bid = prize"]
-    assert set(run_folder.replays) == {"bid-prize-1", "bid-prize-2"}
-    assert (tmp_path / "replays" / "bid-prize-1.html").is_file()
+    assert [record.name for record in run_folder.evaluations] == ["match (bid = prize)"]
+    assert set(run_folder.replays) == {"match-bid-prize-1", "match-bid-prize-2"}
+    assert (tmp_path / "replays" / "match-bid-prize-1.html").is_file()
 
 
 def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:
@@ -81,6 +82,32 @@ def test_a_server_is_played_through_its_graded_channel(
         monkeypatch.setenv("ENVIRONMENT_SERVER_URLS", f"{url},")
         output = run("--policy", "match", "--episodes", 8, "--out", tmp_path)
     assert "8 episodes over graded" in output
+
+
+def test_a_policy_played_in_two_ways_is_shown_twice(tmp_path: Path) -> None:
+    common = ("--policy", "match", "--episodes", 8, "--out", tmp_path, "--replays", 1)
+    run(*common)
+    with serve_in_thread() as url:
+        output = run(*common, "--env-url", url)
+        run(*common, "--env-url", url)
+    run(*common, "--sizes", 8)
+    names = [
+        "match (bid = prize)",
+        "match (bid = prize), over graded",
+        "match (bid = prize), over graded",
+        "match (bid = prize), 8 cards",
+    ]
+    found = RunFolder(tmp_path).read()
+    assert [record.name for record in found.evaluations] == names
+    assert [row.name for row in score_rows(found.evaluations) if not row.known] == [
+        names[0], names[1], names[3]
+    ]  # fmt: skip
+    for name in names[:2]:
+        assert f"{name} " in output
+        assert name in (tmp_path / "evaluation.svg").read_text()
+    for slug in ("match-bid-prize", "match-bid-prize-over-graded", "match-bid-prize-8-cards"):
+        assert (tmp_path / f"{slug}.json").is_file()
+        assert f"{slug}-1" in found.replays
 
 
 def test_a_server_that_plays_other_cards_is_told_on(tmp_path: Path) -> None:

@@ -18,14 +18,15 @@ def test_a_curve_names_its_lines_and_references() -> None:
     svg = svg_of(learning_curve([step(n) for n in range(1, 30)], checkpoints))
     for text in (
         "training, sampled", "held-out, greedy (95% interval)", "published model",
-        "random 0.50", "bid = prize 0.954", "best response 0.958", "training step",
+        "random 0.50", "match (bid = prize) 0.954", "best response 0.958", "training step",
     ):  # fmt: skip
         assert text in svg
+    assert svg.count(">expected<") == 2  # one label for random, one for both good policies
 
 
 def test_a_curves_references_are_those_of_the_sizes_trained_on() -> None:
     svg = svg_of(learning_curve([step(1)], [], sizes=[8]))
-    assert "bid = prize 0.924" in svg
+    assert "match (bid = prize) 0.924" in svg
     assert "best response 0.932" in svg
     assert "held-out" not in svg
 
@@ -39,7 +40,13 @@ def test_nothing_yet_is_a_figure_too(tmp_path: Path) -> None:
 def test_an_evaluation_figure_names_policies_sizes_and_seats() -> None:
     shown = [evaluation("base", 0.4), evaluation("trained", 0.9, split="grader")]
     svg = svg_of(evaluation_figure(shown))
-    for text in ("base 0.400", "trained 0.900", "bid = prize, known", "deck size", "player 1"):
+    for text in (
+        "base 0.400",
+        "trained 0.900",
+        "match (bid = prize), expected",
+        "deck size",
+        "player 1",
+    ):
         assert text in svg
     assert "100 grader episodes each, 95% intervals" in svg
 

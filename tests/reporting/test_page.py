@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from miner.environments import ConfigurationError
 from miner.reporting.command import report_command
 from miner.reporting.page import write_report
-from miner.reporting.records import EvaluationRecord
+from miner.reporting.records import EvaluationRecord, Interval
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.reporting.tables import score_rows
-from tests.reporting.made import evaluation, replay, step
+from miner.reporting.tables import score_rows, uneven_sizes
+from tests.reporting.made import evaluation, interval, replay, step
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: RunFolder) -> None:
     page = write_report(folder.path).read_text()
     for text in (
-        "run-a", "20 of 100 steps", "bid = prize 0.924", "checkpoint 20", "Grey rows",
+        "run-a", "20 of 100 steps", "match (bid = prize) 0.924", "checkpoint 20", "Grey rows",
         "Channel graded: /step is not true to the game.", "25% of 40", "deck_sizes",
     ):  # fmt: skip
         assert text in page
@@ -115,12 +115,16 @@ def names(records: list[EvaluationRecord]) -> list[tuple[str, bool]]:
 
 
 def test_measured_baselines_replace_known_ones_and_stand_in_reading_order() -> None:
-    records = [evaluation("trained", 0.9), evaluation("bid = prize", 0.95), evaluation("base", 0.3)]
+    records = [
+        evaluation("trained", 0.9),
+        evaluation("match (bid = prize)", 0.95),
+        evaluation("base", 0.3),
+    ]
     assert names(records) == [
         ("random", True),
         ("base", False),
         ("trained", False),
-        ("bid = prize", False),
+        ("match (bid = prize)", False),
         ("best response", True),
     ]
 
@@ -128,6 +132,30 @@ def test_measured_baselines_replace_known_ones_and_stand_in_reading_order() -> N
 def test_of_evaluations_done_again_the_last_one_counts() -> None:
     rows = score_rows([evaluation("base", 0.3), evaluation("base", 0.35)])
     assert [row.score for row in rows if row.name == "base"] == ["0.350 [0.250, 0.450]"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ({8: 0.9, 10: 0.85, 12: 0.4, 16: 0.3}, "--sizes 8,10"),
+        ({8: 0.9, 10: 0.55}, "--sizes 8"),
+        ({8: 0.7, 10: 0.55}, ""),  # less than what is worth a remark
+        ({8: 0.9, 10: 0.71}, ""),
+        ({}, ""),
+    ],
+)
+def test_sizes_that_score_far_apart_are_remarked_on(scores: dict[int, float], said: str) -> None:
+    sizes = {size: interval(mean) for size, mean in scores.items()}
+    hint = uneven_sizes(evaluation("trained", 0.6, by_deck_size=sizes))
+    assert f"{said} scores" in hint if said else hint == ""
+
+
+def test_sizes_that_differ_by_chance_are_not_remarked_on() -> None:
+    wide = {
+        8: Interval(mean=0.8, low=0.4, high=1, n=5),
+        10: Interval(mean=0.4, low=0.1, high=0.7, n=5),
+    }
+    assert uneven_sizes(evaluation("trained", 0.6, by_deck_size=wide)) == ""
 
 
 def test_another_game_is_compared_with_nothing_known() -> None:

@@ -50,7 +50,7 @@ async def test_an_evaluated_episode_becomes_a_replay_with_its_exact_replies() ->
         assert [played.agent_bid - 1 for played in game.rounds if not played.forced] == [
             reply.action for reply in episode.replies
         ]
-        assert game.policy == "bid = prize"
+        assert game.policy == "match (bid = prize)"
 
 
 def test_invalid_replies_stand_with_the_round_they_delayed_or_ended() -> None:
