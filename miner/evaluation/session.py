@@ -37,6 +37,7 @@ from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
 from miner.reporting.tables import evaluation_tables, score_table, uneven_sizes
+from miner.rollout.model_folder import check_model_folder
 
 IN_PROCESS_CONCURRENCY = 64
 BASE = "base"
@@ -113,6 +114,7 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
         yield LlmUrlPolicy(request.llm_url, request.llm_model, temperature=request.temperature)
     else:
         assert request.model is not None
+        check_model_folder(request.model)
         from miner.evaluation.model import model_policy  # torch takes seconds to import
 
         with model_policy(

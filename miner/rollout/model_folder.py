@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedTokenizerBase
 
 from miner.environments.errors import ConfigurationError
 from miner.rollout.renderer import ChatRenderer, TokenizerError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,8 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
     Raises: `ConfigurationError` when the folder holds no model that can be loaded and talked to.
     """
     check_model_folder(folder)
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # imports torch: seconds
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         renderer = ChatRenderer(tokenizer)
