@@ -1,0 +1,71 @@
+"""`python -m miner train` with bad input: one sentence on stderr and a status that fits."""
+
+import pytest
+
+from tests.builders import build_qwen3, build_tokenizer
+from tests.training.commands import miner, places
+
+
+@pytest.fixture
+def chatty(tmp_path):
+    return save_model(tmp_path / "chatty", build_tokenizer())
+
+
+@pytest.fixture
+def chatless(tmp_path):
+    return save_model(tmp_path / "chatless", build_tokenizer(chat_template=None))
+
+
+def save_model(folder, tokenizer):
+    build_qwen3().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def refused(tmp_path, arguments, status, *words, **environ):
+    done = miner("train", *arguments, **environ)
+    assert done.returncode == status, done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    for word in words:
+        assert word in sentence
+    assert "Traceback" not in done.stderr
+    out = tmp_path / "out"
+    assert not out.exists() or not any(p.name.startswith(".repo.st") for p in out.rglob("*"))
+    return done
+
+
+def test_no_server_is_refused(tmp_path, chatty):
+    refused(tmp_path, places(tmp_path, chatty), 2, "ENVIRONMENT_SERVER_URLS", "channel=builtin")
+
+
+def test_a_wrong_url_is_refused(tmp_path, chatty):
+    refused(
+        tmp_path,
+        places(tmp_path, chatty),
+        2,
+        "localhost:8000",
+        ENVIRONMENT_SERVER_URLS="localhost:8000",
+    )
+
+
+def test_a_missing_model_is_refused(tmp_path):
+    refused(tmp_path, places(tmp_path, tmp_path / "absent"), 2, "absent", "model.path")
+
+
+def test_a_tokenizer_without_chat_template_is_refused(tmp_path, chatless):
+    arguments = [*places(tmp_path, chatless), "environment.channel=builtin"]
+    refused(tmp_path, arguments, 2, "chat template")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_misspelt_setting_is_refused(tmp_path, chatty):
+    arguments = [*places(tmp_path, chatty), "rollout.grop_size=4"]
+    refused(tmp_path, arguments, 2, "rollout.grop_size", "rollout.group_size")
+    assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_prints_settings_and_does_nothing(tmp_path):
+    done = miner("train", "--dry-run", f"run_dir={tmp_path / 'run'}", "seed=5")
+    assert done.returncode == 0
+    assert "seed = 5" in done.stdout
+    assert not (tmp_path / "run").exists()
