@@ -1,20 +1,27 @@
-"""`python -m miner.tiny_model --out DIR [--seed N]`: make the tiny base model."""
+"""`python -m miner.tiny_model --out DIR [--seed N] [--steps N]`: make the tiny base model."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from miner.tiny_model.build import build_tiny_model
+from miner.tiny_model.build import Recipe, build_tiny_model, is_made
+from miner.tiny_model.warm_start import WarmStartRecipe
 
 
 def main() -> None:
-    """Parse the command line, make the model, and say where it is."""
+    """Parse the command line, make the model unless it is there already, and say where it is."""
     parser = argparse.ArgumentParser(prog="python -m miner.tiny_model", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default 0)")
+    steps = WarmStartRecipe().steps
+    parser.add_argument("--steps", type=int, default=steps, help=f"of warm start (default {steps})")
     arguments = parser.parse_args()
-    print(build_tiny_model(arguments.out, seed=arguments.seed, progress=_print_progress))
+    out, seed = arguments.out, arguments.seed
+    recipe = Recipe(warm_start=WarmStartRecipe(steps=arguments.steps))
+    if not is_made(out, recipe=recipe, seed=seed):
+        build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
+    print(out)
 
 
 def _print_progress(step: int, total: int, loss: float) -> None:

@@ -102,6 +102,15 @@ def cached_tiny_model(
     return build_tiny_model(out, recipe=recipe, seed=seed, progress=progress)
 
 
+def is_made(out: Path, *, recipe: Recipe, seed: int = 0) -> bool:
+    """Whether `out` holds the model of exactly this recipe, seed and code."""
+    try:
+        made = json.loads((out / RECIPE_FILE).read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(made == json.loads(json.dumps(_identity(recipe, seed))))
+
+
 def content_key(recipe: Recipe, seed: int) -> str:
     """A short name for a recipe, a seed and the code's and libraries' versions."""
     text = json.dumps(_identity(recipe, seed), sort_keys=True)

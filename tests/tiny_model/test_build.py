@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.tiny_model import build
-from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key
+from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
 from miner.tiny_model.warm_start import WarmStartRecipe, encode_conversation
@@ -72,6 +72,17 @@ def test_a_cached_model_is_made_once(tmp_path):
     assert cached_tiny_model(tmp_path, recipe=SMALL, progress=must_not_run) == first
     assert (first / "model.safetensors").stat().st_mtime_ns == written
     assert cached_tiny_model(tmp_path, recipe=SMALL, seed=1) != first
+
+
+def test_a_model_is_known_by_its_recipe_and_seed(tmp_path):
+    out = tmp_path / "model"
+    assert not is_made(out, recipe=SMALL)
+    build_tiny_model(out, recipe=SMALL)
+    assert is_made(out, recipe=SMALL)
+    assert not is_made(out, recipe=SMALL, seed=1)
+    assert not is_made(out, recipe=replace(SMALL, warm_start=WarmStartRecipe(steps=4)))
+    (out / build.RECIPE_FILE).write_text("{")
+    assert not is_made(out, recipe=SMALL)
 
 
 def test_the_key_tells_recipes_and_seeds_apart():
