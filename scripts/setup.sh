@@ -12,7 +12,7 @@ import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):
     sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
 P
-stamp=$(cat requirements-cpu.txt requirements-cpu.lock | sha256sum | cut -d' ' -f1)
+stamp=$(cat requirements-*.txt requirements-cpu.lock | sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with the pinned packages (about two minutes)"
@@ -26,6 +26,6 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
 "${pip[@]}" "torch==$torch+cpu" >/dev/null 2>&1 ||
   "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
   { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
-"${pip[@]}" -r requirements-cpu.txt -c requirements-cpu.lock
+"${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
 echo "$stamp" >"$venv/.pins"
 echo "setup: done"
