@@ -3,7 +3,7 @@ PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
 
-.PHONY: help setup demo test lint
+.PHONY: help setup demo test lint lock image image-cpu image-check
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
@@ -18,3 +18,21 @@ test: setup lint ## static checks and the whole test suite
 
 lint: setup ## ruff and mypy
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+image: ## build the production image (goofspiel-miner:production, about nine gigabytes)
+	@scripts/docker/prepare.sh
+	@docker build --tag goofspiel-miner:production --file dockerfiles/standalone-text-trainer.dockerfile .
+
+image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for tests and compose
+	@scripts/docker/prepare.sh
+	@scripts/docker/image-cpu.sh
+
+image-check: setup ## look into the production image: pins, imports, vLLM's flags, a run under the limits
+	@MINER_IMAGE=goofspiel-miner:production $(PY) -m pytest tests/containers/check_production.py \
+	  "tests/containers/test_runs.py::test_a_short_job_trains_publishes_and_exits_0"
+
+lock: setup ## resolve requirements.lock, the production packages with hashes, anew
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@$(PY) -m uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" \
+	  --output-file requirements.lock requirements.txt
