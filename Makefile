@@ -3,7 +3,7 @@ PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
 
-.PHONY: help setup demo test lint lock image image-cpu image-check
+.PHONY: help setup demo test lint lock image image-cpu image-check submission
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
@@ -30,6 +30,9 @@ image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for test
 image-check: setup ## look into the production image: pins, imports, vLLM's flags, a run under the limits
 	@MINER_IMAGE=goofspiel-miner:production $(PY) -m pytest tests/containers/check_production.py \
 	  "tests/containers/test_runs.py::test_a_short_job_trains_publishes_and_exits_0"
+
+submission: ## say whether HEAD can be submitted, and name the commit
+	@python3 scripts/check_submission.py
 
 lock: setup ## resolve requirements.lock, the production packages with hashes, anew
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv==0.13.9

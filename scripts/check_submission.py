@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Says whether HEAD can be submitted to the tournament, and names the commit to submit.
+
+    python scripts/check_submission.py
+
+Needs git and nothing else. Ends with 0 if nothing is in the way, else with 1 after a line for each
+thing that is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SUBMITTED = "dockerfiles/standalone-text-trainer.dockerfile"
+TOURNAMENT_FILES = ("LICENSE", "NOTICE")
+UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
+MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
+
+
+def obstacles(repository: Path) -> Iterator[str]:
+    """One sentence for each thing that keeps HEAD of `repository` from being submitted."""
+    tracked = _git(repository, "ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
+    for name in TOURNAMENT_FILES:
+        if name not in tracked:
+            yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
+    if SUBMITTED not in tracked:
+        yield f"{SUBMITTED} is not committed: validators build this file and no other"
+    elif "Dockerfile" in tracked and _differ(repository, SUBMITTED, "Dockerfile"):
+        yield f"{SUBMITTED} is not what was tested: make it equal to Dockerfile"
+    for name in tracked:
+        suffix = Path(name).suffix.lower()
+        if suffix in UNREADABLE:
+            yield f"{name} is compiled or packed, which the rules forbid: remove it"
+        if suffix in MODELS_AND_DATA:
+            yield f"{name} looks like a model or data, which the rules forbid: remove it"
+    if _git(repository, "status", "--porcelain"):
+        yield "the working tree differs from HEAD: commit what belongs to the submission"
+
+
+def main(repository: Path = REPOSITORY) -> int:
+    """Print the obstacles, or the commit. Returns: the exit status."""
+    found = list(obstacles(repository))
+    for obstacle in found:
+        print(f"not yet: {obstacle}")
+    if not found:
+        print(f"submit commit {_git(repository, 'rev-parse', 'HEAD').strip()}")
+    return 1 if found else 0
+
+
+def _differ(repository: Path, *names: str) -> bool:
+    return len({_git(repository, "rev-parse", f"HEAD:{name}") for name in names}) > 1
+
+
+def _git(repository: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=repository, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

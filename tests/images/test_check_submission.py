@@ -1,0 +1,97 @@
+"""The check before a submission: it names what is in the way, or the commit."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_submission.py"
+SOUND = {
+    "LICENSE": "theirs",
+    "NOTICE": "theirs",
+    "Dockerfile": "FROM python\n",
+    "dockerfiles/standalone-text-trainer.dockerfile": "FROM python\n",
+    "entrypoint/main.py": "",
+}
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_submission", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def git(repository: Path, *words: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    command = ["git", *identity, *words]
+    return subprocess.run(
+        command, cwd=repository, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def commit(tmp_path: Path) -> Callable[[dict[str, str | None]], Path]:
+    """A repository with one commit of `SOUND` and what a test changes in it; None removes."""
+
+    def build(changed: dict[str, str | None]) -> Path:
+        git(tmp_path, "init", "--quiet")
+        for name, text in {**SOUND, **changed}.items():
+            if text is not None:
+                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / name).write_text(text)
+        git(tmp_path, "add", "--all", "--force")
+        git(tmp_path, "commit", "--quiet", "--message", "all of it")
+        return tmp_path
+
+    return build
+
+
+def test_a_sound_commit_is_named(
+    script: ModuleType, commit: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = commit({})
+    assert script.main(repository) == 0
+    head = git(repository, "rev-parse", "HEAD")
+    assert len(head) == 40
+    assert capsys.readouterr().out == f"submit commit {head}\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"NOTICE": None}, "NOTICE is not committed"),
+        ({"LICENSE": None}, "LICENSE is not committed"),
+        ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "build this file and no other"),
+        ({"Dockerfile": "FROM other\n"}, "make it equal to Dockerfile"),
+        ({"entrypoint/main.pyc": ""}, "entrypoint/main.pyc is compiled"),
+        ({"weights/model.safetensors": ""}, "looks like a model"),
+    ],
+)
+def test_each_obstacle_is_one_sentence(
+    script: ModuleType,
+    commit: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, str | None],
+    words: str,
+) -> None:
+    assert script.main(commit(changed)) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("not yet: ")
+    assert words in line
+
+
+def test_what_is_not_committed_is_in_the_way(
+    script: ModuleType, commit: Callable[..., Path]
+) -> None:
+    repository = commit({})
+    (repository / "entrypoint/main.py").write_text("changed")
+    assert ["differs from HEAD" in line for line in script.obstacles(repository)] == [True]
