@@ -1,0 +1,106 @@
+"""`docker compose up` as a newcomer types it, and what the other forms would start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from miner.publishing.verify import verify_model
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Compose = Callable[..., subprocess.CompletedProcess[str]]
+QUICK = {"BASE_MODEL_STEPS": "20", "STEPS": "1", "EVALUATION_EPISODES": "10"}
+
+
+@pytest.fixture
+def compose(engine: None, tmp_path: Path) -> Iterator[Compose]:
+    """`docker compose ...` in a project of its own, whose traces are removed at the end."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints").chmod(0o777)
+    project = f"miner-test-{os.getpid()}"
+
+    def call(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["docker", "compose", "--project-name", project, *words],
+            cwd=REPOSITORY,
+            env={**os.environ, "CHECKPOINTS": str(tmp_path / "checkpoints"), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    yield call
+    call("down", "--volumes", "--timeout", "1")
+
+
+@pytest.fixture
+def config(compose: Compose) -> Callable[..., dict[str, Any]]:
+    """The services that a form of the command would start, resolved."""
+
+    def resolve(*words: str) -> dict[str, Any]:
+        done = compose(*words, "config", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["services"]
+
+    return resolve
+
+
+def test_compose_up_publishes_and_exits_0(image: None, compose: Compose, tmp_path: Path) -> None:
+    done = compose("up", "--no-build", "--exit-code-from", "miner", **QUICK)
+    assert done.returncode == ExitStatus.OK, done.stdout + done.stderr
+    assert "miner: exit 0 (ok): a model of " in done.stdout
+    assert verify_model(tmp_path / "checkpoints/demo/goofspiel", load=True).loaded
+
+
+def test_the_miners_status_becomes_that_of_compose(image: None, compose: Compose) -> None:
+    words = ("up", "--no-build", "--no-deps", "--exit-code-from", "miner", "miner")
+    done = compose(*words, HOURS="soon")
+    assert done.returncode == ExitStatus.ARGUMENTS, done.stdout + done.stderr
+
+
+def test_the_miner_has_the_limits_of_the_tournament(config: Callable[..., dict[str, Any]]) -> None:
+    miner = config()["miner"]
+    assert miner["cap_drop"] == ["ALL"]
+    assert miner["security_opt"] == ["no-new-privileges:true"]
+    assert {mount["target"]: mount.get("read_only", False) for mount in miner["volumes"]} == {
+        "/cache": True,
+        "/app/checkpoints": False,
+    }
+    assert list(miner["networks"]) == ["tournament"]
+
+
+@pytest.mark.parametrize(
+    ("words", "started"),
+    [
+        ((), {"environment"}),
+        (("--profile", "servers-2"), {"environment", "environment-2"}),
+        (("--profile", "servers-4"), {"environment", *(f"environment-{i}" for i in (2, 3, 4))}),
+        (("--profile", "servers-8"), {"environment", *(f"environment-{i}" for i in range(2, 9))}),
+        (("--profile", "real"), {"environment", "real-environment"}),
+    ],
+)
+def test_profiles_choose_the_environment_servers(
+    config: Callable[..., dict[str, Any]], words: tuple[str, ...], started: set[str]
+) -> None:
+    assert set(config(*words)) == {"miner", "base-model", *started}
+
+
+def test_the_gpu_form_adds_gpus_and_the_production_image(
+    config: Callable[..., dict[str, Any]],
+) -> None:
+    services = config("-f", "docker-compose.yml", "-f", "docker-compose.gpu.yml")
+    miner = services["miner"]
+    assert miner["image"] == "goofspiel-miner:production"
+    assert miner["build"]["dockerfile"] == "Dockerfile"
+    (device,) = miner["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert miner["ulimits"]["memlock"] == -1
+    assert services["environment"]["image"] == "goofspiel-miner:cpu"
+    assert miner["cap_drop"] == ["ALL"]

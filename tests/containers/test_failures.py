@@ -1,0 +1,58 @@
+"""What ends a container before it trains: each cause has its status and its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from tests.containers.harness import Miner, Place
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "arguments": {"job": {"--hours-to-complete": "soon"}},
+    "settings": {"job": {"--set": "nonsense"}},
+    "model": {"job": {"--model": "acme/other"}},
+    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.001"}},
+    "no server": {"servers": ""},
+    "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
+    "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
+}
+ON_A_VOLUME = {"arguments", "settings", "model", "servers", "no server"}
+
+
+@pytest.fixture(scope="module")
+def ended(
+    place: Place, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[int, list[str]]]]:
+    """Status and log of every scenario; all run at the same time."""
+    outputs: dict[str, Path] = {name: tmp_path_factory.mktemp("output") for name in ON_A_VOLUME}
+    miners = {
+        name: Miner(place, outputs.get(name), **options) for name, options in SCENARIOS.items()
+    }
+    yield {name: (miner.wait(), miner.log) for name, miner in miners.items()}
+    for miner in miners.values():
+        miner.remove()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "status", "words"),
+    [
+        ("arguments", ExitStatus.ARGUMENTS, "--hours-to-complete is 'soon'"),
+        ("settings", ExitStatus.ARGUMENTS, "KEY=VALUE"),
+        ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
+        ("servers", ExitStatus.ENVIRONMENT, "0 of 1 answer"),
+        ("no server", ExitStatus.ENVIRONMENT, "none given"),
+        ("disk", ExitStatus.DISK, "two copies of the model need"),
+        ("output", ExitStatus.OUTPUT, "cannot be written"),
+    ],
+)
+def test_each_cause_has_its_status_and_its_sentence(
+    ended: dict[str, tuple[int, list[str]]], scenario: str, status: ExitStatus, words: str
+) -> None:
+    ended_with, log = ended[scenario]
+    assert ended_with == status, log
+    assert log[-1].startswith(f"miner: exit {status.value} ({status.label}): ")
+    assert words in log[-1]

@@ -1,0 +1,104 @@
+"""A whole job in a container under the tournament's limits, and what happens to it meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from entrypoint.exit_status import ExitStatus
+from tests.containers.harness import EnvironmentServer, Miner, Place
+
+Story = Callable[[Place, Path], Miner]
+STEPS = {"optimizer.max_steps": "2"}
+ENDLESS = {"optimizer.max_steps": "1000"}
+
+
+def undisturbed(place: Place, output: Path) -> Miner:
+    return Miner(place, output, settings=STEPS)
+
+
+def on_a_read_only_root(place: Place, output: Path) -> Miner:
+    return Miner(place, output, settings=STEPS, read_only=True, tmpfs={"/tmp": "256m"})
+
+
+def stopped(place: Place, output: Path) -> Miner:
+    miner = Miner(place, output, settings=ENDLESS, variables={"MINER_GRACE_SECONDS": "60"})
+    miner.wait_for("step 1/")
+    miner.engine.stop(timeout=60)
+    return miner
+
+
+def without_its_server_for_a_while(place: Place, output: Path) -> Miner:
+    server = EnvironmentServer(place, "fragile")
+    try:
+        settings = {"optimizer.max_steps": "4"}
+        miner = Miner(place, output, servers="http://fragile:8000", settings=settings)
+        miner.wait_for("step 1/")
+        server.engine.kill()
+        server.engine.start()
+        miner.wait()
+    finally:
+        server.remove()
+    return miner
+
+
+STORIES: tuple[Story, ...] = (
+    undisturbed,
+    on_a_read_only_root,
+    stopped,
+    without_its_server_for_a_while,
+)
+
+
+@pytest.fixture(scope="module")
+def told(
+    place: Place, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Story], Miner]]:
+    """The miner of a story that has come to its end; all stories begin at the same time."""
+    with ThreadPoolExecutor(len(STORIES)) as pool:
+        futures: dict[Story, Future[Miner]] = {
+            story: pool.submit(story, place, tmp_path_factory.mktemp("output")) for story in STORIES
+        }
+
+        def result(story: Story) -> Miner:
+            miner = futures[story].result()
+            assert miner.wait() == ExitStatus.OK, miner.log
+            assert miner.log[-1].startswith("miner: exit 0 (ok): a model of ")
+            assert miner.verified().loaded
+            return miner
+
+        yield result
+    for future in futures.values():
+        if future.exception() is None:
+            future.result().remove()
+
+
+def steps_of(miner: Miner) -> list[int]:
+    records = (miner.model.parent / ".run/train/metrics.jsonl").read_text().splitlines()
+    return [json.loads(record)["step"] for record in records]
+
+
+def test_a_short_job_trains_publishes_and_exits_0(told: Callable[[Story], Miner]) -> None:
+    miner = told(undisturbed)
+    assert steps_of(miner) == [1, 2]
+    assert "loaded in float16" in miner.log[-1]
+
+
+def test_nothing_but_the_output_and_tmp_is_written(told: Callable[[Story], Miner]) -> None:
+    assert steps_of(told(on_a_read_only_root)) == [1, 2]
+    changed = {entry["Path"] for entry in told(undisturbed).engine.diff() or []}
+    assert {path for path in changed if not path.startswith("/tmp")} == set()
+
+
+def test_docker_stop_publishes_and_exits_0(told: Callable[[Story], Miner]) -> None:
+    miner = told(stopped)
+    assert "asked to stop by SIGTERM" in miner.log[-1]
+    assert steps_of(miner)[0] == 1
+
+
+def test_a_run_outlives_its_environment_server(told: Callable[[Story], Miner]) -> None:
+    assert steps_of(told(without_its_server_for_a_while))[-1] == 4
