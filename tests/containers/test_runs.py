@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from entrypoint.exit_status import ExitStatus
 from tests.containers.harness import EnvironmentServer, Miner, Place
 
-Story = Callable[[Place, Path], Miner]
+Start = Callable[..., Miner]
+Story = Callable[[Start, Place], Miner]
 STEPS = {"optimizer.max_steps": "2"}
 ENDLESS = {"optimizer.max_steps": "1000"}
 
 
-def undisturbed(place: Place, output: Path) -> Miner:
-    return Miner(place, output, settings=STEPS)
+def undisturbed(start: Start, place: Place) -> Miner:
+    return start(settings=STEPS)
 
 
-def on_a_read_only_root(place: Place, output: Path) -> Miner:
-    return Miner(place, output, settings=STEPS, read_only=True, tmpfs={"/tmp": "256m"})
+def on_a_read_only_root(start: Start, place: Place) -> Miner:
+    return start(settings=STEPS, read_only=True, tmpfs={"/tmp": "256m"})
 
 
-def stopped(place: Place, output: Path) -> Miner:
-    miner = Miner(place, output, settings=ENDLESS, variables={"MINER_GRACE_SECONDS": "60"})
+def stopped(start: Start, place: Place) -> Miner:
+    miner = start(settings=ENDLESS, variables={"MINER_GRACE_SECONDS": "60"})
     miner.wait_for("step 1/")
     miner.engine.stop(timeout=60)
     return miner
 
 
-def without_its_server_for_a_while(place: Place, output: Path) -> Miner:
+def without_its_server_for_a_while(start: Start, place: Place) -> Miner:
     server = EnvironmentServer(place, "fragile")
     try:
-        settings = {"optimizer.max_steps": "4"}
-        miner = Miner(place, output, servers="http://fragile:8000", settings=settings)
+        miner = start(servers="http://fragile:8000", settings={"optimizer.max_steps": "4"})
         miner.wait_for("step 1/")
         server.engine.kill()
         server.engine.start()
@@ -59,22 +61,29 @@ def told(
     place: Place, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Story], Miner]]:
     """The miner of a story that has come to its end; all stories begin at the same time."""
-    with ThreadPoolExecutor(len(STORIES)) as pool:
-        futures: dict[Story, Future[Miner]] = {
-            story: pool.submit(story, place, tmp_path_factory.mktemp("output")) for story in STORIES
-        }
+    started: list[Miner] = []
 
-        def result(story: Story) -> Miner:
-            miner = futures[story].result()
+    def tell(story: Story, output: Path) -> Miner:
+        def start(**options: Any) -> Miner:
+            started.append(Miner(place, output, **options))
+            return started[-1]
+
+        return story(start, place)
+
+    with ThreadPoolExecutor(len(STORIES)) as pool:
+        outputs = [tmp_path_factory.mktemp("output") for _ in STORIES]
+        ends = dict(zip(STORIES, map(pool.submit, repeat(tell), STORIES, outputs), strict=True))
+
+        def end_of(story: Story) -> Miner:
+            miner = ends[story].result()
             assert miner.wait() == ExitStatus.OK, miner.log
             assert miner.log[-1].startswith("miner: exit 0 (ok): a model of ")
             assert miner.verified().loaded
             return miner
 
-        yield result
-    for future in futures.values():
-        if future.exception() is None:
-            future.result().remove()
+        yield end_of
+    for miner in started:
+        miner.remove()
 
 
 def steps_of(miner: Miner) -> list[int]:
