@@ -30,6 +30,9 @@ RUN cuda=$(python -c "import nvidia; print(list(nvidia.__path__)[0] + '/cu13')")
     && ln -s "$cuda" /usr/local/cuda \
     && /usr/local/cuda/bin/nvcc --version
 
+# Two wheels ship compiled files of their own.
+RUN find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -name '*.pyc' -delete
+
 # Every cache can be written by a root user without capabilities and under a read-only root file
 # system with /tmp as tmpfs. The orchestrator moves those of its programs beside the output.
 ENV CUDA_HOME=/usr/local/cuda \
