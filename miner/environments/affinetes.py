@@ -31,6 +31,7 @@ from miner.environments.affinetes_wire import (
 )
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.http_replies import describe, excerpt, read_bounded
 
 MAX_SEED: Final = 4_294_967_195
 """Largest seed a server takes: it seeds numpy with up to `seed + 100`."""
@@ -89,7 +90,7 @@ class AffinetesClient:
         if fault is not None:
             raise ProtocolError(
                 f"{self.url}/step refused action {action}, which its own observation lists as "
-                f"legal: {fault.type} {_excerpt(fault.message)}",
+                f"legal: {fault.type} {excerpt(fault.message)}",
                 server=self.url,
             )
         if reply.episode_id != episode_id:
@@ -156,8 +157,8 @@ class AffinetesClient:
         envelope = self._decode(ENVELOPE, body, path)
         if envelope.status != "success":
             raise InfrastructureError(
-                f"{self.url}/{path} reports {_excerpt(envelope.status)}: "
-                f"{_excerpt(envelope.error or 'no reason given')}",
+                f"{self.url}/{path} reports {excerpt(envelope.status)}: "
+                f"{excerpt(envelope.error or 'no reason given')}",
                 server=self.url,
             )
         return self._decode(decoder, envelope.result, path)
@@ -174,11 +175,11 @@ class AffinetesClient:
             async with self._connections().request(
                 method, self._paths[path], data=data, timeout=timeout, allow_redirects=False
             ) as response:
-                body = await _read_bounded(response, limit)
+                body = await read_bounded(response, limit)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             what = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
             raise InfrastructureError(
-                f"{self.url}/{path} {what} ({_describe(error)}); "
+                f"{self.url}/{path} {what} ({describe(error)}); "
                 "check that the environment server is running and reachable from here",
                 server=self.url,
             ) from error
@@ -191,7 +192,7 @@ class AffinetesClient:
         return body
 
     def _refusal(self, path: str, status: int, body: bytes) -> InfrastructureError | ProtocolError:
-        detail = _excerpt(body[:400].decode("utf-8", "replace"))
+        detail = excerpt(body[:400].decode("utf-8", "replace"))
         if status >= 500 or status in (408, 429):
             return InfrastructureError(
                 f"{self.url}/{path} failed with HTTP {status}: {detail}", server=self.url
@@ -242,31 +243,3 @@ def check_task(task: EpisodeTask, server: str = "") -> None:
             "and a named opponent",
             server=server,
         )
-
-
-async def _read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
-    """The whole body, or None as soon as it is known to be longer than `limit` bytes."""
-    if (response.content_length or 0) > limit:
-        response.close()
-        return None
-    chunks: list[bytes] = []
-    left = limit
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        left -= len(chunk)
-        if left < 0:
-            response.close()
-            return None
-    return b"".join(chunks)
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and error.strerror:
-        return error.strerror
-    return f"{type(error).__name__}: {_excerpt(str(error))}" if str(error) else type(error).__name__
-
-
-def _excerpt(text: str, length: int = 160) -> str:
-    """First line of a server's text, bounded and with control characters escaped."""
-    line = text.strip().split("\n", 1)[0]
-    return repr(line if len(line) <= length else line[:length] + "...")

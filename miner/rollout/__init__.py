@@ -4,7 +4,7 @@ from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.loop import BackgroundLoop
 from miner.rollout.renderer import ChatRenderer, DriftKind, TokenizerError
-from miner.rollout.sampler import Sample, Sampler, SamplerError, SamplingParams
+from miner.rollout.sampler import EngineLostError, Sample, Sampler, SamplerError, SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow, Trajectory, TurnRecord
@@ -13,6 +13,7 @@ __all__ = [
     "BackgroundLoop",
     "ChatRenderer",
     "DriftKind",
+    "EngineLostError",
     "EpisodeParams",
     "EpisodeTooLong",
     "Group",

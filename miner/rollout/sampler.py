@@ -53,3 +53,7 @@ class Sampler(Protocol):
 
 class SamplerError(RuntimeError):
     """The generation engine failed; the episode it was for is retried or counted as lost."""
+
+
+class EngineLostError(SamplerError):
+    """An engine cannot be reached or has lost its weights: recover it, then play again."""

@@ -1,0 +1,54 @@
+"""`python -m tests.stub_vllm serve MODEL ...` with the flags that the miner gives `vllm serve`.
+
+Any other flag is an error, as it would be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.stub_vllm.app import StubVllm
+from tests.stub_vllm.serving import bind, server_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.stub_vllm")
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("model")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--data-parallel-size", type=int, default=1)
+    parser.add_argument("--max-model-len", type=int, default=1024)
+    parser.add_argument("--max-num-seqs", type=int)
+    parser.add_argument("--gpu-memory-utilization", type=float)
+    parser.add_argument("--weight-transfer-config", type=json.loads)
+    parser.add_argument("--logprobs-mode", default="raw_logprobs")
+    parser.add_argument("--max-logprobs", type=int)
+    parser.add_argument("--generation-config", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    flags = parser.parse_args()
+    torch.set_num_threads(1)
+    dtype = getattr(torch, flags.dtype)
+    stub = StubVllm(
+        AutoModelForCausalLM.from_pretrained(flags.model, dtype=dtype).eval(),
+        AutoTokenizer.from_pretrained(flags.model),
+        name=flags.model,
+        seed=flags.seed,
+        logprobs_mode=flags.logprobs_mode,
+        max_model_len=flags.max_model_len,
+        backend=(flags.weight_transfer_config or {}).get("backend"),
+        dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1",
+    )
+    sock = bind(flags.host, flags.port)
+    print(f"stub vLLM listening on port {sock.getsockname()[1]}", flush=True)
+    server_of(stub).run(sockets=[sock])
+    stub.close()
+
+
+main()

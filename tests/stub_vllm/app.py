@@ -1,0 +1,188 @@
+"""The endpoints: completions, models, health, and the development endpoints for weights."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from miner.rollout.sampler import SamplerError, SamplingParams
+from miner.rollout.transformers_sampler import TransformersSampler, eos_token_ids
+from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
+
+NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+
+
+class StubVllm:
+    """One server's model, its sampler and what was asked of it.
+
+    Attributes:
+        calls: every request but completions, as (path, body), in order.
+        completions: one (weight version, body) for each completion that was sampled.
+        hung: paths that never answer; `broken`: paths that answer this HTTP status.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "stub",
+        seed: int = 0,
+        logprobs_mode: str = "processed_logprobs",
+        max_model_len: int = 1024,
+        backend: str | None = "file",
+        dev_mode: bool = True,
+    ) -> None:
+        self._sampler = TransformersSampler(model, tokenizer, seed=seed)
+        self._defaults = model.generation_config.to_dict() if model.generation_config else {}
+        self._eos = eos_token_ids(model, tokenizer)
+        self._name = name
+        self._context = max_model_len
+        self._running = 0
+        self._numbers = itertools.count()
+        self._config = {
+            "model_config": {"logprobs_mode": logprobs_mode, "max_model_len": max_model_len},
+            "weight_transfer_config": backend and {"backend": backend},
+        }
+        self.weights = WeightReceiver(model)
+        self.calls: list[tuple[str, Any]] = []
+        self.completions: list[tuple[str, dict[str, Any]]] = []
+        self.hung: set[str] = set()
+        self.broken: dict[str, int] = {}
+        self.app = Starlette(routes=list(self._routes(dev_mode)))
+
+    def close(self) -> None:
+        """End the sampler's thread."""
+        self._sampler.close()
+
+    def _routes(self, dev_mode: bool) -> list[Route]:
+        posts: dict[str, Callable[[Any], Any]] = {"/v1/completions": self._complete}
+        gets: dict[str, Callable[[], Any]] = {
+            "/health": lambda: None,
+            "/v1/models": lambda: {"object": "list", "data": [{"id": self._name}]},
+        }
+        if dev_mode:
+            posts |= {
+                "/init_weight_transfer_engine": lambda b: self.weights.initialise(b["init_info"]),
+                "/start_weight_update": lambda _: self._undisturbed(self.weights.start),
+                "/update_weights": lambda b: self._update(b["update_info"]),
+                "/finish_weight_update": lambda b: self.weights.finish(b.get("weight_version")),
+                "/update_weight_version": lambda b: setattr(
+                    self.weights, "version", b["new_version"]
+                ),
+                "/reset_prefix_cache": lambda _: {"success": self._running == 0},
+            }
+            gets |= {
+                "/get_world_size": lambda: {"world_size": 1},
+                "/server_info": lambda: {"vllm_config": self._config},
+                "/weight_info": lambda: {"weight_version": self.weights.version},
+            }
+        return [
+            *(
+                Route(path, self._post(path, answer), methods=["POST"])
+                for path, answer in posts.items()
+            ),
+            *(Route(path, self._get(path, answer)) for path, answer in gets.items()),
+        ]
+
+    def _post(
+        self, path: str, answer: Callable[[Any], Any]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            raw = await request.body()
+            body = await request.json() if raw else None
+            if path != "/v1/completions":
+                self.calls.append((path, body))
+            return await self._answer(path, lambda: answer(body))
+
+        return endpoint
+
+    def _get(
+        self, path: str, answer: Callable[[], Any]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await self._answer(path, answer)
+
+        return endpoint
+
+    async def _answer(self, path: str, answer: Callable[[], Any]) -> Response:
+        if path in self.hung:
+            await asyncio.Event().wait()
+        if path in self.broken:
+            return JSONResponse({"error": {"message": "told to fail"}}, self.broken[path])
+        try:
+            said = answer()
+            if asyncio.iscoroutine(said):
+                said = await said
+        except (OutOfOrder, SamplerError) as error:
+            return JSONResponse({"error": {"message": str(error)}}, 500)
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"{type(error).__name__}: {error}"
+            return JSONResponse({"error": {"message": message}}, 400)
+        return JSONResponse({"message": "done"} if said is None else said)
+
+    def _undisturbed(self, change: Callable[[], None]) -> None:
+        if self._running:
+            raise OutOfOrder(f"{self._running} requests are running")
+        change()
+
+    def _update(self, update_info: dict[str, Any]) -> None:
+        self._undisturbed(lambda: self.weights.update(update_info))
+        self._sampler.invalidate()
+
+    async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._check(body)
+        [prompt] = body["prompt"]
+        limit = min(body["max_tokens"], self._context - len(prompt))
+        version = self.weights.version
+        self._running += 1
+        try:
+            sample = await self._sampler.sample(prompt, SamplingParams(limit, body["temperature"]))
+        finally:
+            self._running -= 1
+        self.completions.append((version, body))
+        tokens = [f"token_id:{token}" for token in sample.token_ids]
+        choice = {
+            "index": 0,
+            "text": "",
+            "logprobs": {"tokens": tokens, "token_logprobs": list(sample.logprobs)},
+            "finish_reason": sample.finish_reason,
+            "stop_reason": None,
+            "prompt_token_ids": prompt,
+            "token_ids": list(sample.token_ids),
+        }
+        return {
+            "id": f"cmpl-{next(self._numbers)}",
+            "object": "text_completion",
+            "model": self._name,
+            "choices": [choice],
+        }
+
+    def _check(self, body: dict[str, Any]) -> None:
+        """Raises: ValueError for what vLLM refuses, and for any distribution but the softmax."""
+        if body["model"] != self._name:
+            raise ValueError(f"the model {body['model']!r} does not exist")
+        if not body.get("return_token_ids") or body.get("logprobs") != 0:
+            raise ValueError("token ids and logprobs were not asked for")
+        for name, neutral in NEUTRAL.items():
+            default = self._defaults.get(name)
+            value = body.get(name, neutral if default is None else default)
+            if value != neutral:
+                raise ValueError(f"{name} would be {value}, the stub only draws from the softmax")
+        if set(body.get("stop_token_ids") or ()) | {min(self._eos)} != self._eos:
+            raise ValueError(f"stop_token_ids {body.get('stop_token_ids')} are not the model's")
