@@ -57,3 +57,23 @@ class SamplerError(RuntimeError):
 
 class EngineLostError(SamplerError):
     """An engine cannot be reached or has lost its weights: recover it, then play again."""
+
+
+def room_for_reply(prompt_ids: Sequence[int], vocabulary: int, context: int) -> int:
+    """How many tokens a reply to `prompt_ids` may have at most, at least 1.
+
+    Raises: `SamplerError` for a prompt that a model with ids below `vocabulary` and a context of
+        `context` tokens cannot answer.
+    """
+    if not prompt_ids or not 0 <= min(prompt_ids) <= max(prompt_ids) < vocabulary:
+        raise SamplerError(
+            f"a prompt of {len(prompt_ids)} ids is empty or has ids outside "
+            f"0..{vocabulary - 1}: use the tokenizer that belongs to the model"
+        )
+    room = context - len(prompt_ids)
+    if room < 1:
+        raise SamplerError(
+            f"a prompt of {len(prompt_ids)} ids leaves no room for a reply in the model's "
+            f"context of {context}: lower the episode's token limit"
+        )
+    return room

@@ -37,7 +37,7 @@ from miner.rollout.forward import (
     cache_obstacle,
     evaluation_mode,
 )
-from miner.rollout.sampler import Sample, SamplerError, SamplingParams
+from miner.rollout.sampler import Sample, SamplerError, SamplingParams, room_for_reply
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class TransformersSampler:
 
         Raises: `SamplerError` if the prompt cannot be run or the model fails.
         """
-        room = self._room(prompt_ids)
+        room = room_for_reply(prompt_ids, self._vocabulary, self._context)
         if session in self._in_flight:
             session = None
         row = DecodeRow(
@@ -160,21 +160,6 @@ class TransformersSampler:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _room(self, prompt_ids: Sequence[int]) -> int:
-        """How many tokens a reply to `prompt_ids` may have at most."""
-        if not prompt_ids or not 0 <= min(prompt_ids) <= max(prompt_ids) < self._vocabulary:
-            raise SamplerError(
-                f"a prompt of {len(prompt_ids)} ids is empty or has ids outside "
-                f"0..{self._vocabulary - 1}: use the tokenizer that belongs to the model"
-            )
-        room = self._context - len(prompt_ids)
-        if room < 1:
-            raise SamplerError(
-                f"a prompt of {len(prompt_ids)} ids leaves no room for a reply in the model's "
-                f"context of {self._context}: lower the episode's token limit"
-            )
-        return room
 
     def _submit(self, row: DecodeRow) -> asyncio.Future[Outcome]:
         self._loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 from miner.rollout import EngineLostError, SamplerError, SamplingParams
 from miner.rollout.transformers_sampler import eos_token_ids
 from miner.rollout.vllm_client import VllmServer
+from miner.rollout.vllm_replies import ReplyRules
 from miner.rollout.vllm_server_sampler import VllmServerSampler
 from tests.builders import build_qwen3, build_tokenizer
 from tests.environments.raw_server import CLOSE, http, raw_server
@@ -35,9 +36,7 @@ def stub():
 def build_sampler(*urls, tries=3, timeout=60.0, context=1024):
     return VllmServerSampler(
         [VllmServer(url, reply_timeout_s=timeout) for url in urls],
-        {EOS},
-        vocabulary=400,
-        context=context,
+        ReplyRules(frozenset({EOS}), vocabulary=400, context=context),
         tries=tries,
         pause_s=0.01,
     )
@@ -151,8 +150,9 @@ async def test_a_dead_servers_conversations_go_on_elsewhere():
         )
         assert len(samples) == 4
         assert len(stubs[0].completions) == 6
-        [complaint] = await sampler.strayed()
+        [complaint], noticed = await sampler.strayed()
         assert two in complaint
+        assert noticed
         await sampler.close()
     for stub in stubs:
         stub.close()
@@ -176,6 +176,16 @@ async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from
         await sampler.close()
     first.close()
     second.close()
+
+
+async def test_a_server_whose_loss_no_request_has_seen_is_told_apart(stub):
+    sampler = build_sampler(stub.url)
+    assert await sampler.strayed() == ([], True)
+    sampler.weights_are(2, "2")
+    [complaint], noticed = await sampler.strayed()
+    assert "'default' instead of '2'" in complaint
+    assert not noticed
+    await sampler.close()
 
 
 async def test_connections_are_kept_alive():
@@ -202,8 +212,8 @@ def reply_of(ids=(5, 6), logprobs=(-1.0, -2.0), reason="length", **extra):
         (reply_of(ids=(), logprobs=()), "0 ids"),
         (reply_of(ids=(5, 6, 7), logprobs=(-1, -1, -1)), "asked for 1 to 2"),
         (reply_of(ids=(5, 400)), "outside 0..399"),
-        (reply_of(logprobs=(-1.0, 0.5)), "no drawn token"),
-        (reply_of(logprobs=(-1.0, -9999.0)), "no drawn token"),
+        (reply_of(logprobs=(-1.0, 0.5)), "that no drawn token can have"),
+        (reply_of(logprobs=(-1.0, -9999.0)), "that no drawn token can have"),
         (reply_of(ids=(EOS, 6)), "went on after"),
         (reply_of(reason="abort"), "'abort'"),
         (reply_of(reason="stop"), "'stop' on the id 6"),

@@ -1,6 +1,7 @@
 """`python -m tests.stub_vllm serve MODEL ...` with the flags that the miner gives `vllm serve`.
 
-Any other flag is an error, as it would be there.
+Any other flag is an error, as it would be there. With STUB_VLLM_JOURNAL in its environment it
+appends to that file: "start PID", "push LABEL" and "sample LABEL".
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.serving import bind, server_of
+
+
+def journal(line: str) -> None:
+    """Append one line to the journal, if there is one."""
+    if name := os.environ.get("STUB_VLLM_JOURNAL"):
+        with open(name, "a") as file:
+            file.write(f"{line}\n")
 
 
 def main() -> None:
@@ -30,7 +38,6 @@ def main() -> None:
     parser.add_argument("--weight-transfer-config", type=json.loads)
     parser.add_argument("--logprobs-mode", default="raw_logprobs")
     parser.add_argument("--max-logprobs", type=int)
-    parser.add_argument("--generation-config", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     torch.set_num_threads(1)
@@ -44,8 +51,10 @@ def main() -> None:
         max_model_len=flags.max_model_len,
         backend=(flags.weight_transfer_config or {}).get("backend"),
         dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1",
+        journal=journal,
     )
     sock = bind(flags.host, flags.port)
+    journal(f"start {os.getpid()}")
     print(f"stub vLLM listening on port {sock.getsockname()[1]}", flush=True)
     server_of(stub).run(sockets=[sock])
     stub.close()

@@ -47,6 +47,7 @@ class StubVllm:
         max_model_len: int = 1024,
         backend: str | None = "file",
         dev_mode: bool = True,
+        journal: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._sampler = TransformersSampler(model, tokenizer, seed=seed)
         self._defaults = model.generation_config.to_dict() if model.generation_config else {}
@@ -54,6 +55,7 @@ class StubVllm:
         self._name = name
         self._context = max_model_len
         self._running = 0
+        self._journal = journal
         self._numbers = itertools.count()
         self._config = {
             "model_config": {"logprobs_mode": logprobs_mode, "max_model_len": max_model_len},
@@ -81,7 +83,7 @@ class StubVllm:
                 "/init_weight_transfer_engine": lambda b: self.weights.initialise(b["init_info"]),
                 "/start_weight_update": lambda _: self._undisturbed(self.weights.start),
                 "/update_weights": lambda b: self._update(b["update_info"]),
-                "/finish_weight_update": lambda b: self.weights.finish(b.get("weight_version")),
+                "/finish_weight_update": lambda b: self._finish(b.get("weight_version")),
                 "/update_weight_version": lambda b: setattr(
                     self.weights, "version", b["new_version"]
                 ),
@@ -145,6 +147,10 @@ class StubVllm:
         self._undisturbed(lambda: self.weights.update(update_info))
         self._sampler.invalidate()
 
+    def _finish(self, version: str | None) -> None:
+        self.weights.finish(version)
+        self._journal(f"push {version}")
+
     async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check(body)
         [prompt] = body["prompt"]
@@ -156,6 +162,7 @@ class StubVllm:
         finally:
             self._running -= 1
         self.completions.append((version, body))
+        self._journal(f"sample {version}")
         tokens = [f"token_id:{token}" for token in sample.token_ids]
         choice = {
             "index": 0,
