@@ -17,6 +17,7 @@ from entrypoint.outcome import Outcome
 OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
 SETTINGS_STATUS = 2  # the trainer's exit status for settings or arguments that cannot work
 UNREACHABLE_STATUS = 69  # the trainer's exit status for "no environment server can be used"
+INFERENCE_STATUS = 76  # the trainer's exit status for "the inference server was lost, or hangs"
 SIGNALLED = -1  # supervisord's word for a process that a signal ended
 
 
@@ -28,6 +29,7 @@ class EndKind(Enum):
     KILLED = "it was killed from outside, as the kernel does when memory is short"
     CRASHED = "it crashed"
     UNREACHABLE = "it lost its environment servers"
+    INFERENCE_LOST = "it lost its inference server"
     HUNG = "it hung"
     REFUSED = "it refused its settings"
     OUT_OF_TIME = "the time was over"
@@ -59,6 +61,7 @@ _FINAL_STATUS = {
     EndKind.UNREACHABLE: ExitStatus.ENVIRONMENT,
     EndKind.OUT_OF_TIME: ExitStatus.DEADLINE,
     EndKind.UNSERVED: ExitStatus.INFERENCE,
+    EndKind.INFERENCE_LOST: ExitStatus.INFERENCE,
 }
 
 
@@ -69,6 +72,7 @@ def end_of_exit(exit_status: int) -> AttemptEnd:
         OUT_OF_MEMORY_STATUS: EndKind.OUT_OF_MEMORY,
         SETTINGS_STATUS: EndKind.REFUSED,
         UNREACHABLE_STATUS: EndKind.UNREACHABLE,
+        INFERENCE_STATUS: EndKind.INFERENCE_LOST,
         SIGNALLED: EndKind.KILLED,
     }.get(exit_status, EndKind.CRASHED)
     return AttemptEnd(kind, "by a signal" if exit_status < 0 else f"exit status {exit_status}")
@@ -80,8 +84,8 @@ def after_attempt(
     """Decide after the last of `ends`.
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
-    was, and so is a loss of the environment servers; a second crash takes a rung too, since memory
-    trouble has many faces.
+    was, and so is a loss of environment or inference servers; a second crash takes a rung too,
+    since memory trouble has many faces.
     """
     last = ends[-1]
     if last.kind is EndKind.PUBLISHED:

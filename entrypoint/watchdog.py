@@ -80,6 +80,8 @@ class Watchdog:
             self._write_settings(decision)
             if ends[-1].kind is EndKind.UNREACHABLE:
                 closed = self._wait_for_servers()
+            elif ends[-1].kind is EndKind.INFERENCE_LOST:
+                closed = self._start_inference_anew()
         return closed
 
     def _wait_for_inference(self) -> Outcome | None:
@@ -98,6 +100,14 @@ class Watchdog:
             f"the inference server is {state.name} after {starts} start(s) and does not answer: "
             f"{said}",
         )
+
+    def _start_inference_anew(self) -> Outcome | None:
+        """A server that answers may still hang in a transfer of weights that nobody ends."""
+        if self._plan.inference_health is not None:
+            say("the inference server is started anew", speaker=WATCHDOG)
+            self._control.stop(INFERENCE)
+            self._control.start(INFERENCE)
+        return self._wait_for_inference()
 
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""

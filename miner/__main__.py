@@ -13,6 +13,7 @@ from miner.environments.command import probe_command
 from miner.evaluation.command import evaluate_command
 from miner.publishing.errors import PublishingError
 from miner.reporting.command import report_command
+from miner.rollout.sampler import EngineLostError
 from miner.training.command import train_command
 
 app = typer.Typer(
@@ -33,13 +34,16 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except (EnvironmentFault, PublishingError) as error:
+    except (EnvironmentFault, PublishingError, EngineLostError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(_status(error))
 
 
 def _status(error: Exception) -> int:
-    """2 for what the settings must change, 69 for servers that fail, 74 for the disk."""
+    """2 for what the settings must change, 69 for environment servers that fail, 74 for the disk,
+    76 for an inference server that was lost or does not take weights."""
+    if isinstance(error, EngineLostError):
+        return 76
     if isinstance(error, InfrastructureError | ProtocolError):
         return 69
     return 74 if isinstance(error, PublishingError) else 2

@@ -20,6 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miner.evaluation.results import EvaluationResult, Reply
 from miner.evaluation.statistics import Difference, Estimate, paired_difference
 
+LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
+"""Metric: mean |log p| difference of sampled tokens between the engine and the trainer."""
+
+GAP_ALARM = 0.1
+"""Above it the importance ratio of a typical token is off by more than a tenth."""
+
 
 class Record(BaseModel):
     """Base of all records: immutable; fields of newer versions are ignored."""

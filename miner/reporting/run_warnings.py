@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
+from miner.reporting.records import GAP_ALARM, LOGPROB_GAP
 from miner.reporting.run_folder import Run
 
 _RECENT_STEPS = 10
@@ -23,7 +24,20 @@ def run_warnings(run: Run) -> list[str]:
 
 def _numbers(run: Run) -> list[str]:
     bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
-    return [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
+    found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
+    gaps = [
+        (r.metrics[LOGPROB_GAP], r.step)
+        for r in run.steps
+        if r.metrics.get(LOGPROB_GAP, 0.0) > GAP_ALARM
+    ]
+    if gaps:
+        worst, step = max(gaps)
+        found.append(
+            f"Engine and trainer disagreed about sampled tokens in {len(gaps)} step(s), by "
+            f"{worst:.2f} in log-probability on average at step {step}: they did not have the same "
+            "weights, dtype or temperature."
+        )
+    return found
 
 
 def _environment(run: Run) -> list[str]:

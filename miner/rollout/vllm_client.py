@@ -37,6 +37,8 @@ from miner.rollout.vllm_wire import (
 _KEEP_ALIVE_S: Final = 4.0
 _CONNECT_S: Final = 5.0
 _CONTROL_S: Final = 30.0
+_CONFIG_S: Final = 180.0
+"""/server_info first runs other programs to describe the machine."""
 
 _T = TypeVar("_T")
 
@@ -104,7 +106,8 @@ class VllmServer:
     async def config(self) -> VllmConfig:
         """What of the server's configuration decides over distribution and weight transfer."""
         path = "server_info?config_format=json"
-        return self._decode(SERVER_INFO, await self._get(path), path).vllm_config
+        body = await self._get(path, seconds=_CONFIG_S)
+        return self._decode(SERVER_INFO, body, path).vllm_config
 
     async def weight_version(self) -> str:
         """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
@@ -139,8 +142,8 @@ class VllmServer:
         if session is not None and self._loop is asyncio.get_running_loop():
             await session.close()
 
-    async def _get(self, path: str) -> bytes:
-        return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=_CONTROL_S)
+    async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
+        return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
 
     async def _request(
         self, method: str, path: str, payload: object, *, limit: int, seconds: float

@@ -106,6 +106,11 @@ class VllmColocatedSampler:
     async def end_session(self, session: int) -> None:
         """Nothing is kept by session."""
 
+    @property
+    def failure(self) -> Exception | None:
+        """What the engine failed with; None while it works."""
+        return self._failure
+
     def close(self) -> None:
         """Wait for the worker thread to end."""
         self._worker.shutdown()
@@ -145,10 +150,14 @@ class VllmColocatedSampler:
             request = self._arrived.popleft()
             if request.future.cancelled():
                 continue
-            self._running[request.name] = request
             options = self._rules.options(request.limit, request.temperature)
             prompt = {"prompt_token_ids": request.prompt_ids}
-            self._engine.add_request(request.name, prompt, self._make_params(options))
+            try:
+                self._engine.add_request(request.name, prompt, self._make_params(options))
+            except ValueError as error:  # this request cannot be run; others can
+                self._resolve(request, SamplerError(f"the engine refused a prompt: {error}"))
+                continue
+            self._running[request.name] = request
 
     def _finish(self, name: str, outputs: Sequence[CompletionLike]) -> None:
         request = self._running.pop(name, None)

@@ -101,7 +101,12 @@ CALLS = (
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "vllm.outputs:CompletionOutput": ("token_ids", "logprobs", "finish_reason"),
     "vllm.logprobs:Logprob": ("logprob",),
+    "vllm.engine.arg_utils:EngineArgs": (
+        *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
+        *("gpu_memory_utilization", "weight_transfer_config", "logprobs_mode", "max_logprobs"),
+    ),
 }
+"""The last are the flags of `vllm serve` that the orchestrator's plan sets."""
 
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "vllm.entrypoints.serve.dev.rlhf.api_router": (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,20 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 class CheckpointMarker(TrainerCallback):
-    """Marks each checkpoint complete once the trainer has written all of it."""
+    """Marks each checkpoint complete once the trainer has written all of it.
 
-    def __init__(self, pace: Pace) -> None:
+    Args:
+        sound: whether the weights may be resumed from.
+    """
+
+    def __init__(self, pace: Pace, sound: Callable[[], bool] = lambda: True) -> None:
         self._pace = pace
+        self._sound = sound
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if not state.is_world_process_zero:
+        if not state.is_world_process_zero or not self._sound():
             return
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         marker = {"step": state.global_step, "elapsed": self._pace.elapsed}

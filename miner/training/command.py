@@ -11,6 +11,9 @@ from rich.console import Console
 
 from miner.training.settings import load_settings, to_toml
 
+DIVERGED_STATUS = 1
+"""A crash like any other: the orchestrator starts again from the last checkpoint."""
+
 OUT_OF_MEMORY_STATUS = 75
 """Tells the orchestrator that the run would go on with less."""
 
@@ -52,6 +55,7 @@ def train_command(
     import torch  # it takes seconds, and --dry-run needs none of this
     from transformers.utils.logging import disable_progress_bar
 
+    from miner.training.guard import TrainingDivergedError
     from miner.training.run import train
 
     disable_progress_bar()
@@ -66,6 +70,9 @@ def train_command(
             err=True,
         )
         raise typer.Exit(OUT_OF_MEMORY_STATUS) from None
+    except TrainingDivergedError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(DIVERGED_STATUS) from None
     console.print(
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
         highlight=False,

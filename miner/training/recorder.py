@@ -11,13 +11,17 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import StepRecord
+from miner.reporting.records import GAP_ALARM, LOGPROB_GAP, StepRecord
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
 from miner.training.pace import Pace
 
-TRAINER_METRICS = ("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std")
+TRAINER_METRICS = (
+    *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
+    *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
+    "sampling/importance_sampling_ratio/mean",
+)
 
 
 class Recorder(TrainerCallback):
@@ -85,6 +89,12 @@ class Recorder(TrainerCallback):
             },
         )
         self._run.add_step(record)
+        gap = record.metrics.get(LOGPROB_GAP, 0.0)
+        if gap > GAP_ALARM:
+            self._progress.note(
+                f"step {state.global_step}: logprobs of engine and trainer differ by {gap:.3f} on "
+                f"average (alarm above {GAP_ALARM}): check dtype, temperature and weight transfer"
+            )
         self._progress.update(
             state.global_step,
             {

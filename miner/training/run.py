@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,22 +20,25 @@ from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import Rules, evaluate
 from miner.publishing.deadline import Deadline
-from miner.publishing.merge import write_trained_model
 from miner.publishing.publisher import Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.loop import BackgroundLoop
-from miner.rollout.model_folder import check_model_folder, load_model_folder
+from miner.rollout.model_folder import check_model_folder
 from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.rollout.transformers_sampler import TransformersSampler
 from miner.training.checkpoints import CheckpointMarker
+from miner.training.engine_choice import open_engine
+from miner.training.engines import GenerationEngine, NewWeights
+from miner.training.guard import UpdateGuard
 from miner.training.heart import Heart
 from miner.training.held_out import HeldOut
+from miner.training.learner import Learner
 from miner.training.pace import Pace
 from miner.training.recorder import Recorder
+from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.run_dir import prepare_run_dir
 from miner.training.settings import Settings
@@ -59,36 +61,12 @@ class TrainResult:
     score: float
 
 
-class Learner:
-    """The model and everything that samples from it while it is trained.
-
-    Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
-    """
-
-    def __init__(self, settings: Settings, base: Path) -> None:
-        self._base = base
-        loaded = load_model_folder(base, getattr(torch, settings.model.dtype))
-        self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.renderer = loaded.renderer
-        self.sampler = TransformersSampler(
-            self.model,
-            self.tokenizer,
-            max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes),
-            seed=settings.seed,
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write the current weights into `folder`, all else as the base has it."""
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
-            self.model.save_pretrained(weights)
-            write_trained_model(self._base, Path(weights), folder)
-
-
 class Run:
     """The parts of one run, wired together.
 
     Args:
         source: where episodes are played; used from `loop` only.
+        engine: what generates.
         spent_before: training seconds of earlier processes of this run.
         heart: beats with every finished episode.
     """
@@ -97,6 +75,7 @@ class Run:
         self,
         settings: Settings,
         learner: Learner,
+        engine: GenerationEngine,
         source: EnvironmentSource,
         loop: BackgroundLoop,
         spent_before: float,
@@ -104,6 +83,7 @@ class Run:
     ) -> None:
         self._settings = settings
         self._learner = learner
+        self._engine = engine
         self._source = source
         self._loop = loop
         self._heart = heart
@@ -112,20 +92,6 @@ class Run:
             settings.deadline.seconds,
             _deadline(settings.deadline.ends_at),
             spent_before,
-        )
-        rollout = settings.rollout
-        self._scheduler = Scheduler(
-            source,
-            learner.sampler,
-            learner.renderer,
-            EpisodeParams(
-                SamplingParams(rollout.max_reply_tokens, rollout.temperature),
-                rollout.max_episode_tokens,
-            ),
-            retry=RetryParams(
-                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
-            ),
-            on_episode=lambda _: heart.beat("rollout"),
         )
         self._held_out = held_out_list(
             settings.evaluation.episodes,
@@ -138,26 +104,51 @@ class Run:
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, settings.seed
         )
+        self.guard = UpdateGuard(settings.optimizer.max_skipped)
+        self.trainer = self._make_trainer()
+        engine.attach(self.trainer)
+        rollout = settings.rollout
+        self._scheduler = Scheduler(
+            source,
+            engine.sampler,
+            learner.renderer,
+            EpisodeParams(
+                SamplingParams(rollout.max_reply_tokens, rollout.temperature),
+                rollout.max_episode_tokens,
+            ),
+            retry=RetryParams(
+                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
+            ),
+            on_episode=lambda _: heart.beat("rollout"),
+        )
 
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights."""
-        self._learner.sampler.invalidate()
         sampling = SamplingParams(self._settings.rollout.max_reply_tokens, temperature=0.0)
-        policy = SamplerPolicy("model", self._learner.sampler, self._learner.renderer, sampling)
+        policy = SamplerPolicy("model", self._engine.sampler, self._learner.renderer, sampling)
         rules = Rules(
             concurrency=self._source.capacity, timeout_s=self._settings.rollout.episode_seconds
         )
-        playing = evaluate(
-            policy, self._source, self._held_out, rules, lambda _: self._heart.beat("evaluation")
-        )
-        return self._loop.run(playing)
 
-    def trainer(self) -> EpisodeTrainer:
+        def play() -> EvaluationResult:
+            return self._loop.run(
+                evaluate(
+                    policy,
+                    self._source,
+                    self._held_out,
+                    rules,
+                    lambda _: self._heart.beat("evaluation"),
+                )
+            )
+
+        return repeat_until_held(self._engine, play)
+
+    def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
         settings = self._settings
         return EpisodeTrainer(
             model=self._learner.model,
-            args=grpo_config(settings),
+            args=grpo_config(settings, cuda=torch.cuda.is_available()),
             processing_class=self._learner.tokenizer,
             train_dataset=training_dataset(settings),
             reward_funcs=[episode_reward],
@@ -166,11 +157,16 @@ class Run:
             scale=settings.reward.scale,
             decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer),
+            sync_weights=self._engine.freshen
+            if settings.rollout.engine != "transformers"
+            else None,
+            guard=self.guard,
         )
 
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
-        self._learner.sampler.invalidate()
-        return self._loop.run(self._scheduler.run(groups))
+        return play_through(
+            self._engine, lambda some: self._loop.run(self._scheduler.run(some)), groups
+        )
 
 
 def train(settings: Settings, console: Console | None = None) -> TrainResult:
@@ -190,14 +186,18 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
     with ExitStack() as stack:
         heart.beat("loading the model")
         learner = Learner(settings, base)
-        stack.callback(learner.sampler.close)
         publisher = Publisher(output, in_process=True)  # nothing patches model loading here
         if checkpoint is None or publisher.current() is None:
             publisher.publish_base(base)
         loop = stack.enter_context(BackgroundLoop())
+        engine = open_engine(
+            settings, learner, loop, lambda: heart.beat("waiting for the inference server")
+        )
+        stack.callback(engine.close)
         heart.beat("probing the environment servers")
         source = stack.enter_context(_episodes(settings, loop, console))
-        run = Run(settings, learner, source, loop, checkpoint.elapsed if checkpoint else 0.0, heart)
+        spent = checkpoint.elapsed if checkpoint else 0.0
+        run = Run(settings, learner, engine, source, loop, spent, heart)
         first = checkpoint.step if checkpoint else 0
         progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
         stack.enter_context(progress)
@@ -211,7 +211,7 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
             note=progress.note,
         )
         held_out.start()
-        trainer = run.trainer()
+        trainer = run.trainer
         recorder = Recorder(
             settings.run_dir,
             progress,
@@ -221,7 +221,15 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
             heart,
         )
         trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
-        for callback in (recorder, held_out, run.pace, stop, CheckpointMarker(run.pace)):
+        watchers = (
+            recorder,
+            NewWeights(engine),
+            held_out,
+            run.pace,
+            stop,
+            CheckpointMarker(run.pace, lambda: run.guard.streak == 0),
+        )
+        for callback in watchers:
             trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)

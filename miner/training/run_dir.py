@@ -16,8 +16,11 @@ MAY_DIFFER: dict[str, Any] = {
     "threads": True,
     "checkpoint": True,
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch"},
-    "rollout": {"max_episode_tokens", "attempts", "episode_seconds"},
+    "optimizer": {"micro_batch", "max_skipped"},
+    "rollout": {
+        *("max_episode_tokens", "attempts", "episode_seconds", "engine", "server"),
+        *("memory_share", "start_seconds", "sync_seconds"),
+    },
 }
 """Settings that a resumed run may change: where it plays, how much memory and time it takes."""
 

@@ -30,8 +30,12 @@ class Section(BaseModel):
 class ModelSettings(Section):
     path: Path | None = Field(None, description="Folder of the base model (`from_pretrained`).")
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Dtype the model trains in; bfloat16 wants a GPU."
+        "float32", description="Dtype of the trainer's computation; bfloat16 wants a GPU."
     )
+    tuning: Literal["full", "lora"] = Field(
+        "full", description="lora: only low-rank adapters on all linear layers are trained."
+    )
+    lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
 
 
 class OutputSettings(Section):
@@ -62,6 +66,23 @@ class RolloutSettings(Section):
     max_episode_tokens: int = Field(4096, ge=64, description="Longest whole episode, in tokens.")
     attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
+    engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
+        "transformers",
+        description="What generates: the trainer's own model, vLLM servers, or vLLM in the "
+        "trainer's process.",
+    )
+    server: str = Field(
+        "", description="vllm_server: base URLs of `vllm serve`, separated by commas."
+    )
+    memory_share: float = Field(
+        0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
+    )
+    start_seconds: float = Field(
+        900.0, gt=0, description="vllm_server: longest wait for a server that starts."
+    )
+    sync_seconds: float = Field(
+        300.0, gt=0, description="vllm_server: longest transfer of the weights."
+    )
 
 
 class RewardSettings(Section):
@@ -99,6 +120,9 @@ class OptimizerSettings(Section):
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch: int = Field(32, ge=1, description="Episodes per forward and backward pass.")
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
+    max_skipped: int = Field(
+        3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
+    )
 
 
 class EvaluationSettings(Section):
@@ -146,6 +170,11 @@ class Settings(Section):
         if self.reward.shaping != "none" and self.reward.credit != "turn":
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
+            )
+        if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
+            raise ValueError(
+                f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
+                ': set engine="vllm_server" together with the servers\' URLs'
             )
         return self
 

@@ -7,14 +7,17 @@ are small, and tests compare each with the parent's behaviour.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
+from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
 from miner.rewards.advantages import Scale, turn_advantages
+from miner.training.guard import UpdateGuard
 from miner.training.settings import Settings
 
 Credit = Literal["episode", "turn"]
@@ -43,6 +46,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         loss_type=optimizer.loss,
         beta=optimizer.beta,
         scale_rewards=settings.reward.scale,
+        # the default multiplies ratios over whole episodes and then drops the long ones
+        vllm_importance_sampling_mode="token_truncate",
         shuffle_dataset=False,  # the task stream is shuffled already, and a resume must find it
         remove_unused_columns=False,
         use_cpu=not cuda,
@@ -67,6 +72,9 @@ class EpisodeTrainer(GRPOTrainer):
         credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
             (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
         scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
+        sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
+            None if the model itself generates. Given, the rollout's logprobs correct the loss.
+        guard: decides over updates whose gradient is not finite.
     """
 
     def __init__(
@@ -78,6 +86,8 @@ class EpisodeTrainer(GRPOTrainer):
         credit: Credit = "episode",
         scale: Scale = "group",
         decay: float = 1.0,
+        sync_weights: Callable[[], None] | None = None,
+        guard: UpdateGuard | None = None,
         **kwargs: Any,
     ) -> None:
         self._learning_rate_factor = learning_rate_factor
@@ -86,7 +96,13 @@ class EpisodeTrainer(GRPOTrainer):
         self._scale = scale
         self._decay = decay
         self._loss_mask: torch.Tensor | None = None
+        self._guard = guard or UpdateGuard()
         super().__init__(model=model, args=args, **kwargs)
+        if sync_weights is not None:  # as use_vllm in args, but the engine is ours
+            engine: Any = SimpleNamespace(sync_weights=sync_weights)
+            self.use_vllm = True
+            self.vllm_generation = engine
+            self._last_loaded_step = -1
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -100,6 +116,16 @@ class EpisodeTrainer(GRPOTrainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def _clip_grad_norm(self, model: torch.nn.Module) -> Any:
+        """Clips, and takes gradients that are not finite away: optimizers skip what has none.
+
+        Raises: `TrainingDivergedError` when that happened too often in a row.
+        """
+        norm = super()._clip_grad_norm(model)
+        if not self._guard.allows(float(norm), self.state.global_step + 1):
+            model.zero_grad(set_to_none=True)
+        return norm
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
@@ -143,7 +169,8 @@ class EpisodeTrainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
             )
-        whole = self.accelerator.unwrap_model(model)
+        whole: Any = self.accelerator.unwrap_model(model)
+        whole = whole.get_base_model() if isinstance(whole, PeftModel) else whole
         hidden = whole.base_model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False
         ).last_hidden_state[:, -logits_to_keep - 1 : -1]

@@ -66,6 +66,7 @@ def test_every_rung_has_a_name_of_its_own() -> None:
         (1, EndKind.CRASHED),
         (2, EndKind.REFUSED),
         (69, EndKind.UNREACHABLE),
+        (76, EndKind.INFERENCE_LOST),
         (75, EndKind.OUT_OF_MEMORY),
         (-1, EndKind.KILLED),
     ],
@@ -80,6 +81,7 @@ def test_what_an_exit_status_means(status: int, kind: EndKind) -> None:
         ([EndKind.CRASHED], 32),
         ([EndKind.HUNG], 32),
         ([EndKind.UNREACHABLE], 32),
+        ([EndKind.INFERENCE_LOST], 32),
         ([EndKind.OUT_OF_MEMORY], 16),
         ([EndKind.KILLED], 16),
         ([EndKind.CRASHED, EndKind.CRASHED], 16),
@@ -103,6 +105,7 @@ def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
         ([EndKind.CRASHED] * 4, ExitStatus.TRAINER),
         ([EndKind.CRASHED] * 3 + [EndKind.HUNG], ExitStatus.STALLED),
         ([EndKind.UNREACHABLE] * 4, ExitStatus.ENVIRONMENT),
+        ([EndKind.INFERENCE_LOST] * 4, ExitStatus.INFERENCE),
     ],
 )
 def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:

@@ -179,6 +179,19 @@ def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
     assert "no environment server answers any more" in message
 
 
+def test_an_inference_server_that_takes_no_weights_is_started_anew(
+    fake: Build, serve: Callable[..., Any]
+) -> None:
+    server = serve(200, 503, 200)
+    health = f"{server.url}/health"
+    supervisor = fake(exits(76), exits(0), inference_health=health, inference_seconds=30)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == [
+        *("start trainer", "stop inference", "start inference", "start trainer"),
+    ]
+    assert server.asked == 3
+
+
 def test_inference_is_a_gate(fake: Build, serve: Callable[..., Any]) -> None:
     server = serve(503, 200)
     supervisor = fake(exits(0), inference_health=f"{server.url}/health", inference_seconds=30)

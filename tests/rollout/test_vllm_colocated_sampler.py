@@ -99,6 +99,13 @@ async def test_what_no_engine_may_answer_is_refused(sampler, engine, garble, wor
         await sampler.sample(PROMPTS[0], SamplingParams(2))
 
 
+async def test_a_prompt_that_the_engine_refuses_fails_alone(sampler):
+    fine = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(50, 0.9)))
+    with pytest.raises(SamplerError, match="refused a prompt: a prompt of 600 tokens"):
+        await sampler.sample([5] * 600, SamplingParams(2))
+    assert (await fine).token_ids
+
+
 async def test_samples_carry_the_version_of_the_weights(sampler):
     sampler.weight_version = 4
     assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 4

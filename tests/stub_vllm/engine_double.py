@@ -18,7 +18,7 @@ class EngineDouble:
     """vLLM's engine, as far as it is called.
 
     Attributes:
-        fails_at: number of the step that raises.
+        fails_at: number of the step that raises `failure`.
         garble: called with each output before it is handed out.
         widths: how many requests ran in each step.
         stepped: set by every step.
@@ -27,6 +27,9 @@ class EngineDouble:
     model: PreTrainedModel
     seed: int = 0
     fails_at: int | None = None
+    failure: Exception = field(
+        default_factory=lambda: RuntimeError("CUDA error: device-side assert triggered")
+    )
     garble: Any = None
     widths: list[int] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
@@ -51,6 +54,8 @@ class EngineDouble:
         if not isinstance(request_id, str) or request_id in self._rows:
             raise TypeError(f"bad or repeated request id {request_id!r}")
         ids = list(prompt["prompt_token_ids"])
+        if len(ids) > 500:
+            raise ValueError(f"a prompt of {len(ids)} tokens is longer than max_model_len")
         row = DecodeRow(ids, params["max_tokens"], params["temperature"], None)
         self._rows[request_id] = row
         self._core.admit(row)
@@ -58,7 +63,7 @@ class EngineDouble:
 
     def step(self) -> list[Any]:
         if len(self.widths) == self.fails_at:
-            raise RuntimeError("CUDA error: device-side assert triggered")
+            raise self.failure
         self.widths.append(len(self._rows))
         self.stepped.set()
         names = {row: name for name, row in self._rows.items()}

@@ -22,7 +22,7 @@ def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 def server_of(stub: StubVllm) -> uvicorn.Server:
     """A server of one stub; what still hangs at its end is given up at once."""
-    config = uvicorn.Config(stub.app, log_level="warning", timeout_graceful_shutdown=0)
+    config = uvicorn.Config(stub.app, log_level="critical", timeout_graceful_shutdown=0)
     return uvicorn.Server(config)
 
 

@@ -1,6 +1,7 @@
 """The trainer's overrides against the behaviour of TRL's own."""
 
 import os
+from itertools import pairwise
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -9,12 +10,15 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
+from miner.training.guard import TrainingDivergedError, UpdateGuard
+from miner.training.learner import Learner, with_adapters
 from miner.training.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config, spread_over_tokens, without_padding
+from miner.training.weight_sync import whole_weights
 from tests.builders import build_qwen3, build_tokenizer
 
 
-def make_trainer(tmp_path, rollout_func=None, **kwargs):
+def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
     settings = load_settings(
         None,
         [
@@ -28,7 +32,7 @@ def make_trainer(tmp_path, rollout_func=None, **kwargs):
         environ={},
     )
     return EpisodeTrainer(
-        model=build_qwen3(),
+        model=model or build_qwen3(),
         args=grpo_config(settings),
         processing_class=build_tokenizer(),
         train_dataset=Dataset.from_dict({"prompt": ["a", "b"] * 4}),
@@ -127,6 +131,141 @@ def test_with_terminal_rewards_turn_credit_equals_trls_episode_credit(tmp_path, 
     sampled = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
     expected = advantages["episode"].unsqueeze(1) * sampled
     torch.testing.assert_close(advantages["turn"], expected, atol=1e-5, rtol=1e-4)
+
+
+def sampled_rollout(logprobs):
+    """Four episodes whose sampler said these logprobs of the trained tokens."""
+
+    def rollout(prompts, trainer):
+        return fixed_rollout([1.0, 0.0, 0.5, 0.25])(prompts, trainer) | {
+            "logprobs": [list(logprobs)] * len(prompts)
+        }
+
+    return rollout
+
+
+def scored(trainer):
+    """What TRL makes of one rollout."""
+    trainer.model.train()
+    return trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+
+
+def test_sampler_logprobs_correct_the_loss_token_by_token_and_bounded(tmp_path):
+    exact = scored(make_trainer(tmp_path, sampled_rollout([0.0] * 4), sync_weights=lambda: None))
+    theirs = exact["old_per_token_logps"][0].tolist()
+    offsets = [0.0, 0.0, -0.4, 0.0]
+    said = [logprob + offset for logprob, offset in zip(theirs, offsets, strict=True)]
+    said[0] -= 5.0  # the engine thought the token far less likely than the trainer does
+    trainer = make_trainer(tmp_path, sampled_rollout(said), sync_weights=lambda: None)
+    ratio = scored(trainer)["importance_sampling_ratio"][0].tolist()
+    clip = trainer.args.vllm_importance_sampling_clip_max
+    assert ratio == pytest.approx([clip, 1.0, 1.4918, 1.0], rel=1e-3)  # exp(0.4)
+    gap = trainer._metrics["train"]["sampling/sampling_logp_difference/mean"]
+    assert gap == pytest.approx([(5.0 + 0.4) / 2], rel=1e-3)  # over the trained tokens
+
+
+def test_the_correction_reaches_the_gradient(tmp_path):
+    def gradient(ratio):
+        trainer = make_trainer(tmp_path, sync_weights=lambda: None)
+        trainer.current_gradient_accumulation_steps = 1
+        rows = batch()
+        rows["importance_sampling_ratio"] = torch.full(rows["completion_ids"].shape, ratio)
+        trainer.model.zero_grad()
+        trainer._compute_loss(trainer.model.train(), rows).backward()
+        return torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+
+    torch.testing.assert_close(gradient(0.5), 0.5 * gradient(1.0), atol=1e-7, rtol=1e-4)
+
+
+def test_weights_are_synced_before_each_rollout_whose_weights_have_changed(tmp_path):
+    log = []
+
+    def rollout(prompts, trainer):
+        log.append(f"rollout {trainer.state.global_step}")
+        return sampled_rollout([-6.0] * 4)(prompts, trainer)
+
+    trainer = make_trainer(tmp_path, rollout, sync_weights=lambda: log.append("sync"))
+    trainer.train()
+    assert log == ["sync", "rollout 0", "sync", "rollout 1"]
+
+
+def poisoned(trainer, steps):
+    """Make the gradients of these optimizer steps not finite."""
+    compute = trainer._compute_loss
+
+    def broken(model, inputs):
+        loss = compute(model, inputs)
+        return loss * float("nan") if trainer.state.global_step in steps else loss
+
+    trainer._compute_loss = broken
+    return trainer
+
+
+def parameters_of(trainer):
+    return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_training_goes_on(tmp_path):
+    guard, seen = UpdateGuard(), []
+
+    def rollout(prompts, trainer):
+        seen.append(parameters_of(trainer))
+        return fixed_rollout([1.0, 0.0, 0.5, 0.25])(prompts, trainer)
+
+    trainer = poisoned(make_trainer(tmp_path, rollout, guard=guard), {1})
+    trainer.args.max_steps = 4
+    trainer.train()
+    seen.append(parameters_of(trainer))
+    changed = [not torch.equal(a, b) for a, b in pairwise(seen)]
+    assert changed == [True, False, True, True]
+    assert seen[-1].isfinite().all()
+    assert (guard.skipped, guard.streak) == (1, 0)
+
+
+def test_gradients_that_stay_not_finite_end_training(tmp_path):
+    trainer = make_trainer(
+        tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]), guard=UpdateGuard(most=1)
+    )
+    before = parameters_of(trainer)
+    with pytest.raises(TrainingDivergedError, match="2 times in a row, at last at step 2"):
+        poisoned(trainer, {0, 1}).train()
+    assert torch.equal(parameters_of(trainer), before)
+
+
+def test_adapters_alone_are_trained_and_arrive_merged(tmp_path):
+    settings = load_settings(None, ["model.tuning=lora", "model.lora_rank=4"], environ={})
+    trainer = make_trainer(
+        tmp_path,
+        fixed_rollout([1.0, 0.0, 0.5, 0.25]),
+        model=with_adapters(build_qwen3(), settings),
+    )
+    base = dict(build_qwen3().named_parameters())
+    start = whole_weights(trainer.model)
+    assert start.keys() == base.keys()
+    assert all(torch.equal(start[name], base[name]) for name in base)
+    trainer.train()
+    trained = whole_weights(trainer.model)
+    changed = {name for name in base if not torch.equal(trained[name], start[name])}
+    assert changed == {name for name in base if "proj" in name}
+    ids = torch.tensor([[5, 6, 7, 8]])
+    served = build_qwen3()
+    served.load_state_dict(trained, strict=False)  # tied weights travel once
+    with torch.no_grad():
+        torch.testing.assert_close(
+            served(ids).logits, trainer.model.eval()(ids).logits, atol=1e-4, rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tuning):
+    build_qwen3().to(torch.bfloat16).save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    wanted = ["model.dtype=bfloat16", f"model.tuning={tuning}"]
+    model = Learner(load_settings(None, wanted, environ={}), tmp_path).model
+    trained = {p.dtype for p in model.parameters() if p.requires_grad}
+    frozen = {p.dtype for p in model.parameters() if not p.requires_grad}
+    assert trained == {torch.float32}
+    assert frozen == ({torch.bfloat16} if tuning == "lora" else set())
 
 
 def test_the_learning_rate_follows_the_given_factor(tmp_path):

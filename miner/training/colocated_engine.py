@@ -1,0 +1,92 @@
+"""vLLM in the trainer's process, as its generation engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from miner.rollout.sampler import EngineLostError
+from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
+from miner.training.engines import Stray
+
+
+class ColocatedEngine:
+    """vLLM in the trainer's process, asleep while the trainer computes.
+
+    TRL's own generate would sleep, and send all weights again, at every turn; here the engine wakes
+    once for all that is played with the same weights, and sleeps once after it.
+
+    Args:
+        make_generation: builds TRL's VLLMGeneration in colocate mode from the trainer; its engine
+            is asleep then, and without weights.
+        make_sampler: the sampler over that engine.
+    """
+
+    def __init__(
+        self,
+        make_generation: Callable[[Any], Any],
+        make_sampler: Callable[[Any], VllmColocatedSampler],
+    ) -> None:
+        self._make_generation = make_generation
+        self._make_sampler = make_sampler
+        self._generation: Any = None
+        self._sampler: VllmColocatedSampler | None = None
+        self._version = 0
+        self._loaded: int | None = None
+
+    @property
+    def sampler(self) -> VllmColocatedSampler:
+        """See `GenerationEngine`; there is none before `attach`."""
+        assert self._sampler is not None, "attach comes first"
+        return self._sampler
+
+    def attach(self, trainer: Any) -> None:
+        """See `GenerationEngine`."""
+        self._generation = self._make_generation(trainer)
+        self._sampler = self._make_sampler(self._generation.llm)
+
+    def weights_changed(self, version: int) -> None:
+        """See `GenerationEngine`."""
+        self._version = version
+
+    def freshen(self) -> None:
+        """See `GenerationEngine`. Wakes the part of the engine that holds weights."""
+        if self._loaded == self._version:
+            return
+        self._generation.sync_weights()
+        self._loaded = self.sampler.weight_version = self._version
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """See `GenerationEngine`."""
+        self.freshen()
+        self._generation.llm.wake_up(tags=["kv_cache"])
+        try:
+            yield
+        finally:
+            self._generation.llm.sleep(level=2)  # drops the weights: waking loads them anew
+            self._loaded = None
+
+    def strayed(self) -> Stray | None:
+        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+        failure = self.sampler.failure
+        if isinstance(failure, torch.OutOfMemoryError):
+            raise failure
+        if failure is None:
+            return None
+        return Stray(f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True)
+
+    def recover(self) -> None:
+        """See `GenerationEngine`. An engine that failed in this process does not come back."""
+        stray = self.strayed()
+        raise EngineLostError(
+            f"{stray.line if stray else 'the vLLM engine is gone'}; start the trainer again"
+        )
+
+    def close(self) -> None:
+        """See `GenerationEngine`."""
+        if self._sampler is not None:
+            self._sampler.close()

@@ -1,0 +1,49 @@
+"""Updates that would ruin the model: skipped one by one, and ended when they do not stop.
+
+Invariants: weights never take a step along a gradient that is not finite; a checkpoint is never
+declared complete while updates are being skipped, so that the newest complete one is from before.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingDivergedError(RuntimeError):
+    """Gradients stayed not finite: starting again from the newest checkpoint is the way back."""
+
+
+class UpdateGuard:
+    """Counts updates that must not happen.
+
+    Args:
+        most: so many in a row are skipped; the next one ends training.
+
+    Attributes:
+        skipped: over the whole run.
+        streak: up to now, in a row.
+    """
+
+    def __init__(self, most: int = 3) -> None:
+        self._most = most
+        self.skipped = 0
+        self.streak = 0
+
+    def allows(self, grad_norm: float, step: int) -> bool:
+        """Whether an update with this norm may happen. Raises: `TrainingDivergedError`."""
+        if math.isfinite(grad_norm):
+            self.streak = 0
+            return True
+        self.streak += 1
+        self.skipped += 1
+        if self.streak > self._most:
+            raise TrainingDivergedError(
+                f"the gradient was not finite {self.streak} times in a row, at last at step {step}:"
+                " start again from the last checkpoint, with a lower optimizer.learning_rate if it "
+                "happens again"
+            )
+        logger.warning("step %d skipped: its gradient norm is %s", step, grad_norm)
+        return False

@@ -1,0 +1,78 @@
+"""The model that is trained, as loaded from the base model's folder and as written back."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import PreTrainedModel
+
+from miner.publishing.merge import write_trained_model
+from miner.rollout.model_folder import load_model_folder
+from miner.rollout.transformers_sampler import eos_token_ids
+from miner.rollout.vllm_replies import ReplyRules
+from miner.training.settings import Settings
+
+
+class Learner:
+    """Model, tokenizer and renderer.
+
+    Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
+    """
+
+    def __init__(self, settings: Settings, base: Path) -> None:
+        self._base = base
+        loaded = load_model_folder(base, weights_dtype(settings))
+        self.tokenizer, self.renderer = loaded.tokenizer, loaded.renderer
+        self.model = (
+            with_adapters(loaded.model, settings)
+            if settings.model.tuning == "lora"
+            else loaded.model
+        )
+
+    def reply_rules(self, context: int) -> ReplyRules:
+        """What an engine that serves this model in `context` tokens may be asked and answer."""
+        config = self.model.config.get_text_config()
+        return ReplyRules(
+            eos_token_ids(self.model, self.tokenizer),
+            vocabulary=config.vocab_size,
+            context=min(context, getattr(config, "max_position_embeddings", context)),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the current weights into `folder`, all else as the base has it."""
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
+            self.model.save_pretrained(weights)
+            write_trained_model(self._base, Path(weights), folder)
+
+
+def weights_dtype(settings: Settings) -> torch.dtype:
+    """What weights are held in.
+
+    Full fine-tuning holds float32 under bfloat16 computation (autocast): its steps are far smaller
+    than bfloat16 can tell two weights apart, and would be lost. Adapters are float32 in any case.
+    """
+    if settings.model.tuning == "full":
+        return torch.float32
+    dtype: torch.dtype = getattr(torch, settings.model.dtype)
+    return dtype
+
+
+def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
+    """`model` frozen, with adapters on all its linear layers but the output head.
+
+    They start as no change at all, so that the first rollout is the base model's.
+    """
+    torch.manual_seed(settings.seed)
+    rank = settings.model.lora_rank
+    adapters = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
+        target_modules="all-linear",
+    )
+    return get_peft_model(model, adapters)

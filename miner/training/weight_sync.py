@@ -1,0 +1,255 @@
+"""Bringing the trainer's weights to inference servers, and knowing that they have arrived.
+
+Invariants:
+* the server is told a label with each push, and is asked for it afterwards: a push that the server
+  does not confirm has failed;
+* no push waits longer than its limit; what it says when it gives up names the server, the weights
+  that the server holds, and whether the server still answers;
+* cached states of older weights are gone before a push counts as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from peft import PeftModel
+from safetensors.torch import save_file
+
+from miner.rollout.loop import BackgroundLoop
+from miner.rollout.sampler import EngineLostError, SamplerError
+from miner.rollout.vllm_client import VllmServer
+
+CACHE_RESETS = 20
+"""Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
+
+CACHE_PAUSE_S = 0.25
+
+
+class WeightSyncError(EngineLostError):
+    """Weights did not reach an inference server."""
+
+
+class WeightSyncHungError(WeightSyncError):
+    """The transfer is still waiting for something: another one would wait behind it."""
+
+
+class WeightSync(Protocol):
+    """One way for weights to travel; used from the trainer's thread."""
+
+    def connect(self) -> None:
+        """Make the connection: at the start, and again after a server was started anew."""
+        ...
+
+    def push(self, label: str) -> None:
+        """Send the trainer's current weights and have the server call them `label`."""
+        ...
+
+
+class NcclWeightSync:
+    """TRL's own path: NCCL from the trainer's GPU into the workers of one server.
+
+    Args:
+        make_generation: builds TRL's VLLMGeneration in server mode, which connects.
+        device: the trainer's.
+        name: sets the label on the server; TRL itself sends none.
+    """
+
+    def __init__(
+        self,
+        make_generation: Callable[[], Any],
+        device: torch.device,
+        name: Callable[[str], None],
+    ) -> None:
+        self._make_generation = make_generation
+        self._device = device
+        self._name = name
+        self._generation: Any = None
+
+    def connect(self) -> None:
+        """See `WeightSync`."""
+        if self._generation is None:
+            self._generation = self._make_generation()
+            return
+        client = self._generation.vllm_client
+        client.close_communicator()
+        client.init_communicator(device=self._device)
+
+    def push(self, label: str) -> None:
+        """See `WeightSync`."""
+        self._generation.sync_weights()
+        self._name(label)
+
+
+class FileWeightSync:
+    """Weights through a file that trainer and servers both see: what the tests' stub server takes.
+
+    vLLM itself has no such backend; a server says in /server_info which one it has.
+
+    Args:
+        folder: where the file lies for as long as a push takes.
+        seconds: longest wait for one control call.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        servers: Sequence[VllmServer],
+        loop: BackgroundLoop,
+        folder: Path,
+        seconds: float,
+    ) -> None:
+        self._model = model
+        self._servers = tuple(servers)
+        self._loop = loop
+        self._folder = folder
+        self._seconds = seconds
+
+    def connect(self) -> None:
+        """See `WeightSync`."""
+        self._loop.run(self._to_all("init_weight_transfer_engine", {"init_info": {}}))
+
+    def push(self, label: str) -> None:
+        """See `WeightSync`."""
+        tensors = whole_weights(self._model)
+        file = self._folder / "weights-on-their-way.safetensors"
+        save_file(tensors, file)
+        update = {
+            "names": list(tensors),
+            "dtype_names": [str(t.dtype).removeprefix("torch.") for t in tensors.values()],
+            "shapes": [list(t.shape) for t in tensors.values()],
+            "file": str(file.absolute()),
+        }
+        try:
+            self._loop.run(self._update(update, label))
+        finally:
+            file.unlink(missing_ok=True)
+
+    async def _update(self, update: dict[str, Any], label: str) -> None:
+        await self._to_all("start_weight_update", {})
+        await self._to_all("update_weights", {"update_info": update})
+        await self._to_all("finish_weight_update", {"weight_version": label})
+
+    async def _to_all(self, path: str, body: object) -> None:
+        calls = (server.post(path, body, seconds=self._seconds) for server in self._servers)
+        await asyncio.gather(*calls)
+
+
+def whole_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights under the base model's names, on the CPU, with adapters merged in.
+
+    The model itself is unchanged afterwards, up to the rounding of merging and unmerging.
+    """
+    if not isinstance(model, PeftModel):
+        return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    model.merge_adapter()
+    try:
+        return {
+            name.replace(".base_layer", ""): p.detach().cpu().clone().contiguous()
+            for name, p in model.get_base_model().named_parameters()
+            if model.prefix not in name
+        }
+    finally:
+        model.unmerge_adapter()
+
+
+def connect_bounded(
+    sync: WeightSync, servers: Sequence[VllmServer], loop: BackgroundLoop, *, seconds: float
+) -> None:
+    """Connect. Raises: `WeightSyncError`, one sentence, within about `seconds`."""
+    with _diagnosed("the weight transfer could not be set up", seconds, servers, loop):
+        bounded(sync.connect, seconds)
+
+
+def push_confirmed(
+    sync: WeightSync,
+    label: str,
+    servers: Sequence[VllmServer],
+    loop: BackgroundLoop,
+    *,
+    seconds: float,
+) -> None:
+    """Push, empty the caches, and check that every server has the weights `label`.
+
+    Raises: `WeightSyncError`, one sentence that says where it stands, within about `seconds`.
+    """
+    with _diagnosed(f"weights {label!r} did not arrive", seconds, servers, loop):
+        bounded(lambda: sync.push(label), seconds)
+        loop.run(_settle(servers, label))
+
+
+@contextmanager
+def _diagnosed(
+    what: str, seconds: float, servers: Sequence[VllmServer], loop: BackgroundLoop
+) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        why = f"it was not done after {seconds:g} s"
+        raise WeightSyncHungError(_diagnosis(what, why, servers, loop)) from error
+    except SamplerError as error:
+        raise WeightSyncError(_diagnosis(what, str(error), servers, loop)) from error
+    except (RuntimeError, OSError) as error:  # NCCL, TRL's HTTP client, the disk
+        why = f"{type(error).__name__}: {error}"
+        raise WeightSyncError(_diagnosis(what, why, servers, loop)) from error
+
+
+def bounded(work: Callable[[], None], seconds: float) -> None:
+    """Run `work` on a thread of its own, because nothing else ends the wait for a broadcast.
+
+    The thread stays behind if it hangs; it does not keep the process alive.
+    Raises: TimeoutError, or what `work` raised.
+    """
+    failure: list[BaseException] = []
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+    def run() -> None:
+        try:
+            if device is not None:
+                torch.cuda.set_device(device)
+            work()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="weight-sync", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if failure:
+        raise failure[0]
+
+
+async def _settle(servers: Sequence[VllmServer], label: str) -> None:
+    for server in servers:
+        for _ in range(CACHE_RESETS):
+            if await server.reset_prefix_cache():
+                break
+            await asyncio.sleep(CACHE_PAUSE_S)
+        else:
+            raise SamplerError(f"{server.url} kept cached states of older weights")
+        held = await server.weight_version()
+        if held != label:
+            raise SamplerError(f"{server.url} calls its weights {held!r} afterwards")
+
+
+def _diagnosis(what: str, why: str, servers: Sequence[VllmServer], loop: BackgroundLoop) -> str:
+    """One line: what was pushed, what went wrong, and how each server is now."""
+
+    async def state(server: VllmServer) -> str:
+        if not await server.healthy():
+            return f"{server.url} does not answer"
+        try:
+            return f"{server.url} answers and holds {await server.weight_version()!r}"
+        except SamplerError:
+            return f"{server.url} answers, but not for its weights"
+
+    async def states() -> list[str]:
+        return list(await asyncio.gather(*(state(server) for server in servers)))
+
+    return f"{what}: {why}; {', '.join(loop.run(states()))}"
