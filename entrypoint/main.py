@@ -120,7 +120,15 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         facts=facts,
         topology=topology,
         plan=plan,
-        settings=trainer_settings(invocation.job, paths, plan, topology, hardware.cpus, overrides),
+        settings=trainer_settings(
+            invocation.job,
+            paths,
+            plan,
+            topology,
+            hardware.cpus,
+            facts.shape.parameters,
+            overrides,
+        ),
         overrides=overrides,
         programs=plan_programs(plan, topology, paths.model_dir),
     )

@@ -14,6 +14,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Job
 from entrypoint.ladder import Settings, get_setting, put_setting
 from entrypoint.paths import Paths
+from entrypoint.presets import preset_for
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
 
@@ -75,9 +76,16 @@ def channel_of(overrides: Settings) -> str:
 
 
 def trainer_settings(
-    job: Job, paths: Paths, plan: RunPlan, topology: Topology, cpus: int, overrides: Settings
+    job: Job,
+    paths: Paths,
+    plan: RunPlan,
+    topology: Topology,
+    cpus: int,
+    parameters: int,
+    overrides: Settings,
 ) -> Settings:
-    """All settings that the orchestrator decides, then the person's."""
+    """All settings that the orchestrator decides for a model of this size, then the person's."""
+    preset = preset_for(parameters)
     settings: Settings = {
         "run_dir": str(plan.train_dir),
         "model": {"path": str(paths.model_dir), "dtype": topology.dtype},
@@ -87,7 +95,11 @@ def trainer_settings(
             "groups_per_step": topology.groups,
             "max_episode_tokens": topology.episode_tokens,
         },
-        "optimizer": {"micro_batch": topology.micro_batch},
+        "optimizer": {
+            "micro_batch": topology.micro_batch,
+            "learning_rate": preset.learning_rate(topology.tuning),
+            "warmup_steps": preset.warmup_steps,
+        },
         "deadline": {"ends_at": plan.trainer_ends_at},
     }
     if topology.layout == "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from entrypoint.ladder import Settings, get_setting
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
+from entrypoint.presets import PRESETS, preset_for
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.topology import Topology, plan_topology
@@ -47,13 +49,18 @@ def job(**fields: object) -> Job:
     )
 
 
-def planned(*overrides: str, inventory: str = "0") -> tuple[Settings, RunPlan, Topology]:
+def planned(
+    *overrides: str, inventory: str = "0", shape: ModelShape = SHAPE
+) -> tuple[Settings, RunPlan, Topology]:
     wanted = parse_overrides(overrides)
     hardware = pretend_hardware(inventory)
-    topology = plan_topology(hardware, SHAPE, batch_shape(wanted, servers=1))
+    topology = plan_topology(hardware, shape, batch_shape(wanted, servers=1))
     paths = Paths.of(job(), {})
     plan = plan_run(job(), paths, topology, FACTS, 1000.0, {})
-    return trainer_settings(job(), paths, plan, topology, hardware.cpus, wanted), plan, topology
+    settings = trainer_settings(
+        job(), paths, plan, topology, hardware.cpus, shape.parameters, wanted
+    )
+    return settings, plan, topology
 
 
 @pytest.mark.parametrize(
@@ -94,6 +101,40 @@ def test_gpu_plans_name_their_engine() -> None:
     assert get_setting(shared, "rollout.engine") == "vllm_colocated"
     assert get_setting(shared, "rollout.memory_share") > 0
     assert get_setting(shared, "optimizer.deepspeed") is None
+
+
+@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "2xH100-80GB"])
+def test_the_trainer_knows_every_setting_of_a_plan_with_one_process(
+    tmp_path: Path, inventory: str
+) -> None:
+    settings, _, topology = planned(inventory=inventory)
+    assert topology.processes == 1
+    file = tmp_path / "trainer.toml"
+    file.write_text(tomli_w.dumps(settings))
+    assert load_settings(file, environ={}).rollout.engine == {
+        "0": "transformers", "1xH100-80GB": "vllm_colocated", "2xH100-80GB": "vllm_server",
+    }[inventory]  # fmt: skip
+
+
+def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() -> None:
+    sizes = [600_000, 500_000_000, 3_000_000_000, 14_000_000_000]
+    rates = [preset_for(size).learning_rate("full") for size in sizes]
+    assert rates == sorted(set(rates), reverse=True)
+    assert all(preset.lora > preset.full for preset in PRESETS)
+    large = replace(SHAPE, parameters=sizes[-1])
+    settings, _, topology = planned(inventory="8xH100-80GB", shape=large)
+    rate = get_setting(settings, "optimizer.learning_rate")
+    assert rate == preset_for(sizes[-1]).learning_rate(topology.tuning)
+    chosen, _, _ = planned("optimizer.learning_rate=0.5", shape=large)
+    assert get_setting(chosen, "optimizer.learning_rate") == 0.5
+
+
+def test_the_demos_model_keeps_the_rate_it_was_measured_with() -> None:
+    settings, _, _ = planned()
+    assert (
+        get_setting(settings, "optimizer.learning_rate")
+        == load_settings(None, environ={}).optimizer.learning_rate
+    )
 
 
 @pytest.mark.parametrize("text", ["novalue", "=3", "a=1 b", "."])
