@@ -1,0 +1,76 @@
+"""Completions for rollout functions of others, on each engine."""
+
+import pytest
+import torch
+
+from miner.environments import ConfigurationError
+from miner.rollout import BackgroundLoop, SamplingParams
+from miner.rollout.completions import RolloutCompletions
+from miner.rollout.transformers_sampler import TransformersSampler
+from miner.rollout.vllm_client import VllmServer
+from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
+from miner.rollout.vllm_replies import ReplyRules
+from miner.rollout.vllm_server_sampler import VllmServerSampler
+from tests.builders import build_qwen3, build_tokenizer
+from tests.stub_vllm.app import StubVllm
+from tests.stub_vllm.engine_double import EngineDouble
+from tests.stub_vllm.serving import stub_in_thread
+
+CHAT = [{"role": "user", "content": "Which number comes next?"}]
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
+
+
+@pytest.fixture(params=["transformers", "vllm server", "vllm colocated"])
+def complete(request):
+    tokenizer = build_tokenizer()
+    with BackgroundLoop() as loop:
+        if request.param == "vllm server":
+            stub = StubVllm(build_qwen3(), tokenizer)
+            with stub_in_thread(stub) as url:
+                sampler = VllmServerSampler([VllmServer(url)], RULES)
+                yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
+                loop.run(sampler.close())
+            stub.close()
+            return
+        sampler = (
+            TransformersSampler(build_qwen3(), tokenizer)
+            if request.param == "transformers"
+            else VllmColocatedSampler(EngineDouble(build_qwen3()), RULES, make_params=dict)
+        )
+        yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
+        sampler.close()
+
+
+@torch.no_grad()
+def test_each_prompt_gets_its_completion_with_the_logprobs_of_its_tokens(complete):
+    model, tokenizer = build_qwen3(), build_tokenizer()
+    rows = complete([CHAT, "a bid of 3", CHAT])
+    chat = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
+    prompts = [tokenizer(text)["input_ids"] for text in (chat, "a bid of 3", chat)]
+    assert [row["prompt_ids"] for row in rows] == prompts
+    for row in rows:
+        ids = row["completion_ids"]
+        logits = model(torch.tensor([row["prompt_ids"] + ids])).logits[0, -len(ids) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+        assert row["logprobs"] == pytest.approx(expected.tolist(), abs=1e-4)
+        assert row["text"] == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def test_a_call_may_change_length_and_temperature(complete):
+    first, second = (
+        complete([CHAT], overrides={"temperature": 0.0, "max_tokens": 3}) for _ in range(2)
+    )
+    assert first[0]["completion_ids"] == second[0]["completion_ids"]
+    assert len(first[0]["completion_ids"]) <= 3
+
+
+def test_a_text_can_be_asked_as_a_chat(complete):
+    [asked], [chat] = complete([CHAT[0]["content"]], as_chat=True), complete([CHAT])
+    assert asked["prompt_ids"] == chat["prompt_ids"]
+
+
+def test_what_cannot_be_done_is_refused(complete):
+    with pytest.raises(ConfigurationError, match="'top_p' would change the distribution"):
+        complete([CHAT], overrides={"top_p": 0.9})
+    with pytest.raises(ConfigurationError, match="as_chat=False needs texts"):
+        complete([CHAT], as_chat=False)
