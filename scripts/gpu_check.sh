@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# What this project does on the GPUs of this machine, stage by stage, each a real short training run:
+#
+#   scripts/gpu_check.sh [MODEL]     MODEL: folder of a chat model; without it the demo's is made
+#
+# Stages that cannot run here are skipped and say why. The table at the end is what belongs into
+# docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 3 nothing could run.
+# PYTHON names the interpreter (default: python3), OUT the folder for runs and logs.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-python3}
+out=${OUT:-$(mktemp -d)}
+model=${1:-}
+steps=3
+port=8190
+rows=()
+failed=0
+
+note() { # stage, result, detail
+    rows+=("$(printf '%-34s %-8s %s' "$1" "$2" "$3")")
+    echo "gpu_check: ${rows[-1]}"
+    [ "$2" != FAILED ] || failed=$((failed + 1))
+}
+
+stage() { # name, log, command...: runs the command, its last line or its results are the detail
+    local name=$1 log=$out/$2 began=$SECONDS
+    shift 2
+    if "$@" >"$log" 2>&1; then
+        note "$name" ok "$((SECONDS - began)) s; $(detail "$log")"
+    else
+        note "$name" FAILED "see $log: $(tail -n 1 "$log")"
+    fi
+}
+
+detail() { # the last step's numbers of a training run, else the last line of the log
+    local metrics=${1%.log}/metrics.jsonl
+    [ -f "$metrics" ] || { tail -n 1 "$1"; return; }
+    "$python" - "$metrics" <<'P'
+import json, sys
+steps = [json.loads(line) for line in open(sys.argv[1])]
+last = steps[-1]
+gap = last["metrics"].get("sampling/sampling_logp_difference/mean")
+print(f"{len(steps)} steps, last one {last['seconds']:.1f} s, {last['tokens_per_second']:,.0f} tokens/s,"
+      f" reward {last['reward']:.2f}, lost episodes {sum(s['lost_episodes'] for s in steps)},"
+      f" logprob gap {'none' if gap is None else format(gap, '.4f')}")
+P
+}
+
+train() { # run's name, KEY=VALUE...
+    local name=$1
+    shift
+    "$python" -m miner train "run_dir=$out/$name" "output.dir=$out/$name-model" \
+        "model.path=$model" environment.channel=builtin "environment.deck_sizes=[8]" \
+        rollout.groups_per_step=4 optimizer.micro_batch=4 "optimizer.max_steps=$steps" \
+        evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
+}
+
+split() { # vLLM on GPU 0, the trainer on GPU 1
+    VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve "$model" --host 127.0.0.1 \
+        --port "$port" --dtype bfloat16 --max-model-len 4096 --gpu-memory-utilization 0.8 \
+        --weight-transfer-config '{"backend":"nccl"}' --logprobs-mode processed_logprobs \
+        --max-logprobs -1 >"$out/vllm.log" 2>&1 &
+    local server=$!
+    CUDA_VISIBLE_DEVICES=1 train split model.dtype=bfloat16 rollout.engine=vllm_server \
+        "rollout.server=http://127.0.0.1:$port"
+    local status=$?
+    kill "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    return $status
+}
+
+gpus=0
+if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) && [ "$gpus" -gt 0 ]; then
+    note "GPUs and driver" found "$gpus x $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+else
+    gpus=0
+    note "GPUs and driver" skipped "no GPU: nvidia-smi lists none"
+fi
+cuda=$("$python" -c 'import torch; print(torch.__version__, torch.cuda.is_available())' 2>&1 | tail -n 1)
+if [ "$gpus" -gt 0 ] && [ "${cuda##* }" != True ]; then
+    note "torch sees the GPUs" FAILED "torch ${cuda% *} does not: its CUDA build needs a newer driver, or it is a CPU build"
+    gpus=0
+fi
+
+vllm=""
+if "$python" -c 'import vllm' 2>/dev/null; then
+    vllm=yes
+    stage "calls fit vLLM and TRL" surface.log "$python" -m miner.rollout.vllm_surface
+else
+    note "calls fit vLLM and TRL" skipped "vLLM is not installed"
+fi
+
+if [ "$gpus" -gt 0 ]; then
+    if [ -z "$model" ]; then
+        model=$out/tiny
+        stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
+    fi
+    stage "transformers, float32" float32.log train float32
+    stage "transformers, bfloat16" bfloat16.log train bfloat16 model.dtype=bfloat16
+    stage "transformers, LoRA" lora.log train lora model.dtype=bfloat16 model.tuning=lora
+    if [ -n "$vllm" ]; then
+        stage "vLLM colocated, 1 GPU" colocated.log train colocated model.dtype=bfloat16 \
+            rollout.engine=vllm_colocated rollout.memory_share=0.3
+    else
+        note "vLLM colocated, 1 GPU" skipped "vLLM is not installed"
+    fi
+    if [ -n "$vllm" ] && [ "$gpus" -gt 1 ]; then
+        stage "vLLM server + trainer, 2 GPUs" split.log split
+    else
+        note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
+    fi
+fi
+
+echo
+echo "$(date -u +%F), torch ${cuda% *}, runs and logs in $out"
+printf '%s\n' "${rows[@]}"
+[ "$failed" -eq 0 ] || exit 1
+if [ "$gpus" -eq 0 ]; then
+    echo "gpu_check: nothing was checked on a GPU" >&2
+    exit 3
+fi

@@ -1,0 +1,97 @@
+"""scripts/gpu_check.sh on machines that tests make up: which stages run, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gpu_check.sh"
+
+PYTHON = """#!/usr/bin/env bash
+# The real Python for everything but what needs a GPU: training only checks its settings.
+case "$*" in
+*"import vllm"*) exit {no_vllm} ;;
+*"import torch"*) echo "2.13.0+cu130 True" ;;
+*"miner train"*)
+    {real} "${{@:1:3}}" --dry-run "${{@:4}}" || exit 1
+    case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
+    for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
+        echo '{metrics}' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
+*vllm_surface*) echo "40 of 40 fit" ;;
+*tiny_model*) echo made ;;
+*) exec {real} "$@" ;;
+esac
+"""
+METRICS = json.dumps(
+    {
+        "seconds": 1.5,
+        "tokens_per_second": 2000.0,
+        "reward": 0.25,
+        "lost_episodes": 0,
+        "metrics": {"sampling/sampling_logp_difference/mean": 0.0123},
+    }
+)
+
+
+def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-is"):
+    """The script's exit status and its last lines by stage."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    texts = {
+        "nvidia-smi": "#!/bin/sh\n" + "echo 'NVIDIA H100, 580.1'\n" * gpus,
+        "vllm": "#!/bin/sh\nexec sleep 60\n",
+        "python": PYTHON.format(
+            no_vllm=int(not vllm), broken=broken, metrics=METRICS, real=sys.executable
+        ),
+    }
+    for name, text in texts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHON": str(programs / "python"),
+        "OUT": str(tmp_path / "out"),
+    }
+    (tmp_path / "out").mkdir()
+    done = subprocess.run(
+        ["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False
+    )
+    table = done.stdout.rpartition("\n\n")[2].splitlines()[1:]
+    return done.returncode, {line[:34].strip(): line[35:] for line in table}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "vllm", "ran"),
+    [(2, True, {"colocated", "server"}), (1, True, {"colocated"}), (2, False, set())],
+)
+def test_it_runs_what_the_machine_can_run(
+    tmp_path: Path, gpus: int, vllm: bool, ran: set[str]
+) -> None:
+    status, table = run(tmp_path, gpus=gpus, vllm=vllm)
+    assert status == 0, table
+    for name in ("transformers, float32", "transformers, bfloat16", "transformers, LoRA"):
+        assert table[name].startswith("ok")
+        assert "reward 0.25, lost episodes 0, logprob gap 0.0123" in table[name]
+    engines = {"colocated": "vLLM colocated, 1 GPU", "server": "vLLM server + trainer, 2 GPUs"}
+    for name, stage in engines.items():
+        assert table[stage].split()[0] == ("ok" if name in ran else "skipped")
+
+
+def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    status, table = run(tmp_path, gpus=1, broken="bfloat16-model")
+    assert status == 1
+    assert "out of luck" in table["transformers, bfloat16"]
+    assert table["transformers, bfloat16"].startswith("FAILED")
+    assert table["vLLM colocated, 1 GPU"].startswith("ok")
+
+
+def test_without_a_gpu_it_does_not_claim_to_have_checked_anything(tmp_path: Path) -> None:
+    status, table = run(tmp_path, gpus=0, vllm=False)
+    assert status == 3
+    assert all(result.startswith("skipped") for result in table.values())
