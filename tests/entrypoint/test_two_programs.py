@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(900)  # slow shared machines: training runs for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).parent / "fakes/container.py"
-STEPS = 5
+STEPS = 3
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +115,10 @@ def two_programs(tmp_path: Path, base: Path) -> Iterator[TwoPrograms]:
         "rollout": {
             "engine": "vllm_server",
             "server": f"http://127.0.0.1:{port}",
-            "groups_per_step": 4,
+            "groups_per_step": 2,
             "max_episode_tokens": 1024,
         },
-        "optimizer": {"max_steps": STEPS},
+        "optimizer": {"max_steps": STEPS, "micro_batch": 16},
         "evaluation": {"episodes": 10, "every_steps": STEPS},
     }
     plan.settings_file.write_text(tomli_w.dumps(settings))
@@ -158,8 +158,8 @@ def test_every_planned_flag_is_among_those_that_vllm_is_checked_for() -> None:
 def test_weights_travel_version_by_version_through_the_death_of_the_server(
     two_programs: TwoPrograms,
 ) -> None:
-    """The server is killed in the rollout of step 3; supervisord starts it, nothing is lost."""
-    while not any(line == "sample 2" for line in two_programs.events("sample")):
+    """The server is killed in the rollout of step 2; supervisord starts it, nothing is lost."""
+    while not any(line == "sample 1" for line in two_programs.events("sample")):
         assert two_programs.process.poll() is None, two_programs.process.communicate()[0]
         time.sleep(0.01)
     os.kill(int(two_programs.events("start")[0].split()[1]), signal.SIGKILL)
@@ -176,6 +176,6 @@ def test_weights_travel_version_by_version_through_the_death_of_the_server(
 
     events = two_programs.events()
     after_death = events[events.index(two_programs.events("start")[1]) + 1 :]
-    assert after_death[0] == "push 2"
+    assert after_death[0] == "push 1"
     sampled = [key.split()[1] for key, _ in itertools.groupby(two_programs.events("sample"))]
     assert sampled == ["default", *map(str, range(1, STEPS + 1))]

@@ -164,10 +164,18 @@ class StubVllm:
         self.completions.append((version, body))
         self._journal(f"sample {version}")
         tokens = [f"token_id:{token}" for token in sample.token_ids]
+        logprobs = {
+            "text_offset": [0] * len(tokens),
+            "tokens": tokens,
+            "token_logprobs": list(sample.logprobs),
+            "top_logprobs": [
+                {token: logprob} for token, logprob in zip(tokens, sample.logprobs, strict=True)
+            ],
+        }
         choice = {
             "index": 0,
             "text": "",
-            "logprobs": {"tokens": tokens, "token_logprobs": list(sample.logprobs)},
+            "logprobs": logprobs,
             "finish_reason": sample.finish_reason,
             "stop_reason": None,
             "prompt_token_ids": prompt,
