@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import typer
@@ -36,6 +37,9 @@ def main() -> None:
         app()
     except (EnvironmentFault, PublishingError, EngineLostError) as error:
         print(f"error: {error}", file=sys.stderr)
+        if getattr(error, "stuck", False):
+            sys.stdout.flush()
+            os._exit(_status(error))  # the interpreter would wait for the thread that hangs
         sys.exit(_status(error))
 
 

@@ -38,6 +38,8 @@ class WeightSyncError(EngineLostError):
 class WeightSyncHungError(WeightSyncError):
     """The transfer is still waiting for something: another one would wait behind it."""
 
+    stuck = True
+
 
 class WeightSync(Protocol):
     """One way for weights to travel; used from the trainer's thread."""
@@ -202,7 +204,7 @@ def _diagnosed(
 def bounded(work: Callable[[], None], seconds: float) -> None:
     """Run `work` on a thread of its own, because nothing else ends the wait for a broadcast.
 
-    The thread stays behind if it hangs; it does not keep the process alive.
+    The thread stays behind if it hangs, with what it has started.
     Raises: TimeoutError, or what `work` raised.
     """
     failure: list[BaseException] = []

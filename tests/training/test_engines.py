@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -179,6 +181,25 @@ def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, se
     assert "weights '4' did not arrive: it was not done after 0.5 s" in line
     assert f"{server.url} answers and holds 'default'" in line
     assert "\n" not in line
+
+
+def test_a_transfer_that_hangs_does_not_keep_the_process_alive():
+    script = """
+import concurrent.futures, threading
+import miner.__main__ as miner
+from miner.training.weight_sync import WeightSyncHungError
+
+def app():
+    concurrent.futures.ThreadPoolExecutor(1).submit(threading.Event().wait)
+    raise WeightSyncHungError("it hangs")
+
+miner.app = app
+miner.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (76, "error: it hangs\n")
 
 
 def test_a_push_that_the_server_refuses_is_explained(engine, server):
