@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from miner.environments import ConfigurationError
 from miner.reporting.command import report_command
 from miner.reporting.page import write_report
-from miner.reporting.records import EvaluationRecord, Interval
+from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import score_rows, uneven_sizes
@@ -89,15 +89,16 @@ def test_trouble_is_told(folder: RunFolder) -> None:
     folder.add_step(
         step(21, lost_episodes=5, invalid_replies=500, groups=16, flat_groups=16,
              drift={"clean": 90, "fork": 10}, action_applied_rate=0.28,
-             metrics={"loss": float("nan")})
+             metrics={"loss": float("nan"), LOGPROB_GAP: 0.3})
     )  # fmt: skip
-    folder.add_step(step(22, groups=2, flat_groups=2))
+    folder.add_step(step(22, groups=2, flat_groups=2, metrics={LOGPROB_GAP: 0.02}))
     folder.add_evaluation(evaluation("trained", 0.8, failures={"timeout": 3}))
     with folder.steps.path.open("a") as sink:
         sink.write('{"step": 23, "ti')
     told = "\n".join(run_warnings(folder.read()))
     for text in (
         "Not a number in the metrics, first at step 21", "5 episodes were lost",
+        "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
         "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
         "8.3% of the replies in the last 10 steps", "100% of the groups",
         "Evaluation of trained: episodes ended by timeout 3", "1 line(s)",
