@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,8 +44,6 @@ from miner.training.settings import Settings
 from miner.training.signals import StopRequest
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
-
-logger = logging.getLogger(__name__)
 
 SERVER_PATIENCE_S = 60.0
 """How long environment servers may take to start."""

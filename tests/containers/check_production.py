@@ -72,6 +72,12 @@ def test_everything_can_be_imported() -> None:
     inside("python", "-c", f"import {modules}")
 
 
+def test_every_call_to_vllm_and_trl_fits() -> None:
+    said = inside("python", "-m", "miner.rollout.vllm_surface").splitlines()[-1]
+    fitting, all_of_them = re.search(r"(\d+) of (\d+) calls, fields and routes fit", said).groups()
+    assert fitting == all_of_them
+
+
 def test_the_compilers_fit_each_other() -> None:
     assert "release 13.0" in inside("nvcc", "--version")
     program = "echo '#include <Python.h>\\n#include <cuda_runtime.h>\\nint main() {}'"
