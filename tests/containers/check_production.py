@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.exit_status import ExitStatus
 from entrypoint.inventory import pretend_hardware
 from entrypoint.programs import inference_program
 from entrypoint.topology import BatchShape, plan_topology
-from tests.containers.harness import IMAGE
+from tests.containers.harness import IMAGE, Miner, Place
 from tests.entrypoint.test_topology import MODELS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -118,6 +119,16 @@ def test_vllm_takes_every_planned_command(commands: list[list[str]]) -> None:
     )
     wanted = [[int(_flag(c, "--port")), int(_flag(c, "--data-parallel-size"))] for c in commands]
     assert parsed == [[*numbers, "processed_logprobs"] for numbers in wanted]
+
+
+def test_a_short_job_trains_publishes_and_exits_0(place: Place, tmp_path: Path) -> None:
+    miner = Miner(place, tmp_path / "checkpoints", settings={"optimizer.max_steps": "1"})
+    try:
+        assert miner.wait() == ExitStatus.OK, miner.log
+        assert miner.verified().loaded
+        assert any("step 1/1 reward" in line for line in miner.log)
+    finally:
+        miner.remove()
 
 
 def _flag(command: list[str], name: str) -> str:
