@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -12,7 +10,6 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import pytest
 import torch
 
-from miner.environments import ConfigurationError
 from miner.rollout import (
     ChatRenderer,
     EngineLostError,
@@ -29,10 +26,8 @@ from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.rollout.vllm_replies import ReplyRules
 from miner.rollout.vllm_server_sampler import VllmServerSampler
 from miner.training.colocated_engine import ColocatedEngine
-from miner.training.engine_choice import open_engine
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.server_engine import ServerEngine
-from miner.training.settings import load_settings
 from miner.training.weight_sync import FileWeightSync, WeightSyncError
 from tests.builders import (
     CountingEnvironment,
@@ -183,25 +178,6 @@ def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, se
     assert "\n" not in line
 
 
-def test_a_transfer_that_hangs_does_not_keep_the_process_alive():
-    script = """
-import concurrent.futures, threading
-import miner.__main__ as miner
-from miner.training.weight_sync import WeightSyncHungError
-
-def app():
-    concurrent.futures.ThreadPoolExecutor(1).submit(threading.Event().wait)
-    raise WeightSyncHungError("it hangs")
-
-miner.app = app
-miner.main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr) == (76, "error: it hangs\n")
-
-
 def test_a_push_that_the_server_refuses_is_explained(engine, server):
     server.stub.broken["/finish_weight_update"] = 500
     engine.weights_changed(4)
@@ -320,73 +296,6 @@ def test_an_evaluation_during_which_the_server_was_lost_is_repeated(engine, serv
 
     engine.weights_changed(1)
     assert repeat_until_held(engine, play) == "with the right ones"
-
-
-def settings_for(tmp_path, *overrides):
-    return load_settings(None, [f"run_dir={tmp_path}", *overrides], environ={})
-
-
-@pytest.mark.parametrize(
-    ("options", "overrides", "words"),
-    [
-        ({"logprobs_mode": "raw_logprobs"}, (), "--logprobs-mode processed_logprobs"),
-        ({"backend": None}, (), "--weight-transfer-config"),
-        ({"backend": "ipc"}, (), "'ipc'"),
-        ({"max_model_len": 512}, (), "--max-model-len is 512"),
-        ({"dev_mode": False}, (), "VLLM_SERVER_DEV_MODE=1"),
-    ],
-)
-def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, words, loop, tmp_path):
-    stub = StubVllm(build_qwen3(), build_tokenizer(), **options)
-    learner = SimpleNamespace(model=build_qwen3(), reply_rules=lambda context: RULES)
-    with stub_in_thread(stub) as url:
-        settings = settings_for(
-            tmp_path,
-            "rollout.engine=vllm_server",
-            f"rollout.server={url}",
-            "rollout.max_episode_tokens=1024",
-            *overrides,
-        )
-        with pytest.raises(ConfigurationError, match=words):
-            open_engine(settings, learner, loop, lambda: None)
-    stub.close()
-
-
-def test_nccl_reaches_one_server_only(loop, tmp_path, stack):
-    urls = []
-    for _ in range(2):
-        stub = StubVllm(build_qwen3(), build_tokenizer(), backend="nccl")
-        urls.append(stack.enter_context(stub_in_thread(stub)))
-        stack.callback(stub.close)
-    settings = settings_for(
-        tmp_path,
-        "rollout.engine=vllm_server",
-        f"rollout.server={','.join(urls)}",
-        "rollout.max_episode_tokens=1024",
-    )
-    with pytest.raises(ConfigurationError, match="--data-parallel-size"):
-        open_engine(
-            settings, SimpleNamespace(reply_rules=lambda context: RULES), loop, lambda: None
-        )
-
-
-def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
-    settings = settings_for(
-        tmp_path,
-        "rollout.engine=vllm_server",
-        "rollout.server=http://127.0.0.1:1",
-        "rollout.start_seconds=0.1",
-    )
-    beats = []
-    with pytest.raises(EngineLostError, match=r"127\.0\.0\.1:1 did not answer for 0\.1 s"):
-        open_engine(settings, None, loop, lambda: beats.append(1))
-    assert beats
-
-
-def test_without_a_gpu_the_colocated_engine_says_so(loop, tmp_path):
-    settings = settings_for(tmp_path, "rollout.engine=vllm_colocated")
-    with pytest.raises(ConfigurationError, match="needs a CUDA GPU"):
-        open_engine(settings, None, loop, lambda: None)
 
 
 class GenerationDouble:

@@ -1,0 +1,95 @@
+"""Which engine is opened, and the servers that are refused before anything is played."""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from miner.environments import ConfigurationError
+from miner.rollout import BackgroundLoop, EngineLostError
+from miner.rollout.vllm_replies import ReplyRules
+from miner.training.engine_choice import open_engine
+from miner.training.settings import load_settings
+from tests.builders import build_qwen3, build_tokenizer
+from tests.stub_vllm.app import StubVllm
+from tests.stub_vllm.serving import stub_in_thread
+
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def loop(stack):
+    return stack.enter_context(BackgroundLoop())
+
+
+def settings_for(tmp_path, *overrides):
+    return load_settings(None, [f"run_dir={tmp_path}", *overrides], environ={})
+
+
+@pytest.mark.parametrize(
+    ("options", "overrides", "words"),
+    [
+        ({"logprobs_mode": "raw_logprobs"}, (), "--logprobs-mode processed_logprobs"),
+        ({"backend": None}, (), "--weight-transfer-config"),
+        ({"backend": "ipc"}, (), "'ipc'"),
+        ({"max_model_len": 512}, (), "--max-model-len is 512"),
+        ({"dev_mode": False}, (), "VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, words, loop, tmp_path):
+    stub = StubVllm(build_qwen3(), build_tokenizer(), **options)
+    learner = SimpleNamespace(model=build_qwen3(), reply_rules=lambda context: RULES)
+    with stub_in_thread(stub) as url:
+        settings = settings_for(
+            tmp_path,
+            "rollout.engine=vllm_server",
+            f"rollout.server={url}",
+            "rollout.max_episode_tokens=1024",
+            *overrides,
+        )
+        with pytest.raises(ConfigurationError, match=words):
+            open_engine(settings, learner, loop, lambda: None)
+    stub.close()
+
+
+def test_nccl_reaches_one_server_only(loop, tmp_path, stack):
+    urls = []
+    for _ in range(2):
+        stub = StubVllm(build_qwen3(), build_tokenizer(), backend="nccl")
+        urls.append(stack.enter_context(stub_in_thread(stub)))
+        stack.callback(stub.close)
+    settings = settings_for(
+        tmp_path,
+        "rollout.engine=vllm_server",
+        f"rollout.server={','.join(urls)}",
+        "rollout.max_episode_tokens=1024",
+    )
+    with pytest.raises(ConfigurationError, match="--data-parallel-size"):
+        open_engine(
+            settings, SimpleNamespace(reply_rules=lambda context: RULES), loop, lambda: None
+        )
+
+
+def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
+    settings = settings_for(
+        tmp_path,
+        "rollout.engine=vllm_server",
+        "rollout.server=http://127.0.0.1:1",
+        "rollout.start_seconds=0.1",
+    )
+    beats = []
+    with pytest.raises(EngineLostError, match=r"127\.0\.0\.1:1 did not answer for 0\.1 s"):
+        open_engine(settings, None, loop, lambda: beats.append(1))
+    assert beats
+
+
+def test_without_a_gpu_the_colocated_engine_says_so(loop, tmp_path):
+    settings = settings_for(tmp_path, "rollout.engine=vllm_colocated")
+    with pytest.raises(ConfigurationError, match="needs a CUDA GPU"):
+        open_engine(settings, None, loop, lambda: None)
