@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,8 @@ from mock_env_server.running import running_server
 TASK_ID = "demo"
 CACHE = Path(".cache/tiny-model")
 EPISODES = 250
+SERVERS = 3
+"""A server plays 48 graded games at once, and a step has 128; validators start one per GPU."""
 
 
 class Sizes(StrEnum):
@@ -47,12 +49,14 @@ class ServerMode(StrEnum):
 
 DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
 LEARNING = (
-    "optimizer.learning_rate=1e-3",
+    "optimizer.learning_rate=7.5e-4",
+    "optimizer.warmup_steps=5",
+    "optimizer.beta=0.04",
     "optimizer.max_steps=80",
     "evaluation.episodes=150",
     "reward.credit=turn",
     "reward.shaping=chance_to_win",
-    "reward.decay=0.95",
+    "reward.decay=0.8",
     "reward.invalid_reply_penalty=0.3",
 )
 """What docs/learning.md measured to work for a tiny model in minutes."""
@@ -90,9 +94,10 @@ def demo_command(
 
     console.print(Rule("1  a tiny base model, made here", align="left"))
     base = _base_model(DECK_SIZES[sizes], console)
-    console.print(Rule("2  the mock environment server", align="left"))
-    with running_server(mode.value) as server:
-        console.print(f"{server.base_url}, its /step is {mode.value}", highlight=False)
+    console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
+    with ExitStack() as stack:
+        urls = [stack.enter_context(running_server(mode.value)).base_url for _ in range(SERVERS)]
+        console.print(f"{', '.join(urls)}; their /step is {mode.value}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
         overrides = [
             f"model.path={base}",
@@ -104,12 +109,12 @@ def demo_command(
             *LEARNING,
             *(setting or ()),
         ]
-        environ = os.environ | {"ENVIRONMENT_SERVER_URLS": server.base_url}
+        environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
         command = [sys.executable, "-m", "miner", "train", *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:
             raise typer.Exit(status)
         console.print(Rule(f"4  the grader's {EPISODES} games", align="left"))
-        _evaluate(base, published, run_dir, DECK_SIZES[sizes], server.base_url, console)
+        _evaluate(base, published, run_dir, DECK_SIZES[sizes], urls, console)
     console.print(Rule("5  what to look at", align="left"))
     _report(run_dir, console)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
@@ -149,7 +154,7 @@ def _evaluate(
     published: Path,
     run_dir: Path,
     sizes: tuple[int, ...],
-    server: str,
+    urls: Sequence[str],
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
@@ -176,7 +181,7 @@ def _evaluate(
             base_seed=GRADER_BASE_SEED,
             environment="goofspiel",
             sizes=sizes,
-            servers=(server,),
+            servers=tuple(urls),
             channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
             concurrency=EPISODES,

@@ -52,7 +52,7 @@ def recipe_for(deck_sizes: Collection[int]) -> Recipe:
     if max(deck_sizes) <= 8:
         return Recipe()
     return Recipe(
-        data=DataRecipe(sizes=(8, *sorted(deck_sizes))), warm_start=WarmStartRecipe(steps=1500)
+        data=DataRecipe(sizes=(8, *sorted(deck_sizes))), warm_start=WarmStartRecipe(steps=3000)
     )
 
 

@@ -61,7 +61,7 @@ class DataRecipe:
         (Rule.HIGHEST, 0.1),
         (Rule.LOWEST, 0.1),
     )
-    sharpness: tuple[float, ...] = (1.0, 2.0)
+    sharpness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     short_until: float = 0.3
     full: float = 0.9
     follow_pair: float = 0.1
