@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.containers.harness import IMAGE, SMALL_IMAGE, EnvironmentServer, Network, Place
 
@@ -91,10 +93,11 @@ def place(image: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
 
 
 def _make() -> Made:
-    engine = _script("prepare.sh")
-    if engine.returncode or IMAGE != SMALL_IMAGE:
-        return Made(engine, None)
-    return Made(engine, _script("image-cpu.sh"))
+    with FileLock(Path(tempfile.gettempdir(), "goofspiel-miner-image.lock")):  # the suite's others
+        engine = _script("prepare.sh")
+        if engine.returncode or IMAGE != SMALL_IMAGE:
+            return Made(engine, None)
+        return Made(engine, _script("image-cpu.sh"))
 
 
 def _script(name: str) -> subprocess.CompletedProcess[str]:
