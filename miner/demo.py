@@ -30,7 +30,7 @@ TASK_ID = "demo"
 CACHE = Path(".cache/tiny-model")
 EPISODES = 250
 SERVERS = 3
-"""A server plays 48 graded games at once, and a step has 128; validators start one per GPU."""
+"""A server plays 48 graded games at once, an evaluation has 150; validators start one per GPU."""
 
 
 class Sizes(StrEnum):
@@ -49,11 +49,12 @@ class ServerMode(StrEnum):
 
 DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
 LEARNING = (
-    "optimizer.learning_rate=7.5e-4",
-    "optimizer.warmup_steps=5",
-    "optimizer.beta=0.04",
+    "rollout.groups_per_step=12",
+    "optimizer.learning_rate=8e-4",
+    "optimizer.beta=0.02",
     "optimizer.max_steps=80",
     "evaluation.episodes=150",
+    "evaluation.every_steps=25",
     "reward.credit=turn",
     "reward.shaping=chance_to_win",
     "reward.decay=0.8",
