@@ -29,7 +29,7 @@ class Preset:
 
 
 PRESETS: Sequence[Preset] = (
-    Preset(20e6, 4e-4, 4e-3, 2, "what the demo's model learns with (docs/learning.md)"),
+    Preset(20e6, 4e-4, 4e-3, 2, "half of the demo's, measured too (docs/learning.md)"),
     Preset(
         1e9, 3e-6, 3e-5, 5, "not tried: above TRL's default of 1e-6, since small models bear it"
     ),
