@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,18 +32,32 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded and talked to.
     """
-    check_model_folder(folder)
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # imports torch: seconds
+    tokenizer, renderer = load_chat(folder)
+    from transformers import AutoModelForCausalLM  # imports torch: seconds
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        renderer = ChatRenderer(tokenizer)
+    with _explained(folder):
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, device_map=device, local_files_only=True
         )
+    return LoadedModel(model, tokenizer, renderer)
+
+
+def load_chat(folder: Path) -> tuple[PreTrainedTokenizerBase, ChatRenderer]:
+    """Tokenizer and chat template of the model in `folder`. Raises: `ConfigurationError`."""
+    check_model_folder(folder)
+    from transformers import AutoTokenizer
+
+    with _explained(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return tokenizer, ChatRenderer(tokenizer)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, TokenizerError) as error:
         raise ConfigurationError(f"the model in {folder} cannot be used: {error}") from error
-    return LoadedModel(model, tokenizer, renderer)
 
 
 def check_model_folder(folder: Path, *, named: str = "") -> None:

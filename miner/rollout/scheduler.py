@@ -76,6 +76,7 @@ class Scheduler:
         retry: bounds on attempts and time.
         worth: what makes members of a group differ; the graded score by default.
         on_episode: called with each outcome as it comes out.
+        places: episodes at once, where the source's capacity is shared with other processes.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Scheduler:
         retry: RetryParams | None = None,
         worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
         on_episode: Callable[[Outcome], None] = lambda outcome: None,
+        places: int | None = None,
     ) -> None:
         self._source = source
         self._sampler = sampler
@@ -96,7 +98,7 @@ class Scheduler:
         self._retry = retry or RetryParams()
         self._worth = worth
         self._on_episode = on_episode
-        self._places = asyncio.Semaphore(source.capacity)
+        self._places = asyncio.Semaphore(places or source.capacity)
         self._sessions = itertools.count()
 
     async def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 
 from miner.rollout.episode import EpisodeTooLong
@@ -79,4 +79,22 @@ class RolloutStats:
             mean_score=fmean(t.score for t in finished) if finished else math.nan,
             sampler_seconds=sum(trajectory.sampler_seconds for trajectory in finished),
             environment_seconds=sum(trajectory.environment_seconds for trajectory in finished),
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence[RolloutStats]) -> RolloutStats:
+        """Of all episodes behind `parts`, each of which was played by another process."""
+        scored = [part for part in parts if part.episodes]
+        episodes = sum(part.episodes for part in scored)
+        summed = {
+            field.name: sum(getattr(part, field.name) for part in parts)
+            for field in fields(cls)
+            if field.name not in ("drift", "mean_score")
+        }
+        return cls(
+            **summed,
+            drift={kind: sum(part.drift[kind] for part in parts) for kind in DriftKind},
+            mean_score=sum(part.mean_score * part.episodes for part in scored) / episodes
+            if episodes
+            else math.nan,
         )

@@ -17,6 +17,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.training.pace import Pace
+from miner.training.ranks import Ranks
 
 MARKER = "complete.json"
 
@@ -45,20 +46,22 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 class CheckpointMarker(TrainerCallback):
-    """Marks each checkpoint complete once the trainer has written all of it.
+    """Marks each checkpoint complete once every rank has written its part of it.
 
     Args:
         sound: whether the weights may be resumed from.
     """
 
-    def __init__(self, pace: Pace, sound: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, pace: Pace, ranks: Ranks, sound: Callable[[], bool] = lambda: True) -> None:
         self._pace = pace
+        self._ranks = ranks
         self._sound = sound
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if not state.is_world_process_zero or not self._sound():
+        self._ranks.gather(None)
+        if not self._ranks.leads or not self._sound():
             return
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         marker = {"step": state.global_step, "elapsed": self._pace.elapsed}

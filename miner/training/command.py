@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from miner.training.settings import load_settings, to_toml
+from miner.training.launch import launch, launched
+from miner.training.settings import check_divides, load_settings, to_toml
 
 DIVERGED_STATUS = 1
 """A crash like any other: the orchestrator starts again from the last checkpoint."""
+
+LEAD_FAILED_STATUS = 1
+"""Of the other ranks; the launcher reports rank 0's."""
 
 OUT_OF_MEMORY_STATUS = 75
 """Tells the orchestrator that the run would go on with less."""
@@ -31,6 +37,9 @@ def train_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Trainer processes on this machine, one GPU each.")
+    ] = 1,
 ) -> None:
     """Learn a game and publish the best model.
 
@@ -52,17 +61,31 @@ def train_command(
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         os.environ.setdefault(name, value)
-    import torch  # it takes seconds, and --dry-run needs none of this
+    from miner.training.preparation import prepare_run  # imports torch: seconds
+
+    if processes > 1:
+        check_divides(settings, processes)
+        prepare_run(settings, in_process=False)
+        options = ["--config", str(config)] if config else []
+        rank = [sys.executable, "-m", "miner", "train", *options, *(overrides or ())]
+        _end_like(launch(processes, rank))
+    if not launched():
+        prepare_run(settings, in_process=settings.optimizer.deepspeed is None)
+    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from miner.training.guard import TrainingDivergedError
+    from miner.training.ranks import LeadFailedError, join_ranks
     from miner.training.run import train
 
     disable_progress_bar()
 
-    console = Console()
+    ranks = join_ranks(settings)
+    console = Console(quiet=not ranks.leads)
     try:
-        result = train(settings, console)
+        result = train(settings, console, ranks)
+    except LeadFailedError:
+        raise typer.Exit(LEAD_FAILED_STATUS) from None
     except (MemoryError, torch.OutOfMemoryError) as error:
         typer.echo(
             f"error: out of memory: {error}; lower optimizer.micro_batch or "
@@ -73,8 +96,18 @@ def train_command(
     except TrainingDivergedError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(DIVERGED_STATUS) from None
+    ranks.part()
     console.print(
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _end_like(status: int) -> NoReturn:
+    """End as the ranks did: with their status, or by the signal that killed them."""
+    if status < 0:
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    raise typer.Exit(status)

@@ -20,15 +20,21 @@ from miner.rollout.vllm_wire import VllmConfig
 from miner.training.colocated_engine import ColocatedEngine
 from miner.training.engines import GenerationEngine, TransformersEngine
 from miner.training.learner import Learner
+from miner.training.ranks import Ranks
 from miner.training.server_engine import ServerEngine, wait_until_healthy
 from miner.training.settings import Settings
-from miner.training.weight_sync import FileWeightSync, NcclWeightSync, WeightSync
+from miner.training.weight_sync import FileWeightSync, NcclWeightSync, WeightSync, whole_weights
+from miner.training.zero import gathered_weights, zero_stage
 
 LOGPROBS_MODE = "processed_logprobs"
 
 
 def open_engine(
-    settings: Settings, learner: Learner, loop: BackgroundLoop, alive: Callable[[], None]
+    settings: Settings,
+    learner: Learner,
+    loop: BackgroundLoop,
+    alive: Callable[[], None],
+    ranks: Ranks,
 ) -> GenerationEngine:
     """The engine that `rollout.engine` names; `alive` is called while a server is waited for.
 
@@ -36,20 +42,25 @@ def open_engine(
         not answer.
     """
     if settings.rollout.engine == "vllm_server":
-        return _server_engine(settings, learner, loop, alive)
+        return _server_engine(settings, learner, loop, alive, ranks)
     if settings.rollout.engine == "vllm_colocated":
-        return _colocated_engine(settings, learner)
+        return _colocated_engine(settings, learner, ranks)
+    if zero_stage(settings) == 3:
+        raise ConfigurationError(
+            'rollout.engine="transformers" cannot generate with weights that ZeRO-3 spreads over '
+            "processes: use a vLLM engine, or stage 2 in optimizer.deepspeed"
+        )
     return TransformersEngine(
         TransformersSampler(
             learner.model,
             learner.tokenizer,
             max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes),
-            seed=settings.seed,
+            seed=settings.seed * ranks.count + ranks.rank,
         )
     )
 
 
-def _colocated_engine(settings: Settings, learner: Learner) -> ColocatedEngine:
+def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> ColocatedEngine:
     if not torch.cuda.is_available():
         raise ConfigurationError(
             'rollout.engine="vllm_colocated" needs a CUDA GPU and there is none: use "transformers"'
@@ -67,7 +78,7 @@ def _colocated_engine(settings: Settings, learner: Learner) -> ColocatedEngine:
             mode="colocate",
             gpu_memory_utilization=rollout.memory_share,
             max_model_length=rules.context,
-            max_num_seqs=settings.episodes_per_step,
+            max_num_seqs=settings.episodes_per_step // ranks.count,
             enable_sleep_mode=True,
         )
 
@@ -81,7 +92,11 @@ def _colocated_engine(settings: Settings, learner: Learner) -> ColocatedEngine:
 
 
 def _server_engine(
-    settings: Settings, learner: Learner, loop: BackgroundLoop, alive: Callable[[], None]
+    settings: Settings,
+    learner: Learner,
+    loop: BackgroundLoop,
+    alive: Callable[[], None],
+    ranks: Ranks,
 ) -> ServerEngine:
     rollout = settings.rollout
     servers = [
@@ -103,9 +118,14 @@ def _server_engine(
 
     def make_sync(trainer: Any) -> WeightSync:
         if backend == "nccl":
-            return _nccl_sync(trainer, servers, loop, rollout.start_seconds)
+            return _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
         return FileWeightSync(
-            learner.model, servers, loop, Path(settings.run_dir), rollout.sync_seconds
+            lambda: whole_weights(learner.model, gathered_weights(trainer)),
+            servers,
+            loop,
+            Path(settings.run_dir),
+            rollout.sync_seconds,
+            leads=ranks.leads,
         )
 
     return ServerEngine(
@@ -114,6 +134,7 @@ def _server_engine(
         make_sync,
         start_seconds=rollout.start_seconds,
         sync_seconds=rollout.sync_seconds,
+        ranks=ranks,
         alive=alive,
     )
 
@@ -145,7 +166,7 @@ def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str
 
 
 def _nccl_sync(
-    trainer: Any, servers: list[VllmServer], loop: BackgroundLoop, seconds: float
+    trainer: Any, servers: list[VllmServer], loop: BackgroundLoop, seconds: float, ranks: Ranks
 ) -> NcclWeightSync:
     from trl.generation.vllm_generation import VLLMGeneration
 
@@ -164,4 +185,4 @@ def _nccl_sync(
     def name(label: str) -> None:
         loop.run(server.set_weight_version(label))
 
-    return NcclWeightSync(connect, trainer.accelerator.device, name)
+    return NcclWeightSync(connect, trainer.accelerator.device, name, leads=ranks.leads)

@@ -11,15 +11,22 @@ QUIET_S = 1.0
 
 
 class Heart:
-    """Writes `{"time", "phase", "step"}` to `run_dir/heartbeat.json`, atomically."""
+    """Writes `{"time", "phase", "step"}` to `run_dir/heartbeat.json`, atomically.
 
-    def __init__(self, run_dir: Path) -> None:
+    Args:
+        silent: write nothing: of several processes one beats, which waits for all others.
+    """
+
+    def __init__(self, run_dir: Path, *, silent: bool = False) -> None:
+        self._silent = silent
         self._file = run_dir / "heartbeat.json"
         self._step = 0
         self._last = ("", -1, 0.0)
 
     def beat(self, phase: str, step: int | None = None) -> None:
         """Say that `phase` goes on; without a step the last one stands."""
+        if self._silent:
+            return
         if step is not None:
             self._step = step
         now = time.time()

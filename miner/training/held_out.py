@@ -17,22 +17,23 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from miner.evaluation.results import EvaluationResult
 from miner.publishing.best import BestModel, Evaluated
-from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
+from miner.training.ranks import Ranks
 
 Evaluate = Callable[[], EvaluationResult]
-"""Plays the held-out episodes greedily with the current weights."""
+"""Plays the held-out episodes greedily with the current weights; the same result on every rank."""
+
+Publish = Callable[[PublishedScore], object]
+"""Publishes the current weights; every rank takes part."""
 
 
 class HeldOut(TrainerCallback):
     """Evaluates every `every_steps`, publishes the best, and evaluates the last weights.
 
     Args:
-        evaluate: plays the held-out list.
-        publisher: owns the output path.
-        save: writes the current weights and tokenizer into an empty folder.
         run_dir: holds `evaluations.jsonl` and `best.json`.
         pace: learns how long this takes, and says when there is no time for it.
         note: shows a line to the person who watches.
@@ -41,17 +42,17 @@ class HeldOut(TrainerCallback):
     def __init__(
         self,
         evaluate: Evaluate,
-        publisher: Publisher,
-        save: Callable[[Path], None],
+        publish: Publish,
         run_dir: Path,
         pace: Pace,
         *,
+        ranks: Ranks,
         every_steps: int,
         note: Callable[[str], None],
     ) -> None:
         self._evaluate = evaluate
-        self._publisher = publisher
-        self._save = save
+        self._publish = publish
+        self._ranks = ranks
         self._run = RunFolder(run_dir)
         self._state_file = run_dir / "best.json"
         self._pace = pace
@@ -87,7 +88,7 @@ class HeldOut(TrainerCallback):
         if verdict.replaces:
             played = sum(score is not None for score in candidate.scores)
             with self._pace.measured("publication"):
-                self._publisher.publish(self._save, PublishedScore(step, candidate.mean, played))
+                self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
         self._record(result, step, published=verdict.replaces)
@@ -95,10 +96,13 @@ class HeldOut(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step % self._every == 0 and self._pace.room_for_evaluation():
+        due = state.global_step % self._every == 0
+        if due and self._ranks.share(self._pace.room_for_evaluation()):
             self.consider(state.global_step)
 
     def _record(self, result: EvaluationResult, step: int, *, published: bool) -> None:
+        if not self._ranks.leads:
+            return
         record = EvaluationRecord.of(
             result,
             split="held_out",
@@ -119,6 +123,8 @@ class HeldOut(TrainerCallback):
 
     def _store(self) -> None:
         assert self._best is not None
+        if not self._ranks.leads:
+            return
         beside = self._state_file.with_suffix(".tmp")
         beside.write_text(json.dumps(self._best.state()))
         beside.replace(self._state_file)

@@ -42,10 +42,14 @@ class Learner:
             context=min(context, getattr(config, "max_position_embeddings", context)),
         )
 
-    def save(self, folder: Path) -> None:
-        """Write the current weights into `folder`, all else as the base has it."""
+    def save(self, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
+        """Write the current weights into `folder`, all else as the base has it.
+
+        Args:
+            state: the whole model's, where this process holds only a part of it.
+        """
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
-            self.model.save_pretrained(weights)
+            self.model.save_pretrained(weights, state_dict=state)
             write_trained_model(self._base, Path(weights), folder)
 
 
@@ -53,9 +57,10 @@ def weights_dtype(settings: Settings) -> torch.dtype:
     """What weights are held in.
 
     Full fine-tuning holds float32 under bfloat16 computation (autocast): its steps are far smaller
-    than bfloat16 can tell two weights apart, and would be lost. Adapters are float32 in any case.
+    than bfloat16 can tell two weights apart, and would be lost. DeepSpeed keeps float32 copies of
+    its own for that. Adapters are float32 in any case.
     """
-    if settings.model.tuning == "full":
+    if settings.model.tuning == "full" and settings.optimizer.deepspeed is None:
         return torch.float32
     dtype: torch.dtype = getattr(torch, settings.model.dtype)
     return dtype

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.publishing.deadline import Deadline, Phase
+from miner.training.ranks import Ranks
 from miner.training.settings import OptimizerSettings
 
 
@@ -59,12 +60,15 @@ class Pace(TrainerCallback):
             used.append(self._deadline.fraction_used())
         return min(1.0, max(used))
 
-    def learning_rate_factor(self, settings: OptimizerSettings) -> Callable[[int], float]:
-        """Warm-up by steps, then constant or linear to zero by `fraction`."""
+    def learning_rate_factor(
+        self, settings: OptimizerSettings, ranks: Ranks
+    ) -> Callable[[int], float]:
+        """Warm-up by steps, then constant or linear to zero by `fraction`, by rank 0's clock."""
 
         def factor(step: int) -> float:
             warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
-            return warmup * (1.0 - self.fraction(step) if settings.schedule == "linear" else 1.0)
+            left = 1.0 - ranks.share(self.fraction(step)) if settings.schedule == "linear" else 1.0
+            return warmup * left
 
         return factor
 

@@ -22,6 +22,7 @@ from miner.rewards.potential import POTENTIALS
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
+from miner.training.ranks import Ranks
 from miner.training.settings import RewardSettings
 from miner.training.tasks import decode_task
 
@@ -43,16 +44,23 @@ class RolloutFunction:
         reward: settings of what an episode is worth and which tokens are trained.
         eos_token_id: the placeholder's only token.
         seed: for the choice among the rows of a forked episode.
+        ranks: each plays its own prompts; statistics are of all of them.
     """
 
     def __init__(
-        self, play: PlayGroups, reward: RewardSettings, eos_token_id: int, seed: int
+        self,
+        play: PlayGroups,
+        reward: RewardSettings,
+        eos_token_id: int,
+        seed: int,
+        ranks: Ranks,
     ) -> None:
         self._play = play
         self._worth = EpisodeReward(reward.invalid_reply_penalty, POTENTIALS.get(reward.shaping))
         self._first_turn_only = reward.learn_turns == "first"
         self._eos = eos_token_id
-        self._rng = random.Random(seed)
+        self._ranks = ranks
+        self._rng = random.Random(seed + ranks.rank)
         self.latest: RolloutStats | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -60,19 +68,19 @@ class RolloutFunction:
 
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, and the
             columns episode_reward (None for a lost episode), turn_rewards and turn_ids.
-        Raises: `RolloutFailedError` if every episode was lost.
+        Raises: `RolloutFailedError` if every episode was lost, on all ranks.
         """
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
         ]
         results = self._play(groups)
-        self.latest = RolloutStats.of(results)
+        self.latest = RolloutStats.merged(self._ranks.gather(RolloutStats.of(results)))
         outcomes = [outcome for result in results for outcome in result.outcomes]
-        lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
-        if len(lost) == len(outcomes):
+        if self._ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
+            lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
             raise RolloutFailedError(
-                f"all {len(outcomes)} episodes of a step were lost, the last one to: "
-                f"{lost[-1].error}; check the environment servers"
+                f"all {len(lost) * self._ranks.count} episodes of a step were lost, the last one "
+                f"to: {lost[-1].error}; check the environment servers"
             )
         return self._columns(outcomes)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,41 +12,37 @@ import torch
 from rich.console import Console
 from transformers import PrinterCallback
 
-from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
-from miner.environments.probe import open_source
+from miner.environments import EnvironmentSource
 from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
-from miner.evaluation.results import EvaluationResult
+from miner.evaluation.results import EvaluationResult, interleaved
 from miner.evaluation.runner import Rules, evaluate
 from miner.publishing.deadline import Deadline
-from miner.publishing.publisher import Publisher
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.loop import BackgroundLoop
-from miner.rollout.model_folder import check_model_folder
 from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.checkpoints import CheckpointMarker
+from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.engine_choice import open_engine
 from miner.training.engines import GenerationEngine, NewWeights
+from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
+from miner.training.handover import Handover
 from miner.training.heart import Heart
 from miner.training.held_out import HeldOut
 from miner.training.learner import Learner
 from miner.training.pace import Pace
+from miner.training.preparation import checked_paths
+from miner.training.ranks import Ranks
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.run_dir import prepare_run_dir
 from miner.training.settings import Settings
-from miner.training.signals import StopRequest
+from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
-
-SERVER_PATIENCE_S = 60.0
-"""How long environment servers may take to start."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +62,7 @@ class Run:
         engine: what generates.
         spent_before: training seconds of earlier processes of this run.
         heart: beats with every finished episode.
+        ranks: of this run; each has a `Run` of its own and plays its share.
     """
 
     def __init__(
@@ -77,8 +74,10 @@ class Run:
         loop: BackgroundLoop,
         spent_before: float,
         heart: Heart,
+        ranks: Ranks,
     ) -> None:
         self._settings = settings
+        self._ranks = ranks
         self._learner = learner
         self._engine = engine
         self._source = source
@@ -99,12 +98,13 @@ class Run:
             else (),
         )
         self.rollout = RolloutFunction(
-            self._play, settings.reward, learner.renderer.eos_token_id, settings.seed
+            self._play, settings.reward, learner.renderer.eos_token_id, settings.seed, ranks
         )
         self.guard = UpdateGuard(settings.optimizer.max_skipped)
         self.trainer = self._make_trainer()
         engine.attach(self.trainer)
         rollout = settings.rollout
+        self._places = max(1, source.capacity // ranks.count)
         self._scheduler = Scheduler(
             source,
             engine.sampler,
@@ -117,35 +117,34 @@ class Run:
                 infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
             ),
             on_episode=lambda _: heart.beat("rollout"),
+            places=self._places,
         )
 
     def evaluate(self) -> EvaluationResult:
-        """Play the held-out list greedily with the current weights."""
+        """Play the held-out list greedily with the current weights, each rank its share."""
         sampling = SamplingParams(self._settings.rollout.max_reply_tokens, temperature=0.0)
         policy = SamplerPolicy("model", self._engine.sampler, self._learner.renderer, sampling)
-        rules = Rules(
-            concurrency=self._source.capacity, timeout_s=self._settings.rollout.episode_seconds
-        )
+        rules = Rules(concurrency=self._places, timeout_s=self._settings.rollout.episode_seconds)
+
+        share = self._held_out[self._ranks.rank :: self._ranks.count]
 
         def play() -> EvaluationResult:
             return self._loop.run(
                 evaluate(
-                    policy,
-                    self._source,
-                    self._held_out,
-                    rules,
-                    lambda _: self._heart.beat("evaluation"),
+                    policy, self._source, share, rules, lambda _: self._heart.beat("evaluation")
                 )
             )
 
-        return repeat_until_held(self._engine, play)
+        return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
     def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
         settings = self._settings
         return EpisodeTrainer(
             model=self._learner.model,
-            args=grpo_config(settings, cuda=torch.cuda.is_available()),
+            args=grpo_config(
+                settings, num_processes=self._ranks.count, cuda=torch.cuda.is_available()
+            ),
             processing_class=self._learner.tokenizer,
             train_dataset=training_dataset(settings),
             reward_funcs=[episode_reward],
@@ -153,7 +152,7 @@ class Run:
             credit=settings.reward.credit,
             scale=settings.reward.scale,
             decay=settings.reward.decay,
-            learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer),
+            learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
             sync_weights=self._engine.freshen
             if settings.rollout.engine != "transformers"
             else None,
@@ -166,44 +165,49 @@ class Run:
         )
 
 
-def train(settings: Settings, console: Console | None = None) -> TrainResult:
+def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     """Train by `settings`, resuming the run in `settings.run_dir` if there is one.
 
+    `prepare_run` comes first.
+
+    Args:
+        console: rank 0's is for a person, the others' are quiet.
+        ranks: the processes that do so together; each of them calls this.
+
     Raises: `ConfigurationError`, `InfrastructureError`, `PublishingError`, `TokenizerError`; each
-        message says what to do.
+        message says what to do. `LeadFailedError` where rank 0 has raised one of them.
     """
-    base, output = _checked_paths(settings)
+    base, output = checked_paths(settings)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    console = console or Console()
-    checkpoint = prepare_run_dir(settings)
+    checkpoint = newest_checkpoint(settings.run_dir / "checkpoints")
     stop = StopRequest()
     stop.install()
-    heart = Heart(settings.run_dir)
+    heart = Heart(settings.run_dir, silent=not ranks.leads)
     with ExitStack() as stack:
         heart.beat("loading the model")
         learner = Learner(settings, base)
-        publisher = Publisher(output, in_process=True)  # nothing patches model loading here
-        if checkpoint is None or publisher.current() is None:
-            publisher.publish_base(base)
+        # DeepSpeed patches model loading: a model has to be verified outside of its reach
+        in_process = settings.optimizer.deepspeed is None
+        handover = Handover(output, learner, ranks, in_process=in_process)
         loop = stack.enter_context(BackgroundLoop())
         engine = open_engine(
-            settings, learner, loop, lambda: heart.beat("waiting for the inference server")
+            settings, learner, loop, lambda: heart.beat("waiting for the inference server"), ranks
         )
         stack.callback(engine.close)
         heart.beat("probing the environment servers")
-        source = stack.enter_context(_episodes(settings, loop, console))
+        source = stack.enter_context(training_source(settings, loop, console, ranks))
         spent = checkpoint.elapsed if checkpoint else 0.0
-        run = Run(settings, learner, engine, source, loop, spent, heart)
+        run = Run(settings, learner, engine, source, loop, spent, heart, ranks)
         first = checkpoint.step if checkpoint else 0
         progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
         stack.enter_context(progress)
         held_out = HeldOut(
             run.evaluate,
-            publisher,
-            learner.save,
+            lambda score: handover.publish(run.trainer, score),
             settings.run_dir,
             run.pace,
+            ranks=ranks,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
         )
@@ -224,7 +228,8 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
             held_out,
             run.pace,
             stop,
-            CheckpointMarker(run.pace, lambda: run.guard.streak == 0),
+            CheckpointMarker(run.pace, ranks, lambda: run.guard.streak == 0),
+            OneMind(ranks),
         )
         for callback in watchers:
             trainer.add_callback(callback)
@@ -234,51 +239,9 @@ def train(settings: Settings, console: Console | None = None) -> TrainResult:
     return TrainResult(output, held_out.best.step, held_out.best.mean)
 
 
-def _checked_paths(settings: Settings) -> tuple[Path, Path]:
-    """The base model's folder and the output path. Raises: `ConfigurationError`."""
-    base, output = settings.model.path, settings.output.dir
-    if base is None:
-        raise ConfigurationError("model.path is not set: name the folder of the base model")
-    check_model_folder(base, named="model.path ")
-    if output is None:
-        raise ConfigurationError("output.dir is not set: name the folder to publish the model to")
-    return base, output
-
-
 def _deadline(ends_at: float | None) -> Deadline | None:
     """The deadline for a kill at Unix time `ends_at`."""
     if ends_at is None:
         return None
     now = time.time()
     return Deadline.from_wall_clock(max(0.0, ends_at - now), started_at_unix=now)
-
-
-@contextmanager
-def _episodes(
-    settings: Settings, loop: BackgroundLoop, console: Console
-) -> Iterator[EnvironmentSource]:
-    """The source of episodes that settings and probe choose; the findings go to `probe.json`."""
-    wanted = settings.environment
-    if not wanted.servers and wanted.channel != "builtin":
-        raise ConfigurationError(
-            "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
-            "or environment.channel=builtin to play in this process"
-        )
-    source, report = loop.run(
-        open_source(wanted.servers, wanted.channel, wanted.name, patience_s=SERVER_PATIENCE_S)
-    )
-    try:
-        problems = [server.problem for server in report.servers]
-        if problems and all(problems) and wanted.channel == "auto":
-            raise InfrastructureError(
-                f"no environment server can be used ({problems[0]}): start one, correct "
-                "ENVIRONMENT_SERVER_URLS, or set environment.channel=builtin"
-            )
-        RunFolder(settings.run_dir).write_probe(report.to_json())
-        if report.servers:
-            console.print(report.shown())
-        if wanted.channel != "auto":
-            console.print(f"channel {source.name}, as environment.channel says", highlight=False)
-        yield source
-    finally:
-        loop.run(source.close())

@@ -14,6 +14,7 @@ from miner.rollout.vllm_client import VllmServer
 from miner.rollout.vllm_server_sampler import VllmServerSampler
 from miner.rollout.vllm_wire import BASE_WEIGHTS
 from miner.training.engines import Stray
+from miner.training.ranks import Ranks
 from miner.training.weight_sync import (
     WeightSync,
     WeightSyncError,
@@ -28,7 +29,9 @@ HEALTH_PAUSE_S = 0.5
 
 
 class ServerEngine:
-    """vLLM in processes of its own.
+    """vLLM in processes of its own, shared by all ranks: each sends its own episodes' requests.
+
+    All methods but `sampler` and `close` are collective.
 
     Args:
         sampler: used from `loop` only.
@@ -46,6 +49,7 @@ class ServerEngine:
         *,
         start_seconds: float,
         sync_seconds: float,
+        ranks: Ranks,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         self.sampler = sampler
@@ -54,6 +58,7 @@ class ServerEngine:
         self._sync: WeightSync | None = None
         self._start_seconds = start_seconds
         self._sync_seconds = sync_seconds
+        self._ranks = ranks
         self._alive = alive
         self._version = 0
         self._pushed: int | None = None
@@ -75,7 +80,11 @@ class ServerEngine:
         """
         if self._pushed == self._version:
             return
-        if self._pushed is None and self._version == 0 and self._all_hold(BASE_WEIGHTS):
+        if (
+            self._pushed is None
+            and self._version == 0
+            and self._ranks.lead_does(lambda: self._all_hold(BASE_WEIGHTS))
+        ):
             self._arrived(BASE_WEIGHTS)
             return
         try:
@@ -95,11 +104,18 @@ class ServerEngine:
     def strayed(self) -> Stray | None:
         """See `GenerationEngine`."""
         said, noticed = self._loop.run(self.sampler.strayed())
-        return Stray("; ".join(said), noticed=noticed) if said else None
+        lines = dict.fromkeys(line for some in self._ranks.gather(said) for line in some)
+        # A rank that saw nothing, of a server that strayed while another rank's requests ran, has
+        # lost nothing.
+        return Stray("; ".join(lines), noticed=noticed or not said) if lines else None
 
     def recover(self) -> None:
         """See `GenerationEngine`."""
-        wait_until_healthy(self.sampler.servers, self._loop, self._start_seconds, self._alive)
+        self._ranks.lead_does(
+            lambda: wait_until_healthy(
+                self.sampler.servers, self._loop, self._start_seconds, self._alive
+            )
+        )
         self._connect()
         self._push()
         logger.warning("the inference server is back, with the weights of step %d", self._version)
@@ -110,15 +126,37 @@ class ServerEngine:
 
     def _connect(self) -> None:
         assert self._sync is not None, "attach comes first"
-        connect_bounded(self._sync, self.sampler.servers, self._loop, seconds=self._start_seconds)
+        sync, servers = self._sync, self.sampler.servers
+        self._together(
+            lambda: connect_bounded(sync, servers, self._loop, seconds=self._start_seconds)
+        )
 
     def _push(self) -> None:
         assert self._sync is not None, "attach comes first"
-        label = str(self._version)
-        push_confirmed(
-            self._sync, label, self.sampler.servers, self._loop, seconds=self._sync_seconds
+        sync, label = self._sync, str(self._version)
+        self._together(
+            lambda: push_confirmed(
+                sync,
+                label,
+                self.sampler.servers,
+                self._loop,
+                seconds=self._sync_seconds,
+                leads=self._ranks.leads,
+            )
         )
         self._arrived(label)
+
+    def _together(self, work: Callable[[], None]) -> None:
+        """Do `work` on every rank. Raises: on all of them, what it raised on one."""
+        own: WeightSyncError | None = None
+        try:
+            work()
+        except WeightSyncError as error:
+            own = error
+        failures = [failure for failure in self._ranks.gather(own) if failure]
+        # One that hangs anywhere is not to be tried again by anybody.
+        for failure in sorted(failures, key=lambda failure: not failure.stuck):
+            raise failure
 
     def _arrived(self, label: str) -> None:
         self._pushed = self._version

@@ -123,6 +123,9 @@ class OptimizerSettings(Section):
     max_skipped: int = Field(
         3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
     )
+    deepspeed: Path | None = Field(
+        None, description="DeepSpeed's configuration (JSON) for this run; empty: without DeepSpeed."
+    )
 
 
 class EvaluationSettings(Section):
@@ -182,6 +185,26 @@ class Settings(Section):
     def episodes_per_step(self) -> int:
         """Episodes of one optimizer step: groups times members."""
         return self.rollout.groups_per_step * self.rollout.group_size
+
+
+def check_divides(settings: Settings, count: int) -> None:
+    """Whether every process gets whole groups and whole micro-batches.
+
+    Raises: `ConfigurationError`.
+    """
+    groups = settings.rollout.groups_per_step
+    micro_batch = settings.optimizer.micro_batch
+    if groups % count:
+        raise ConfigurationError(
+            f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
+            f"use a multiple of {count}, so that no group is torn apart"
+        )
+    if settings.episodes_per_step % (micro_batch * count):
+        raise ConfigurationError(
+            f"optimizer.micro_batch={micro_batch} does not divide the "
+            f"{settings.episodes_per_step // count} episodes that each of {count} trainer "
+            "processes learns from per step"
+        )
 
 
 def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:

@@ -8,6 +8,8 @@ from types import FrameType
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.training.ranks import Ranks
+
 
 class StopRequest(TrainerCallback):
     """Turns SIGTERM and SIGINT into a clean end after the current step; a second one is fatal."""
@@ -35,3 +37,21 @@ class StopRequest(TrainerCallback):
         if self.received:
             control.should_training_stop = True
             control.should_save = True
+
+
+class OneMind(TrainerCallback):
+    """Ends and saves on all ranks what any of them wants to end or save; the last callback."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
+    ) -> None:
+        wishes = self._ranks.gather((control.should_training_stop, control.should_save))
+        control.should_training_stop = any(stop for stop, _ in wishes)
+        control.should_save = any(save for _, save in wishes)

@@ -29,7 +29,11 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     One generation per optimizer step (steps_per_generation = gradient accumulation), so that
     sampling is exactly on-policy and no importance correction is needed without vLLM.
     """
-    optimizer, rollout = settings.optimizer, settings.rollout
+    optimizer, rollout, deepspeed = (
+        settings.optimizer,
+        settings.rollout,
+        settings.optimizer.deepspeed,
+    )
     accumulation = settings.episodes_per_step // (optimizer.micro_batch * num_processes)
     return GRPOConfig(
         output_dir=str(settings.run_dir / "checkpoints"),
@@ -60,6 +64,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
+        ddp_find_unused_parameters=False,
+        deepspeed=str(deepspeed) if deepspeed else None,
         seed=settings.seed,
     )
 
@@ -120,10 +126,12 @@ class EpisodeTrainer(GRPOTrainer):
     def _clip_grad_norm(self, model: torch.nn.Module) -> Any:
         """Clips, and takes gradients that are not finite away: optimizers skip what has none.
 
+        DeepSpeed has stepped already, or has skipped the update by the same rule.
         Raises: `TrainingDivergedError` when that happened too often in a row.
         """
         norm = super()._clip_grad_norm(model)
-        if not self._guard.allows(float(norm), self.state.global_step + 1):
+        finite = self._guard.allows(float(norm), self.state.global_step + 1)
+        if not finite and not self.is_deepspeed_enabled:
             model.zero_grad(set_to_none=True)
         return norm
 
@@ -163,9 +171,11 @@ class EpisodeTrainer(GRPOTrainer):
         """On a CPU, score sampled tokens only: in an episode they are one in ten or twenty.
 
         The parent's head leaves masked positions out where Triton runs and scores them all
-        elsewhere.
+        elsewhere. Several processes need the wrapped model's own forward, which prepares the
+        exchange of gradients.
         """
-        if self._loss_mask is None or input_ids.device.type != "cpu":
+        alone = self.accelerator.num_processes == 1
+        if self._loss_mask is None or input_ids.device.type != "cpu" or not alone:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
             )

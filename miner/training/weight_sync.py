@@ -60,6 +60,7 @@ class NcclWeightSync:
         make_generation: builds TRL's VLLMGeneration in server mode, which connects.
         device: the trainer's.
         name: sets the label on the server; TRL itself sends none.
+        leads: whether this is rank 0, which alone is connected; the others help to gather weights.
     """
 
     def __init__(
@@ -67,7 +68,10 @@ class NcclWeightSync:
         make_generation: Callable[[], Any],
         device: torch.device,
         name: Callable[[str], None],
+        *,
+        leads: bool = True,
     ) -> None:
+        self._leads = leads
         self._make_generation = make_generation
         self._device = device
         self._name = name
@@ -78,6 +82,8 @@ class NcclWeightSync:
         if self._generation is None:
             self._generation = self._make_generation()
             return
+        if not self._leads:
+            return
         client = self._generation.vllm_client
         client.close_communicator()
         client.init_communicator(device=self._device)
@@ -85,7 +91,8 @@ class NcclWeightSync:
     def push(self, label: str) -> None:
         """See `WeightSync`."""
         self._generation.sync_weights()
-        self._name(label)
+        if self._leads:
+            self._name(label)
 
 
 class FileWeightSync:
@@ -94,19 +101,24 @@ class FileWeightSync:
     vLLM itself has no such backend; a server says in /server_info which one it has.
 
     Args:
+        weights: the whole model's on rank 0; every rank asks.
         folder: where the file lies for as long as a push takes.
         seconds: longest wait for one control call.
+        leads: whether this is rank 0, which alone sends.
     """
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        weights: Callable[[], dict[str, torch.Tensor]],
         servers: Sequence[VllmServer],
         loop: BackgroundLoop,
         folder: Path,
         seconds: float,
+        *,
+        leads: bool = True,
     ) -> None:
-        self._model = model
+        self._weights = weights
+        self._leads = leads
         self._servers = tuple(servers)
         self._loop = loop
         self._folder = folder
@@ -114,11 +126,14 @@ class FileWeightSync:
 
     def connect(self) -> None:
         """See `WeightSync`."""
-        self._loop.run(self._to_all("init_weight_transfer_engine", {"init_info": {}}))
+        if self._leads:
+            self._loop.run(self._to_all("init_weight_transfer_engine", {"init_info": {}}))
 
     def push(self, label: str) -> None:
         """See `WeightSync`."""
-        tensors = whole_weights(self._model)
+        tensors = self._weights()
+        if not self._leads:
+            return
         file = self._folder / "weights-on-their-way.safetensors"
         save_file(tensors, file)
         update = {
@@ -142,11 +157,19 @@ class FileWeightSync:
         await asyncio.gather(*calls)
 
 
-def whole_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def whole_weights(
+    model: torch.nn.Module, gathered: dict[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
     """The weights under the base model's names, on the CPU, with adapters merged in.
 
     The model itself is unchanged afterwards, up to the rounding of merging and unmerging.
+
+    Args:
+        gathered: its state dict, where this process holds only parts of the model.
     """
+    if gathered is not None:
+        own = {name for name, _ in model.named_parameters()}  # tied weights once
+        return {name: t.cpu().contiguous() for name, t in gathered.items() if name in own}
     if not isinstance(model, PeftModel):
         return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
     model.merge_adapter()
@@ -175,14 +198,16 @@ def push_confirmed(
     loop: BackgroundLoop,
     *,
     seconds: float,
+    leads: bool = True,
 ) -> None:
-    """Push, empty the caches, and check that every server has the weights `label`.
+    """Push; rank 0 then empties the caches and checks that every server has the weights `label`.
 
     Raises: `WeightSyncError`, one sentence that says where it stands, within about `seconds`.
     """
     with _diagnosed(f"weights {label!r} did not arrive", seconds, servers, loop):
         bounded(lambda: sync.push(label), seconds)
-        loop.run(_settle(servers, label))
+        if leads:
+            loop.run(_settle(servers, label))
 
 
 @contextmanager

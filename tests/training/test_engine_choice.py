@@ -9,6 +9,7 @@ from miner.environments import ConfigurationError
 from miner.rollout import BackgroundLoop, EngineLostError
 from miner.rollout.vllm_replies import ReplyRules
 from miner.training.engine_choice import open_engine
+from miner.training.ranks import Ranks
 from miner.training.settings import load_settings
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
@@ -54,7 +55,7 @@ def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, wor
             *overrides,
         )
         with pytest.raises(ConfigurationError, match=words):
-            open_engine(settings, learner, loop, lambda: None)
+            open_engine(settings, learner, loop, lambda: None, Ranks())
     stub.close()
 
 
@@ -72,7 +73,11 @@ def test_nccl_reaches_one_server_only(loop, tmp_path, stack):
     )
     with pytest.raises(ConfigurationError, match="--data-parallel-size"):
         open_engine(
-            settings, SimpleNamespace(reply_rules=lambda context: RULES), loop, lambda: None
+            settings,
+            SimpleNamespace(reply_rules=lambda context: RULES),
+            loop,
+            lambda: None,
+            Ranks(),
         )
 
 
@@ -85,11 +90,25 @@ def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
     )
     beats = []
     with pytest.raises(EngineLostError, match=r"127\.0\.0\.1:1 did not answer for 0\.1 s"):
-        open_engine(settings, None, loop, lambda: beats.append(1))
+        open_engine(settings, None, loop, lambda: beats.append(1), Ranks())
     assert beats
 
 
 def test_without_a_gpu_the_colocated_engine_says_so(loop, tmp_path):
     settings = settings_for(tmp_path, "rollout.engine=vllm_colocated")
     with pytest.raises(ConfigurationError, match="needs a CUDA GPU"):
-        open_engine(settings, None, loop, lambda: None)
+        open_engine(settings, None, loop, lambda: None, Ranks())
+
+
+def test_a_model_spread_by_zero_3_needs_an_engine_that_has_it_whole(loop, tmp_path):
+    file = tmp_path / "zero3.json"
+    file.write_text('{"zero_optimization": {"stage": 3}}')
+    settings = settings_for(tmp_path, f"optimizer.deepspeed={file}")
+    with pytest.raises(ConfigurationError, match="vLLM engine, or stage 2"):
+        open_engine(settings, None, loop, lambda: None, Ranks())
+
+
+def test_a_deepspeed_file_that_is_none_is_named(loop, tmp_path):
+    settings = settings_for(tmp_path, f"optimizer.deepspeed={tmp_path / 'absent.json'}")
+    with pytest.raises(ConfigurationError, match=r"absent\.json is no DeepSpeed configuration"):
+        open_engine(settings, None, loop, lambda: None, Ranks())

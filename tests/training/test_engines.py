@@ -26,9 +26,10 @@ from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.rollout.vllm_replies import ReplyRules
 from miner.rollout.vllm_server_sampler import VllmServerSampler
 from miner.training.colocated_engine import ColocatedEngine
+from miner.training.ranks import Ranks
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.server_engine import ServerEngine
-from miner.training.weight_sync import FileWeightSync, WeightSyncError
+from miner.training.weight_sync import FileWeightSync, WeightSyncError, whole_weights
 from tests.builders import (
     CountingEnvironment,
     ScriptedSource,
@@ -102,9 +103,10 @@ def engine(server, model, loop, stack, tmp_path):
     engine = ServerEngine(
         VllmServerSampler(servers, RULES, pause_s=0.01),
         loop,
-        lambda trainer: FileWeightSync(model, servers, loop, tmp_path, 20),
+        lambda trainer: FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20),
         start_seconds=20,
         sync_seconds=20,
+        ranks=Ranks(),
     )
     stack.callback(engine.close)
     engine.attach(None)

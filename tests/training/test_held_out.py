@@ -8,13 +8,14 @@ from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.training.held_out import HeldOut
 from miner.training.pace import Pace
+from miner.training.ranks import Ranks
 
 
 class PublisherDouble:
     def __init__(self):
         self.steps = []
 
-    def publish(self, save, score):
+    def publish(self, score):
         self.steps.append((score.step, score.score, score.episodes))
 
 
@@ -47,10 +48,10 @@ class World:
         self.run_dir = run_dir
         self.held_out = HeldOut(
             lambda: self.evaluations.pop(0),
-            self.publisher,
-            lambda folder: None,
+            lambda score: self.publisher.publish(score),
             run_dir,
             Pace(max_steps=100),
+            ranks=Ranks(),
             every_steps=10,
             note=self.notes.append,
         )
@@ -110,7 +111,7 @@ def test_a_restart_remembers_the_best_and_does_not_evaluate_the_base_again(tmp_p
 def test_best_is_stored_only_after_publishing(tmp_path):
     world = World(tmp_path, BASE, BETTER)
 
-    def fail(save, score):
+    def fail(score):
         raise OSError("disk full")
 
     world.publisher.publish = fail

@@ -5,6 +5,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.publishing.deadline import Deadline
 from miner.training.pace import Pace
+from miner.training.ranks import Ranks
 from miner.training.settings import OptimizerSettings
 
 
@@ -66,7 +67,7 @@ def test_the_kill_is_kept_ahead_of(tmp_path):
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     clock = Clock()
     factor = Pace(max_steps=1000, seconds=100, clock=clock).learning_rate_factor(
-        OptimizerSettings(warmup_steps=1, schedule="linear")
+        OptimizerSettings(warmup_steps=1, schedule="linear"), Ranks()
     )
     assert factor(0) == pytest.approx(0.5)
     clock.now += 75

@@ -6,6 +6,7 @@ import pytest
 
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
+from miner.training.ranks import Ranks
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
 from miner.training.settings import RewardSettings
 from miner.training.tasks import encode_task
@@ -33,7 +34,7 @@ class Player:
 
 def roll(player, reward=None):
     prompts = [encode_task(TASKS[0])] * 2 + [encode_task(TASKS[1])] * 2
-    function = RolloutFunction(player, reward or RewardSettings(), EOS, seed=0)
+    function = RolloutFunction(player, reward or RewardSettings(), EOS, seed=0, ranks=Ranks())
     return function(prompts, None)
 
 
@@ -91,7 +92,7 @@ def test_a_forked_episode_gives_one_of_its_rows():
     trajectory = build_trajectory()
     other = replace(trajectory.rows[0], prompt_ids=(9, 9))
     forked = replace(trajectory, rows=(trajectory.rows[0], other))
-    function = RolloutFunction(Player(*[forked] * 64), RewardSettings(), EOS, seed=0)
+    function = RolloutFunction(Player(*[forked] * 64), RewardSettings(), EOS, seed=0, ranks=Ranks())
     columns = function([encode_task(TASKS[0])] * 64, None)
     seen = {tuple(ids) for ids in columns["prompt_ids"]}
     assert seen == {trajectory.rows[0].prompt_ids, (9, 9)}

@@ -1,0 +1,74 @@
+"""Where a run's episodes come from: rank 0 probes and chooses, the others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
+from miner.environments.probe import open_source
+from miner.environments.probe_report import ProbeReport
+from miner.reporting.run_folder import RunFolder
+from miner.rollout.loop import BackgroundLoop
+from miner.training.ranks import Ranks
+from miner.training.settings import Settings
+
+SERVER_PATIENCE_S = 60.0
+"""How long environment servers may take to start."""
+
+
+@contextmanager
+def training_source(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """The source of episodes that settings and probe choose; the findings go to `probe.json`.
+
+    Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
+    """
+    wanted = settings.environment
+    if not wanted.servers and wanted.channel != "builtin":
+        raise ConfigurationError(
+            "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
+            "or environment.channel=builtin to play in this process"
+        )
+    opened: list[EnvironmentSource] = []
+
+    def look() -> ProbeReport:
+        source, report = loop.run(
+            open_source(wanted.servers, wanted.channel, wanted.name, patience_s=SERVER_PATIENCE_S)
+        )
+        opened.append(source)
+        _tell(source, report, settings, console)
+        return report
+
+    try:
+        report = ranks.lead_does(look)
+        if not opened:
+            source, _ = loop.run(
+                open_source(wanted.servers, wanted.channel, wanted.name, report=report)
+            )
+            opened.append(source)
+        yield opened[0]
+    finally:
+        for source in opened:
+            loop.run(source.close())
+
+
+def _tell(
+    source: EnvironmentSource, report: ProbeReport, settings: Settings, console: Console
+) -> None:
+    """Write and show what was found. Raises: `InfrastructureError` if no server is of any use."""
+    channel = settings.environment.channel
+    problems = [server.problem for server in report.servers]
+    if problems and all(problems) and channel == "auto":
+        raise InfrastructureError(
+            f"no environment server can be used ({problems[0]}): start one, correct "
+            "ENVIRONMENT_SERVER_URLS, or set environment.channel=builtin"
+        )
+    RunFolder(settings.run_dir).write_probe(report.to_json())
+    if report.servers:
+        console.print(report.shown())
+    if channel != "auto":
+        console.print(f"channel {source.name}, as environment.channel says", highlight=False)

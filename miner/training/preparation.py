@@ -1,0 +1,42 @@
+"""What comes before training, in one process and without a GPU: whatever a run meets later, its
+settings are sound and the base model lies at the output path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from miner.environments import ConfigurationError
+from miner.publishing.publisher import Publisher
+from miner.rollout.model_folder import check_model_folder, load_chat
+from miner.training.heart import Heart
+from miner.training.run_dir import prepare_run_dir
+from miner.training.settings import Settings
+
+
+def prepare_run(settings: Settings, *, in_process: bool) -> None:
+    """Check the model and the run folder, and publish the base model if nothing better is there.
+
+    Args:
+        in_process: see `Publisher`.
+
+    Raises: `ConfigurationError`, `PublishingError`.
+    """
+    base, output = checked_paths(settings)
+    checkpoint = prepare_run_dir(settings)
+    Heart(settings.run_dir).beat("publishing the base model")
+    load_chat(base)
+    publisher = Publisher(output, in_process=in_process)
+    if checkpoint is None or publisher.current() is None:
+        publisher.publish_base(base)
+
+
+def checked_paths(settings: Settings) -> tuple[Path, Path]:
+    """The base model's folder and the output path. Raises: `ConfigurationError`."""
+    base, output = settings.model.path, settings.output.dir
+    if base is None:
+        raise ConfigurationError("model.path is not set: name the folder of the base model")
+    check_model_folder(base, named="model.path ")
+    if output is None:
+        raise ConfigurationError("output.dir is not set: name the folder to publish the model to")
+    return base, output

@@ -1,0 +1,108 @@
+"""One rank of a small training run with scripted episodes; rank 0 writes what came of it.
+
+    python -m tests.training.rank_program RESULT.json [KEY=VALUE]... [--poison STEP]
+
+The episodes are a function of the games, so that any number of ranks learns from the same ones.
+"""
+
+import argparse
+import json
+import random
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+
+from miner.training.guard import UpdateGuard
+from miner.training.ranks import join_ranks
+from miner.training.settings import load_settings
+from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.zero import gathered_weights
+from tests.builders import build_qwen3, build_tokenizer
+
+GROUPS, GROUP_SIZE, STEPS = 2, 4, 3
+
+
+def episode(game: str, member: int) -> dict[str, object]:
+    """A row of TRL's columns."""
+    rng = random.Random(f"{game}/{member}")
+    prompt = [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))]
+    length = rng.randrange(6, 30)
+    turns = [rng.choice((-1, 0, 1)) for _ in range(length - 2)] + [0, 1]
+    return {
+        "prompt_ids": prompt,
+        "completion_ids": [rng.randrange(2, 300) for _ in range(length)],
+        "logprobs": [0.0] * length,
+        "env_mask": [int(turn >= 0) for turn in turns],
+        "turn_ids": turns,
+        "turn_rewards": [(0, rng.random()), (1, rng.random())],
+        "episode_reward": rng.random(),
+    }
+
+
+def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
+    """A rollout function without a model."""
+    groups = [(game, len(list(same))) for game, same in groupby(prompts)]
+    rows = [episode(game, member) for game, size in groups for member in range(size)]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("result", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--poison", type=int, help="a step whose advantages are not finite")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    settings = load_settings(
+        None,
+        [
+            f"run_dir={options.result.with_suffix('')}",
+            f"rollout.groups_per_step={GROUPS}",
+            f"rollout.group_size={GROUP_SIZE}",
+            f"optimizer.max_steps={STEPS}",
+            "optimizer.micro_batch=2",
+            *options.overrides,
+        ],
+        environ={},
+    )
+    ranks = join_ranks(settings)
+    guard = UpdateGuard()
+    trainer = EpisodeTrainer(
+        model=build_qwen3(),
+        args=grpo_config(settings, num_processes=ranks.count),
+        processing_class=build_tokenizer(),
+        train_dataset=Dataset.from_dict({"prompt": [str(i) for i in range(GROUPS * STEPS)]}),
+        reward_funcs=[lambda episode_reward, **_: episode_reward],
+        rollout_func=play,
+        learning_rate_factor=lambda step: 1.0,
+        credit=settings.reward.credit,
+        guard=guard,
+    )
+    if options.poison is not None:
+        poison(trainer, options.poison)
+    trainer.train()
+    whole = gathered_weights(trainer) or trainer.model.state_dict()
+    if ranks.leads:
+        norms = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+        weights = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}
+        result = {"norms": norms, "weights": weights, "skipped": guard.skipped}
+        options.result.write_text(json.dumps(result))
+    ranks.part()
+
+
+def poison(trainer: EpisodeTrainer, step: int) -> None:
+    """Make one rank's loss infinite in one step."""
+    compute = trainer._compute_loss
+
+    def poisoned(model: torch.nn.Module, inputs: dict[str, object]) -> torch.Tensor:
+        loss = compute(model, inputs)
+        struck = trainer.state.global_step == step - 1 and trainer.accelerator.process_index == 1
+        return loss * float("nan") if struck else loss
+
+    trainer._compute_loss = poisoned
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Several trainer processes, with and without DeepSpeed, against one that learns the same alone."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # DeepSpeed compiles once per machine
+
+LAUNCH = """
+import sys
+from miner.training.launch import launch
+rank = [sys.executable, "-m", "tests.training.rank_program", *sys.argv[1:]]
+sys.exit(launch(2, rank))
+"""
+WAYS = ("ddp", "zero2", "zero3")
+
+
+def learn(folder, name, *words, alone=False):
+    """The result of `rank_program`."""
+    result = folder / f"{name}.json"
+    start = ["-m", "tests.training.rank_program"] if alone else ["-c", LAUNCH]
+    done = subprocess.run(
+        [sys.executable, *start, str(result), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(result.read_text())
+
+
+def deepspeed(folder, way):
+    """Settings for a way to share the work."""
+    if way == "ddp":
+        return []
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup")
+    if shutil.which("g++") is None:
+        pytest.skip("DeepSpeed compiles its communication for CPUs, and there is no g++")
+    zero = {"stage": int(way[-1]), "stage3_gather_16bit_weights_on_model_save": way == "zero3"}
+    auto = (
+        *("gradient_clipping", "gradient_accumulation_steps"),
+        *("train_micro_batch_size_per_gpu", "train_batch_size"),
+    )
+    file = folder / f"{way}.json"
+    file.write_text(json.dumps({"zero_optimization": zero, **dict.fromkeys(auto, "auto")}))
+    return [f"optimizer.deepspeed={file}"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    return learn(folder, "alone", "reward.credit=turn", alone=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
+    """The norm shows the scale of the gradients, which Adam would hide from the weights."""
+    together = learn(folder, way, "reward.credit=turn", *deepspeed(folder, way))
+    assert together["norms"] == pytest.approx(alone["norms"], rel=1e-4)
+    assert together["weights"].keys() == alone["weights"].keys()
+    for name, values in alone["weights"].items():
+        assert together["weights"][name] == pytest.approx(values, abs=1e-5), name
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
+    result = learn(folder, f"{way}-poisoned", *deepspeed(folder, way), "--poison=2")
+    assert result["skipped"] == 1
+    assert all(abs(v) < 10 for values in result["weights"].values() for v in values)
+
+
+def test_ranks_come_to_one_mind(folder):
+    program = """
+import json, os, sys
+from pathlib import Path
+from miner.training.launch import launch
+if "RANK" not in os.environ:
+    sys.exit(launch(2, [sys.executable, *sys.orig_argv[1:]]))
+from miner.training.ranks import LeadFailedError, join_ranks
+from miner.training.settings import load_settings
+ranks = join_ranks(load_settings(None, [], environ={}))
+def fail():
+    raise OSError("full")
+try:
+    ranks.lead_does(fail)
+    failed = ""
+except (OSError, LeadFailedError) as error:
+    failed = type(error).__name__
+said = {
+    "gathered": ranks.gather(10 + ranks.rank),
+    "shared": ranks.share(ranks.rank),
+    "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
+    "most": ranks.most(ranks.rank),
+    "done": ranks.lead_does(lambda: [ranks.rank]),
+    "failed": failed,
+}
+Path(sys.argv[1], f"said-{ranks.rank}").write_text(json.dumps(said))
+ranks.part()
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=120)
+    assert done.returncode == 0
+    first, second = (json.loads((folder / f"said-{rank}").read_text()) for rank in range(2))
+    assert (first.pop("failed"), second.pop("failed")) == ("OSError", "LeadFailedError")
+    everywhere = {"gathered": [10, 11], "shared": 0, "any": [True, False], "most": 1, "done": [0]}
+    assert first == second == everywhere
