@@ -182,8 +182,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Train on a tournament's environment task and publish the model.",
         epilog="Environment: ENVIRONMENT_SERVER_URLS (http://host:port, comma-separated), "
         "MINER_CACHE_DIR (default /cache), MINER_CHECKPOINTS_DIR (default /app/checkpoints), "
-        "MINER_GRACE_SECONDS (default 10: between the engine's SIGTERM and its SIGKILL), "
-        "MINER_GPU_ENGINES (1: train on GPUs, which nobody has seen run yet).",
+        "MINER_GRACE_SECONDS (default 10: between the engine's SIGTERM and its SIGKILL).",
     )
     task = parser.add_argument_group("the tournament's arguments")
     task.add_argument("--task-id", required=True)

@@ -34,7 +34,7 @@ from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
-from entrypoint.topology import BatchShape, Topology, plan_single_trainer, plan_topology
+from entrypoint.topology import Topology, plan_topology
 from entrypoint.trainer_settings import (
     batch_shape,
     channel_of,
@@ -44,7 +44,6 @@ from entrypoint.trainer_settings import (
     trainer_settings,
 )
 
-GPU_SWITCH = "MINER_GPU_ENGINES"  # "1" uses GPUs, though nobody has seen a run on one (docs/gpu.md)
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
 
@@ -111,7 +110,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     paths = Paths.of(invocation.job, environ)
     facts = read_model_facts(paths.model_dir)
     batch = batch_shape(overrides, len(invocation.job.servers))
-    hardware, topology = _plan(hardware, facts, batch, dry_run=invocation.dry_run)
+    topology = plan_topology(hardware, facts.shape, batch)
     plan = plan_run(invocation.job, paths, topology, facts, started_at, environ)
     return Prepared(
         invocation=invocation,
@@ -141,26 +140,7 @@ def _hardware(invocation: Invocation, environ: Mapping[str, str]) -> Hardware:
         if not invocation.dry_run:
             raise Failure(ExitStatus.ARGUMENTS, "--gpus pretends hardware: only with --dry-run")
         return pretend_hardware(invocation.gpus)
-    hardware = detect_hardware(environ)
-    if hardware.gpus and environ.get(GPU_SWITCH) != "1" and not invocation.dry_run:
-        note = f"training on GPUs is off unless {GPU_SWITCH}=1 is set"
-        say(f"warn {len(hardware.gpus)} x {hardware.gpus[0].name} left unused: {note}")
-        return hardware.without_gpus(note)
-    return hardware
-
-
-def _plan(
-    hardware: Hardware, facts: ModelFacts, batch: BatchShape, *, dry_run: bool
-) -> tuple[Hardware, Topology]:
-    """The plan, as this build can run it, and the hardware it is for."""
-    if dry_run:
-        return hardware, plan_topology(hardware, facts.shape, batch)
-    used, topology = plan_single_trainer(hardware, facts.shape, batch)
-    unused = len(hardware.gpus) - len(used.gpus)
-    if unused:
-        count = f"{unused} of {len(hardware.gpus)} GPUs left unused"
-        say(f"warn {count}: several trainer processes are not built yet")
-    return used, topology
+    return detect_hardware(environ)
 
 
 def print_plan(prepared: Prepared) -> None:
@@ -169,10 +149,6 @@ def print_plan(prepared: Prepared) -> None:
     printer.job(prepared.invocation, prepared.hardware, prepared.plan)
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
-    if prepared.hardware.gpus and os.environ.get(GPU_SWITCH) != "1":
-        say(f"warn a real run trains on the CPU unless {GPU_SWITCH}=1 is set")
-    if prepared.topology.processes > 1:
-        say("warn a real run uses fewer GPUs: several trainer processes are not built yet")
     printer.topology(prepared.topology)
     printer.settings(prepared.settings)
     printer.programs(prepared.plan, prepared.programs)

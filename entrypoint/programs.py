@@ -20,15 +20,14 @@ def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[P
 
 
 def trainer_program(plan: RunPlan, topology: Topology) -> Program:
-    """The trainer; with several GPUs one process each, started by torchrun."""
-    train = ("-m", "miner", "train", "--config", str(plan.settings_file))
-    launcher: tuple[str, ...] = ()
+    """The trainer; with several GPUs it starts one process for each."""
+    processes: tuple[str, ...] = ()
     if topology.processes > 1:
-        count = str(topology.processes)
-        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count)
+        processes = ("--processes", str(topology.processes))
+    train = ("-m", "miner", "train", "--config", str(plan.settings_file))
     return Program(
         name=TRAINER,
-        command=(sys.executable, *launcher, *train),
+        command=(sys.executable, *train, *processes),
         environment=_visible(topology.trainer_gpus),
         starts_itself=False,
     )

@@ -107,44 +107,21 @@ class _Candidate:
         return f"vLLM on {self.engines}, trainer on {self.trainers}, {tuning}{zero}"
 
 
-def plan_topology(
-    hardware: Hardware, shape: ModelShape, batch: BatchShape, *, most_trainers: int = 1024
-) -> Topology:
+def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> Topology:
     """The first candidate that fits, with the reasons. GPUs of unequal size count as the smallest.
 
-    Candidates with more than `most_trainers` trainer processes are refused. A model that fits no
-    GPU plan is left to the CPU process, which at least publishes the base.
+    A model that fits no GPU plan is left to the CPU process, which at least publishes the base.
     """
     batch = replace(batch, episode_tokens=min(batch.episode_tokens, shape.context))
     if not hardware.gpus:
         return _plan_cpu(hardware, shape, batch, [Choice("one CPU process", hardware.note)])
     refused: list[Choice] = []
     for candidate in _candidates(len(hardware.gpus)):
-        if candidate.trainers > most_trainers:
-            why = "this build cannot run as many trainer processes"
-            refused.append(Choice(f"not {candidate.name}", why))
-            continue
         plan = _fit(candidate, hardware, shape, batch)
         if isinstance(plan, Topology):
             return replace(plan, choices=(*refused, *_reasons(candidate, plan)))
         refused.append(Choice(f"not {candidate.name}", plan))
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
-
-
-def plan_single_trainer(
-    hardware: Hardware, shape: ModelShape, batch: BatchShape
-) -> tuple[Hardware, Topology]:
-    """The plan with the most GPUs that needs one trainer process, and the hardware it uses.
-
-    The trainer does not share evaluation, publishing and stopping between processes yet.
-    """
-    topology = plan_topology(hardware, shape, batch, most_trainers=1)
-    for count in range(len(hardware.gpus) - 1, 0, -1):
-        if topology.layout != "cpu":
-            break
-        hardware = replace(hardware, gpus=hardware.gpus[:count])
-        topology = plan_topology(hardware, shape, batch, most_trainers=1)
-    return hardware, topology
 
 
 def _candidates(count: int) -> Iterator[_Candidate]:

@@ -102,6 +102,5 @@ def test_the_gpu_form_adds_gpus_and_the_production_image(
     (device,) = miner["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert miner["ulimits"]["memlock"] == -1
-    assert miner["environment"]["MINER_GPU_ENGINES"] == "1"
     assert services["environment"]["image"] == "goofspiel-miner:cpu"
     assert miner["cap_drop"] == ["ALL"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,8 @@ from entrypoint.trainer_settings import (
     parse_overrides,
     trainer_settings,
 )
-from miner.training.settings import load_settings
+from miner.training.settings import check_divides, load_settings
+from miner.training.zero import zero_stage
 
 SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
 FACTS = ModelFacts("Qwen3ForCausalLM", "F32", 2_400_000, SHAPE, True, ())
@@ -103,17 +105,26 @@ def test_gpu_plans_name_their_engine() -> None:
     assert get_setting(shared, "optimizer.deepspeed") is None
 
 
-@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "2xH100-80GB"])
-def test_the_trainer_knows_every_setting_of_a_plan_with_one_process(
-    tmp_path: Path, inventory: str
+@pytest.mark.parametrize("parameters", [600_000, 3_000_000_000, 14_000_000_000])
+@pytest.mark.parametrize(
+    "inventory", ["0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB"]
+)
+def test_the_trainer_knows_every_setting_of_a_plan(
+    tmp_path: Path, inventory: str, parameters: int
 ) -> None:
-    settings, _, topology = planned(inventory=inventory)
-    assert topology.processes == 1
+    shape = replace(SHAPE, parameters=parameters)
+    settings, _, topology = planned(inventory=inventory, shape=shape)
+    if topology.processes > 1:
+        deepspeed = tmp_path / "deepspeed.json"
+        deepspeed.write_text(json.dumps(deepspeed_config(topology)))
+        settings["optimizer"]["deepspeed"] = str(deepspeed)
     file = tmp_path / "trainer.toml"
     file.write_text(tomli_w.dumps(settings))
-    assert load_settings(file, environ={}).rollout.engine == {
-        "0": "transformers", "1xH100-80GB": "vllm_colocated", "2xH100-80GB": "vllm_server",
-    }[inventory]  # fmt: skip
+    loaded = load_settings(file, environ={})
+    check_divides(loaded, topology.processes)
+    assert zero_stage(loaded) == topology.zero_stage
+    engines = {"cpu": "transformers", "colocated": "vllm_colocated", "split": "vllm_server"}
+    assert loaded.rollout.engine == engines[topology.layout]
 
 
 def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() -> None:

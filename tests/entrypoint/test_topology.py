@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape, TrainerLoad, trainer_activations, trainer_states
-from entrypoint.topology import BatchShape, Topology, plan_single_trainer, plan_topology
+from entrypoint.topology import BatchShape, Topology, plan_topology
 
 MODELS = {  # the shapes of Qwen2.5
     "0.5B": ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768),
@@ -51,25 +51,6 @@ def readable(topology: Topology) -> dict[str, object]:
 def test_plans_are_as_reviewed(inventory: str, golden: Callable[[str, str], None]) -> None:
     plans = {name: readable(plan(inventory, shape)) for name, shape in MODELS.items()}
     golden(f"topology-{inventory}.json", json.dumps(plans, indent=2) + "\n")
-
-
-@pytest.mark.parametrize(
-    ("inventory", "model", "layout", "trainers", "engines", "tuning"),
-    [
-        ("0", "0.5B", "cpu", 0, 0, "full"),
-        ("1xH100-80GB", "0.5B", "colocated", 1, 1, "full"),
-        ("8xH100-80GB", "0.5B", "split", 1, 1, "full"),
-        ("8xH100-80GB", "14B", "split", 1, 1, "lora"),
-    ],
-)
-def test_the_plan_for_one_trainer_process_uses_what_it_can(
-    inventory: str, model: str, layout: str, trainers: int, engines: int, tuning: str
-) -> None:
-    whole = pretend_hardware(inventory)
-    hardware, chosen = plan_single_trainer(whole, MODELS[model], BatchShape())
-    assert (chosen.layout, chosen.tuning, chosen.processes) == (layout, tuning, 1)
-    assert (len(chosen.trainer_gpus), len(chosen.inference_gpus)) == (trainers, engines)
-    assert hardware.gpus == whole.gpus[: len({*chosen.trainer_gpus, *chosen.inference_gpus})]
 
 
 @given(
