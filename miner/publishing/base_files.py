@@ -53,11 +53,15 @@ def copy_base_model(base: Path, destination: Path) -> None:
     copy_companions(base, destination)
 
 
+def companions(base: Path) -> list[Path]:
+    """Configuration, tokenizer and template files of `base`, sorted: what is published as it is."""
+    return [file for file in sorted(base.iterdir()) if file.is_file() and _is_companion(file.name)]
+
+
 def copy_companions(base: Path, destination: Path) -> None:
     """Copy configuration, tokenizer and template of `base`; padding defaults to the end token."""
-    for file in sorted(base.iterdir()):
-        if file.is_file() and _is_companion(file.name):
-            shutil.copyfile(file, destination / file.name)
+    for file in companions(base):
+        shutil.copyfile(file, destination / file.name)
     end = special_token(destination, "eos_token")
     settings_file = destination / _TOKENIZER_CONFIG
     if end and settings_file.is_file() and not special_token(destination, "pad_token"):

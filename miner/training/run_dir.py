@@ -1,15 +1,18 @@
-"""The folder of a run: its settings, and whether it can be resumed."""
+"""The folder of a run: its settings, its base model, and whether it can be resumed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from miner.environments import ConfigurationError
+from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import Checkpoint, newest_checkpoint
 from miner.training.settings import Settings, load_settings, to_toml
 
 SETTINGS_FILE = "settings.toml"
+BASE_FILE = "base.json"
 
 MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
@@ -26,18 +29,25 @@ MAY_DIFFER: dict[str, Any] = {
 
 
 def prepare_run_dir(settings: Settings) -> Checkpoint | None:
-    """Make the folder, write the settings, and find the checkpoint to resume from.
+    """Make the folder, write settings and fingerprint, and find the checkpoint to resume from.
 
-    Raises: `ConfigurationError` if it holds a run with other settings, or cannot be written.
+    A folder from before there were fingerprints takes the base model that is there now for its own.
+    Raises: `ConfigurationError` if it holds a run with other settings or of another base model, or
+        cannot be written.
     """
     folder = settings.run_dir
     checkpoint = newest_checkpoint(folder / "checkpoints")
     written = folder / SETTINGS_FILE
     if written.exists():
         _check_same_run(settings, load_settings(written, environ={}), folder)
+    base = _checked_base(settings.model.path, folder) if settings.model.path else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(to_toml(settings))
+        if base is not None:
+            beside = folder / f".{BASE_FILE}"
+            beside.write_text(json.dumps(base, indent=2) + "\n")
+            beside.replace(folder / BASE_FILE)
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     if checkpoint is None:
@@ -60,3 +70,28 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "
             "the same ones, name another run_dir, or delete the folder to start afresh"
         )
+
+
+def _checked_base(path: Path, folder: Path) -> dict[str, str]:
+    """The fingerprint of the base model. Raises: `ConfigurationError` if the run began another."""
+    try:
+        now = base_fingerprint(path)
+    except OSError as error:
+        raise ConfigurationError(f"model.path {path} cannot be read: {error}") from None
+    try:
+        then = json.loads((folder / BASE_FILE).read_text())
+    except FileNotFoundError:
+        return now
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "
+            "base model, else the whole folder"
+        ) from None
+    other = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    if other:
+        raise ConfigurationError(
+            f"run_dir {folder} holds a run of another base model than model.path {path} has now "
+            f"({', '.join(other)}): put that one back, name another run_dir, or delete the folder "
+            "to start afresh"
+        )
+    return now

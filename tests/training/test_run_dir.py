@@ -1,13 +1,16 @@
-"""Resuming: only complete checkpoints count, and only of the same run."""
+"""Resuming: only complete checkpoints count, and only of the same run and base model."""
 
 import json
+import shutil
 
 import pytest
 
 from miner.environments import ConfigurationError
+from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import MARKER, newest_checkpoint
-from miner.training.run_dir import prepare_run_dir
+from miner.training.run_dir import BASE_FILE, prepare_run_dir
 from miner.training.settings import load_settings
+from tests.builders import build_qwen3, build_tokenizer
 
 
 def write_checkpoint(run_dir, step, marker=None):
@@ -66,3 +69,83 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "run").write_text("a file")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         prepare_run_dir(settings(tmp_path))
+
+
+def save_base(folder, seed=0, **config):
+    build_qwen3(seed=seed, **config).save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def begin(tmp_path):
+    return prepare_run_dir(settings(tmp_path, f"model.path={tmp_path / 'base'}"))
+
+
+def test_a_run_goes_on_with_a_copy_of_its_base_model(tmp_path):
+    save_base(tmp_path / "base")
+    begin(tmp_path)
+    write_checkpoint(tmp_path / "run", 20, complete(20))
+    shutil.copytree(tmp_path / "base", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "base")
+    (tmp_path / "copy").rename(tmp_path / "base")
+    assert begin(tmp_path).step == 20
+
+
+@pytest.mark.parametrize("changed", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_another_base_model_at_the_same_path_is_refused_and_its_files_named(tmp_path, changed):
+    base = save_base(tmp_path / "base")
+    begin(tmp_path)
+    other = save_base(tmp_path / "other", seed=1, rope_theta=5e5)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None, "more": 1}))
+    shutil.copyfile(other / changed, base / changed)
+    with pytest.raises(ConfigurationError, match=rf"another base model .*\({changed}\): put that"):
+        begin(tmp_path)
+    shutil.copyfile(save_base(tmp_path / "again") / changed, base / changed)
+    begin(tmp_path)
+
+
+def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
+    base = save_base(tmp_path / "base")
+    begin(tmp_path)
+    (base / "generation_config.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"\(generation_config\.json\)"):
+        begin(tmp_path)
+
+
+def test_a_folder_from_before_fingerprints_takes_the_base_model_for_its_own(tmp_path):
+    base = save_base(tmp_path / "base")
+    begin(tmp_path)
+    (tmp_path / "run" / BASE_FILE).unlink()
+    begin(tmp_path)
+    save_base(base, seed=1)
+    with pytest.raises(ConfigurationError, match=r"model\.safetensors"):
+        begin(tmp_path)
+
+
+def test_a_damaged_fingerprint_is_an_error_with_a_way_out(tmp_path):
+    save_base(tmp_path / "base")
+    begin(tmp_path)
+    (tmp_path / "run" / BASE_FILE).write_text('{"config.json": "12')
+    with pytest.raises(ConfigurationError, match=r"base\.json is damaged .*delete it"):
+        begin(tmp_path)
+
+
+def large_weights(folder, change_at=None):
+    """A weight file of 40 MiB without content; `change_at` bytes from its start, 1 MiB differs."""
+    file = folder / "model.safetensors"
+    with file.open("wb") as stream:
+        stream.truncate(40 << 20)
+        if change_at is not None:
+            stream.seek(change_at)
+            stream.write(b"\1" * (1 << 20))
+    return base_fingerprint(folder)["model.safetensors"]
+
+
+def test_of_large_weights_samples_from_end_to_end_are_compared(tmp_path):
+    before = large_weights(tmp_path)
+    assert large_weights(tmp_path) == before
+    seen = [large_weights(tmp_path, place << 20) != before for place in range(40)]
+    assert seen[0]
+    assert seen[-1]
+    assert all(any(seen[place : place + 3]) for place in range(38))
