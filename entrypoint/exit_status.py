@@ -1,7 +1,8 @@
 """Every exit status of the container, each with one meaning; docs/exit-statuses.md repeats them.
 
 Invariant: `OK` is returned exactly if the folder at the output path verifies as a model, however
-the run went: the validator uploads nothing after any other status.
+the run went: the validator uploads nothing after any other status. `REFUSED` is the one exception,
+and needs settings by hand, which validators do not give.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class ExitStatus(IntEnum):
     STOPPED = 24, "asked to stop (SIGTERM) before a model was published"
     UNVERIFIED = 25, "the trainer reported success, but the folder at the output path is no model"
     SUPERVISOR = 26, "supervisord or the watchdog ended by itself, and nothing is published"
+    REFUSED = 27, "the trainer refused its settings or could not be started, at the first attempt"
 
     @property
     def label(self) -> str:

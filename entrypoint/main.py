@@ -111,7 +111,9 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     facts = read_model_facts(paths.model_dir)
     batch = batch_shape(overrides, len(invocation.job.servers))
     topology = plan_topology(hardware, facts.shape, batch)
-    plan = plan_run(invocation.job, paths, topology, facts, started_at, environ)
+    plan = plan_run(
+        invocation.job, paths, topology, facts, started_at, environ, by_hand=bool(overrides)
+    )
     return Prepared(
         invocation=invocation,
         hardware=hardware,

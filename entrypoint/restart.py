@@ -93,7 +93,8 @@ def after_attempt(
     if last.kind in (EndKind.OUT_OF_TIME, EndKind.UNSERVED):
         return Outcome(_FINAL_STATUS[last.kind], f"the trainer was stopped: {last}")
     if last.kind is EndKind.REFUSED:
-        return Outcome(ExitStatus.TRAINER, f"the trainer cannot start: {last}; see its last lines")
+        status = ExitStatus.REFUSED if len(ends) == 1 else ExitStatus.TRAINER
+        return Outcome(status, f"the trainer cannot start: {last}; see its last lines")
     if len(ends) > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")

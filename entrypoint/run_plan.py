@@ -27,6 +27,7 @@ class RunPlan(BaseModel):
     trainer_ends_at: float = Field(description="The trainer is asked to stop; it publishes.")
     ends_at: float = Field(description="Everything is stopped, whatever it does.")
     kill_at: float = Field(description="The container may be killed.")
+    by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
     inference_seconds: float = Field(1200.0, gt=0, description="Until vLLM must answer.")

@@ -34,6 +34,8 @@ def plan_run(
     facts: ModelFacts,
     started_at: float,
     environ: Mapping[str, str],
+    *,
+    by_hand: bool = False,
 ) -> RunPlan:
     """Files, limits and times of the run. Raises: `Failure` (ARGUMENTS)."""
     reserve = SHORTEST_RESERVE + 2 * facts.weight_bytes / LOAD_BYTES_PER_SECOND
@@ -48,6 +50,7 @@ def plan_run(
         trainer_ends_at=kill_at - reserve,
         ends_at=kill_at - reserve / 2,
         kill_at=kill_at,
+        by_hand=by_hand,
         servers=job.servers,
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,
         stop_seconds=STOP_SHARE * grace_seconds(environ),

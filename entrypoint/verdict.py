@@ -23,21 +23,25 @@ FEWEST_SECONDS = 20.0  # below it, loading the model would not end in time
 def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     """The exit status and the last line.
 
+    A model at the output path does not excuse a refusal of settings that a person gave: it is not
+    what they asked for. A validator's own job, started again, still hands it over.
+
     Args:
         ended: how supervisord ended.
         outcome: what the watchdog left.
     """
+    cause = cause_of(ended, outcome)
     seconds = 0.0 if ended.asked else plan.kill_at - time.time()
     try:
         report = verify_output(plan.output_dir, seconds)
     except UnverifiedModelError as error:
-        cause = cause_of(ended, outcome)
         return Outcome(cause.status, f"{cause.message}; no verified model: {error}")
-    how = cause_of(ended, outcome).message
+    if plan.by_hand and cause.status is ExitStatus.REFUSED:
+        return Outcome(cause.status, f"{cause.message}; {plan.output_dir} holds an earlier model")
     checked = "loaded in float16" if report.loaded else "complete"
     size = f"{report.parameters:,} parameters"
     return Outcome(
-        ExitStatus.OK, f"a model of {size}, {checked}, lies at {plan.output_dir} ({how})"
+        ExitStatus.OK, f"a model of {size}, {checked}, lies at {plan.output_dir} ({cause.message})"
     )
 
 

@@ -199,6 +199,8 @@ def check_divides(settings: Settings, count: int) -> None:
             f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
             f"use a multiple of {count}, so that no group is torn apart"
         )
+    if settings.optimizer.micro_batch_tokens:
+        return
     if settings.episodes_per_step % (micro_batch * count):
         raise ConfigurationError(
             f"optimizer.micro_batch={micro_batch} does not divide the "

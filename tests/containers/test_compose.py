@@ -52,11 +52,16 @@ def config(compose: Compose) -> Callable[..., dict[str, Any]]:
     return resolve
 
 
-def test_compose_up_publishes_and_exits_0(image: None, compose: Compose, tmp_path: Path) -> None:
+def test_compose_up_publishes_and_with_other_settings_refuses_to_go_on(
+    image: None, compose: Compose, tmp_path: Path
+) -> None:
     done = compose("up", "--no-build", "--exit-code-from", "miner", **QUICK)
     assert done.returncode == ExitStatus.OK, done.stdout + done.stderr
     assert "miner: exit 0 (ok): a model of " in done.stdout
     assert verify_model(tmp_path / "checkpoints/demo/goofspiel", load=True).loaded
+    other = compose("up", "--no-build", "--exit-code-from", "miner", **{**QUICK, "STEPS": "2"})
+    assert other.returncode == ExitStatus.REFUSED, other.stdout + other.stderr
+    assert "holds a run with other settings (optimizer.max_steps)" in other.stdout
 
 
 def test_the_miners_status_becomes_that_of_compose(image: None, compose: Compose) -> None:

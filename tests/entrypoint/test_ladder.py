@@ -100,7 +100,8 @@ def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
     [
         ([EndKind.PUBLISHED], ExitStatus.UNVERIFIED),
         ([EndKind.OUT_OF_TIME], ExitStatus.DEADLINE),
-        ([EndKind.REFUSED], ExitStatus.TRAINER),
+        ([EndKind.REFUSED], ExitStatus.REFUSED),
+        ([EndKind.OUT_OF_MEMORY, EndKind.REFUSED], ExitStatus.TRAINER),
         ([EndKind.UNSERVED], ExitStatus.INFERENCE),
         ([EndKind.CRASHED] * 4, ExitStatus.TRAINER),
         ([EndKind.CRASHED] * 3 + [EndKind.HUNG], ExitStatus.STALLED),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tomli_w
 
+from entrypoint import main
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.inventory import pretend_hardware
-from entrypoint.job import Job
+from entrypoint.job import Job, parse_invocation
 from entrypoint.ladder import Settings, get_setting
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
@@ -234,3 +237,14 @@ def test_run_plan_survives_its_file(tmp_path: Path) -> None:
 def test_settings_are_valid_toml() -> None:
     settings, _, _ = planned(inventory="4xH100-80GB")
     assert tomllib.loads(tomli_w.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(("words", "by_hand"), [((), False), (("--set=seed=7",), True)])
+def test_the_plan_says_whether_a_person_set_anything(
+    words: tuple[str, ...],
+    by_hand: bool,
+    roots: dict[str, str],
+    arguments: Callable[..., list[str]],
+) -> None:
+    invocation = parse_invocation(arguments(*words))
+    assert main.prepare(invocation, 1000.0, {**os.environ, **roots}).plan.by_hand is by_hand

@@ -101,6 +101,9 @@ UNDISTURBED = {
     "recovers": Scenario("crash,oom,crash,publish"),
     "crashes": Scenario("crash", plan={"max_restarts": 2}),
     "crashes after publishing": Scenario("crash", plan={"max_restarts": 0}, published=True),
+    "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
+    "refuses a validator's job": Scenario("refuse", published=True),
+    "refuses after publishing": Scenario("oom,refuse", plan={"by_hand": True}, published=True),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario(
         "publish",
@@ -192,8 +195,26 @@ def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Con
 
 def test_trainer_that_cannot_be_started_has_its_status(containers: dict[str, Container]) -> None:
     status, lines = containers["cannot start"].finish()
-    assert status == ExitStatus.TRAINER, lines
+    assert status == ExitStatus.REFUSED, lines
     assert "/no/such/trainer" in lines[-1]
+
+
+def test_a_refusal_of_what_a_person_set_is_not_excused_by_an_earlier_model(
+    containers: dict[str, Container],
+) -> None:
+    status, lines = containers["refuses what a person set"].finish()
+    assert status == ExitStatus.REFUSED, lines
+    assert "it refused its settings" in lines[-1]
+    assert "holds an earlier model" in lines[-1]
+
+
+@pytest.mark.parametrize("story", ["refuses a validator's job", "refuses after publishing"])
+def test_any_other_refusal_still_hands_the_model_over(
+    containers: dict[str, Container], story: str
+) -> None:
+    status, lines = containers[story].finish()
+    assert status == ExitStatus.OK, lines
+    assert "it refused its settings" in lines[-1]
 
 
 def test_inference_that_never_answers_has_its_status(containers: dict[str, Container]) -> None:

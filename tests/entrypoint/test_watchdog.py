@@ -227,7 +227,7 @@ def test_program_that_cannot_start_is_final(fake: Build) -> None:
 
     supervisor.start = refuse  # type: ignore[method-assign]
     status, message = watch(supervisor)
-    assert status is ExitStatus.TRAINER
+    assert status is ExitStatus.REFUSED
     assert "no such file" in message
 
 
