@@ -1,14 +1,14 @@
 """The degrade ladder as data: what to give up, in which order, when the trainer runs out of memory.
 
 Invariant: a rung changes only settings that the trainer's settings hold already, and only towards
-less memory; a rung that can change nothing is skipped.
+less memory; a rung that can change nothing is skipped. What else its change needs goes with it.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Settings = dict[str, Any]
@@ -25,6 +25,18 @@ class Scale:
         """The scaled value, in the type that it had."""
         scaled = max(self.floor, value * self.factor)
         return int(scaled) if isinstance(value, int) else round(scaled, 2)
+
+
+@dataclass(frozen=True)
+class Raise:
+    """Multiply a number, up to a ceiling."""
+
+    factor: float
+    ceiling: float
+
+    def __call__(self, value: Any) -> Any:
+        """The raised value."""
+        return min(self.ceiling, value * self.factor)
 
 
 @dataclass(frozen=True)
@@ -49,15 +61,16 @@ class Replace:
         return self.new
 
 
-Change = Scale | Divide | Replace
+Change = Scale | Raise | Divide | Replace
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step down: its name and what becomes of which settings (dotted names)."""
+    """One step down: its name, what becomes of which settings (dotted names), what goes with it."""
 
     name: str
     changes: Mapping[str, Change]
+    along: Mapping[str, Change] = field(default_factory=dict)
 
 
 LADDER = (
@@ -65,7 +78,11 @@ LADDER = (
     Rung("a smaller share for vLLM", {"rollout.memory_share": Scale(0.8, floor=0.1)}),
     Rung("half the micro-batch again", {"optimizer.micro_batch": Divide(2)}),
     Rung("shorter episodes", {"rollout.max_episode_tokens": Scale(0.75, floor=1024)}),
-    Rung("LoRA", {"model.tuning": Replace("lora")}),
+    Rung(
+        "LoRA",
+        {"model.tuning": Replace("lora")},
+        along={"optimizer.learning_rate": Raise(10.0, ceiling=1.0)},  # as in the presets
+    ),
 )
 
 
@@ -79,6 +96,9 @@ def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | Non
         changed = copy.deepcopy(settings)
         given_up = [text for key in rung.changes if (text := _change(changed, key, rung))]
         if given_up:
+            for key, change in rung.along.items():
+                if (value := get_setting(changed, key)) is not None:
+                    put_setting(changed, key, change(value))
             return changed, position + 1, f"{rung.name} ({', '.join(given_up)})"
     return None
 

@@ -14,18 +14,19 @@ from miner.publishing.merge import write_trained_model
 from miner.rollout.model_folder import load_model_folder
 from miner.rollout.transformers_sampler import eos_token_ids
 from miner.rollout.vllm_replies import ReplyRules
+from miner.training.adapters_base import adapters_base
 from miner.training.settings import Settings
 
 
 class Learner:
-    """Model, tokenizer and renderer.
+    """Model, tokenizer and renderer; adapters that follow full fine-tuning build on its weights.
 
     Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
     """
 
     def __init__(self, settings: Settings, base: Path) -> None:
-        self._base = base
-        loaded = load_model_folder(base, weights_dtype(settings))
+        self._base = adapters_base(settings) or base
+        loaded = load_model_folder(self._base, weights_dtype(settings))
         self.tokenizer, self.renderer = loaded.tokenizer, loaded.renderer
         self.model = (
             with_adapters(loaded.model, settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from miner.environments import ConfigurationError
+from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import Checkpoint, newest_checkpoint
 from miner.training.settings import Settings, load_settings, to_toml
@@ -27,10 +28,14 @@ MAY_DIFFER: dict[str, Any] = {
 }
 """Settings that a resumed run may change: where it plays, how much memory and time it takes."""
 
+WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
+"""Settings that may change once: where adapters go on from full fine-tuning."""
+
 
 def prepare_run_dir(settings: Settings) -> Checkpoint | None:
     """Make the folder, write settings and fingerprint, and find the checkpoint to resume from.
 
+    Where adapters follow full fine-tuning, its checkpoint becomes their base (see `adapters_base`).
     A folder from before there were fingerprints takes the base model that is there now for its own.
     Raises: `ConfigurationError` if it holds a run with other settings or of another base model, or
         cannot be written.
@@ -40,7 +45,8 @@ def prepare_run_dir(settings: Settings) -> Checkpoint | None:
     written = folder / SETTINGS_FILE
     if written.exists():
         _check_same_run(settings, load_settings(written, environ={}), folder)
-    base = _checked_base(settings.model.path, folder) if settings.model.path else None
+    path = settings.model.path
+    base = _checked_base(path, folder) if path else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(to_toml(settings))
@@ -48,6 +54,10 @@ def prepare_run_dir(settings: Settings) -> Checkpoint | None:
             beside = folder / f".{BASE_FILE}"
             beside.write_text(json.dumps(base, indent=2) + "\n")
             beside.replace(folder / BASE_FILE)
+        if checkpoint is None:
+            forget_adapters_base(folder)
+        elif path and settings.model.tuning == "lora" and not holds_adapters(checkpoint.path):
+            make_adapters_base(path, checkpoint.path, folder)
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     if checkpoint is None:
@@ -65,6 +75,8 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:
         for name in (value if isinstance(value, dict) else [""])
         if not isinstance(value, dict) or value[name] != then[section][name]
     ]
+    if (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora"):
+        changed = [name for name in changed if name not in WITH_ADAPTERS]
     if changed:
         raise ConfigurationError(
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "

@@ -7,6 +7,7 @@ are small, and tests compare each with the parent's behaviour.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
 
 from miner.rewards.advantages import Scale, turn_advantages
+from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
 from miner.training.settings import Settings
 
@@ -113,15 +115,30 @@ class EpisodeTrainer(GRPOTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """A schedule by planned steps and time; the parent's know only steps."""
+        """By planned steps and time, from the run's step on; the parent's know only steps."""
         if self.lr_scheduler is None:
             steered = optimizer or self.optimizer
             assert steered is not None
+            for group in steered.param_groups:
+                group.setdefault("initial_lr", group["lr"])
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                steered, self._learning_rate_factor
+                steered, self._learning_rate_factor, last_epoch=self.state.global_step - 1
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Nothing where adapters begin: they are no change yet, and their base has the weights."""
+        if not self._begins_adapters(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Nothing where adapters begin: the optimizer's state is of other parameters."""
+        if checkpoint is not None and not self._begins_adapters(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _begins_adapters(self, checkpoint: str) -> bool:
+        return isinstance(self.model, PeftModel) and not holds_adapters(Path(checkpoint))
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> Any:
         """Clips, and takes gradients that are not finite away: optimizers skip what has none.

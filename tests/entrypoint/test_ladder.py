@@ -7,6 +7,7 @@ import pytest
 from entrypoint.exit_status import ExitStatus
 from entrypoint.ladder import LADDER, Settings, step_down
 from entrypoint.outcome import Outcome
+from entrypoint.presets import PRESETS
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 
 FULL: Settings = {
@@ -53,6 +54,17 @@ def test_micro_batch_stays_a_divisor_of_the_batch(size: int, half: int) -> None:
     assert step is not None
     assert step[0]["optimizer"]["micro_batch"] == half
     assert size % half == 0
+
+
+def test_adapters_get_the_learning_rate_that_the_presets_give_them() -> None:
+    for preset in PRESETS:
+        step = step_down(
+            {"model": {"tuning": "full"}, "optimizer": {"learning_rate": preset.full}}, 0
+        )
+        assert step is not None
+        assert step[0]["optimizer"]["learning_rate"] == pytest.approx(preset.lora)
+    untouched = {"model": {"tuning": "lora"}, "optimizer": {"learning_rate": 1e-5}}
+    assert step_down(untouched, 0) is None
 
 
 def test_every_rung_has_a_name_of_its_own() -> None:

@@ -10,6 +10,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.publishing.deadline import Deadline
+from miner.publishing.publisher import PUBLICATION_FILE
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from mock_env_server.running import running_server
@@ -121,3 +122,41 @@ def test_a_run_ends_before_the_kill(tmp_path, rough_base):
     assert 1 <= len(run.steps) < 1000
     assert run.evaluations[-1].step == run.steps[-1].step  # the last weights had their chance
     verify_model(tmp_path / "out" / "task" / "repo", load=True)
+
+
+def until_checkpoint(tmp_path, step, arguments):
+    """Train until this checkpoint is complete, then kill."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "miner", "train", *arguments], stdout=subprocess.DEVNULL
+    )
+    marker = tmp_path / "run" / "checkpoints" / f"checkpoint-{step}" / "complete.json"
+    while not marker.exists():
+        assert process.poll() is None, f"the run ended before checkpoint {step}"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_full_fine_tuning_goes_on_with_adapters(tmp_path, rough_base):
+    """As the ladder's last rung does it, killed once more on the way."""
+    arguments = [
+        *places(tmp_path, rough_base),
+        *SMALL,
+        "environment.channel=builtin",
+        "checkpoint.every_steps=3",
+        "optimizer.max_steps=12",
+    ]
+    adapters = [*arguments, "model.tuning=lora", "optimizer.learning_rate=1e-2"]
+    until_checkpoint(tmp_path, 3, arguments)
+    base_scores = json.loads((tmp_path / "run" / "best.json").read_text())["base"]
+    until_checkpoint(tmp_path, 9, adapters)
+    done = miner("train", *adapters)
+    assert done.returncode == 0, done.stderr
+    steps = [record.step for record in RunFolder(tmp_path / "run").steps.read()[0]]
+    assert set(steps) == set(range(1, 13))
+    assert steps[-1] == 12
+    best = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert best["base"] == base_scores  # the base model's, and played once
+    published = tmp_path / "out" / "task" / "repo"
+    assert verify_model(published, load=True).loaded
+    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == best["best"]["step"]

@@ -1,0 +1,173 @@
+"""From full fine-tuning to adapters: their base, their first steps, what is saved of them."""
+
+import os
+import shutil
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from miner.environments import ConfigurationError
+from miner.publishing.errors import PublishingError
+from miner.training.adapters_base import FOLDER
+from miner.training.checkpoints import CheckpointMarker
+from miner.training.learner import Learner
+from miner.training.pace import Pace
+from miner.training.run_dir import prepare_run_dir
+from miner.training.settings import load_settings
+from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.weight_sync import whole_weights
+from tests.builders import build_qwen3, build_tokenizer
+from tests.training.test_trainer import fixed_rollout
+
+RATE = 1e-3
+
+
+class Watch(TrainerCallback):
+    """The weights before the first step, and the learning rate of each."""
+
+    def __init__(self):
+        self.first = None
+        self.rates = {}
+
+    def on_step_begin(self, args, state, control, model, optimizer, **kwargs):
+        self.first = self.first or whole_weights(model)
+        self.rates[state.global_step + 1] = optimizer.param_groups[0]["lr"]
+
+
+@pytest.fixture
+def base(tmp_path):
+    build_qwen3(tie_word_embeddings=False).to(torch.bfloat16).save_pretrained(tmp_path / "base")
+    build_tokenizer().save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def settings(tmp_path, *overrides):
+    wanted = [
+        f"run_dir={tmp_path / 'run'}",
+        f"model.path={tmp_path / 'base'}",
+        "rollout.groups_per_step=2",
+        "rollout.group_size=2",
+        "optimizer.micro_batch=4",
+        f"optimizer.learning_rate={RATE}",
+        "optimizer.max_steps=8",
+        "checkpoint.every_steps=1",
+    ]
+    return load_settings(None, [*wanted, *overrides], environ={})
+
+
+def train(wanted, until):
+    """An attempt from what the run folder holds, killed after this step."""
+    checkpoint = prepare_run_dir(wanted)
+    learner = Learner(wanted, wanted.model.path)
+    args = grpo_config(wanted)
+    args.max_steps = until
+    trainer = EpisodeTrainer(
+        model=learner.model,
+        args=args,
+        processing_class=learner.tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": list("ab" * 16)}),
+        reward_funcs=[lambda episode_reward, **_: episode_reward],
+        rollout_func=fixed_rollout([1.0, 0.0, 0.5, 0.25]),
+        learning_rate_factor=lambda step: 1 - step / 8,
+    )
+    watch = Watch()
+    trainer.add_callback(watch)
+    trainer.add_callback(CheckpointMarker(Pace(8)))
+    trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+    return learner, trainer, watch
+
+
+LORA = ("model.tuning=lora", f"optimizer.learning_rate={10 * RATE}")
+
+
+def published(learner, folder):
+    folder.mkdir()
+    learner.save(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def test_adapters_go_on_from_the_weights_step_and_schedule_of_full_fine_tuning(tmp_path, base):
+    learner, _, _ = train(settings(tmp_path), until=2)
+    full = published(learner, tmp_path / "full")
+    assert any(
+        not torch.equal(full[n], t) for n, t in load_file(base / "model.safetensors").items()
+    )
+
+    _, trainer, watch = train(settings(tmp_path, *LORA), until=4)
+    assert watch.first.keys() == full.keys()
+    assert all(torch.equal(watch.first[n].to(torch.bfloat16), full[n]) for n in full)
+    assert watch.rates == pytest.approx({3: 10 * RATE * 6 / 8, 4: 10 * RATE * 5 / 8})
+    steps = {int(state["step"]) for state in trainer.optimizer.state.values()}
+    assert steps == {2}
+
+
+def test_adapters_resume_over_the_base_that_they_began_with(tmp_path, base):
+    train(settings(tmp_path), until=2)
+    before, _, _ = train(settings(tmp_path, *LORA), until=5)
+    ended = whole_weights(before.model)
+    assert not (tmp_path / "run/checkpoints/checkpoint-2").exists()  # only the newest are kept
+
+    _, trainer, watch = train(settings(tmp_path, *LORA), until=6)
+    for name, weight in ended.items():
+        torch.testing.assert_close(watch.first[name], weight, atol=1e-6, rtol=1e-5)
+    assert {int(state["step"]) for state in trainer.optimizer.state.values()} == {4}
+    assert watch.rates == pytest.approx({6: 10 * RATE * 3 / 8})
+
+
+def test_what_is_published_is_merged_into_the_adapters_base(tmp_path, base):
+    train(settings(tmp_path), until=2)
+    learner, _, _ = train(settings(tmp_path, *LORA), until=4)
+    merged = published(learner, tmp_path / "out")
+    for name, weight in whole_weights(learner.model).items():
+        assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
+    for companion in ("config.json", "tokenizer.json"):
+        assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()
+
+
+def test_an_attempt_that_saved_no_adapters_is_made_again_from_the_full_checkpoint(tmp_path, base):
+    train(settings(tmp_path), until=2)
+    prepare_run_dir(settings(tmp_path, *LORA))
+    weights = tmp_path / "run" / FOLDER / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    assert prepare_run_dir(settings(tmp_path, *LORA)).step == 2
+    assert weights.read_bytes() == whole
+
+
+def test_without_a_checkpoint_adapters_build_on_the_base_model(tmp_path, base):
+    train(settings(tmp_path), until=2)
+    prepare_run_dir(settings(tmp_path, *LORA))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert prepare_run_dir(settings(tmp_path, *LORA)) is None
+    learner = Learner(settings(tmp_path, *LORA), base)
+    start, own = whole_weights(learner.model), load_file(base / "model.safetensors")
+    assert all(torch.equal(start[name].to(torch.bfloat16), own[name]) for name in own)
+
+
+def test_there_is_no_way_back_to_full_fine_tuning(tmp_path, base):
+    prepare_run_dir(settings(tmp_path))
+    prepare_run_dir(settings(tmp_path, *LORA))
+    with pytest.raises(ConfigurationError, match=r"other settings \(model\.tuning"):
+        prepare_run_dir(settings(tmp_path))
+
+
+def test_other_settings_may_not_change_on_the_way_to_adapters(tmp_path, base):
+    prepare_run_dir(settings(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"other settings \(seed\)"):
+        prepare_run_dir(settings(tmp_path, *LORA, "seed=5"))
+    with pytest.raises(ConfigurationError, match=r"\(optimizer\.learning_rate\)"):
+        prepare_run_dir(settings(tmp_path, "optimizer.learning_rate=0.5"))
+
+
+def test_a_full_checkpoint_that_is_damaged_is_not_built_on(tmp_path, base):
+    train(settings(tmp_path), until=1)
+    weights = tmp_path / "run/checkpoints/checkpoint-1/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(PublishingError, match="truncated"):
+        prepare_run_dir(settings(tmp_path, *LORA))
+    assert not (tmp_path / "run" / FOLDER).exists()
