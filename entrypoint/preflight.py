@@ -23,6 +23,7 @@ from entrypoint.trainer_settings import BUILTIN_CHANNEL
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
 BFLOAT16_CAPABILITY = (8, 0)
+MIB = GIB // 1024
 SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
 CHECKPOINT_BYTES = 16  # per parameter: weights, master copy and two moments
 KEPT_CHECKPOINTS = 2
@@ -86,7 +87,7 @@ def check_model(facts: ModelFacts) -> list[Check]:
     counted = "" if facts.counted else "about "
     text = (
         f"{facts.architecture}, {counted}{facts.shape.parameters:,} parameters, {facts.dtype}, "
-        f"{facts.weight_bytes / GIB:.2f} GiB"
+        f"{_size(facts.weight_bytes)}"
     )
     gaps = [Check("warn", "model", gap) for gap in facts.gaps]
     return [
@@ -123,12 +124,12 @@ def check_disk(folder: Path, facts: ModelFacts, free: int | None = None) -> Chec
     free = shutil.disk_usage(folder).free if free is None else free
     copies = 2 * facts.weight_bytes
     checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * facts.shape.parameters
-    has = f"{_gib(free)} free at {folder}"
+    has = f"{_size(free)} free at {folder}"
     if free < copies:
-        message = f"{has}, two copies of the model need {_gib(copies)}: free space or mount more"
+        message = f"{has}, two copies of the model need {_size(copies)}: free space or mount more"
         return Check("fail", "disk", message, ExitStatus.DISK)
     if free < copies + checkpoints:
-        message = f"{has}, checkpoints of full training may need {_gib(copies + checkpoints)}"
+        message = f"{has}, checkpoints of full training may need {_size(copies + checkpoints)}"
         return Check("warn", "disk", message)
     return Check("ok", "disk", has)
 
@@ -165,5 +166,5 @@ def check_servers(
     return Check("fail", name, f"{text}: {advice}", ExitStatus.ENVIRONMENT)
 
 
-def _gib(size: int) -> str:
-    return f"{size / GIB:.2f} GiB"
+def _size(size: int) -> str:
+    return f"{size / GIB:.2f} GiB" if size >= GIB / 10 else f"{size / MIB:.1f} MiB"

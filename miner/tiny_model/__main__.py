@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 from miner.tiny_model.build import Recipe, build_tiny_model, is_made
@@ -19,8 +20,15 @@ def main() -> None:
     arguments = parser.parse_args()
     out, seed = arguments.out, arguments.seed
     recipe = Recipe(warm_start=WarmStartRecipe(steps=arguments.steps))
-    if not is_made(out, recipe=recipe, seed=seed):
+    if is_made(out, recipe=recipe, seed=seed):
+        print("the tiny base model is there already", flush=True)
+    else:
+        print(
+            f"making the tiny base model: {arguments.steps} steps, kept for next time", flush=True
+        )
+        began = time.monotonic()
         build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
+        print(f"made in {time.monotonic() - began:.0f} s", flush=True)
     print(out)
 
 

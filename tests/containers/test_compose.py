@@ -58,6 +58,7 @@ def test_compose_up_publishes_and_with_other_settings_refuses_to_go_on(
     done = compose("up", "--no-build", "--exit-code-from", "miner", **QUICK)
     assert done.returncode == ExitStatus.OK, done.stdout + done.stderr
     assert "miner: exit 0 (ok): a model of " in done.stdout
+    assert "making the tiny base model: 20 steps" in done.stdout
     assert verify_model(tmp_path / "checkpoints/demo/goofspiel", load=True).loaded
     other = compose("up", "--no-build", "--exit-code-from", "miner", **{**QUICK, "STEPS": "2"})
     assert other.returncode == ExitStatus.REFUSED, other.stdout + other.stderr

@@ -66,6 +66,15 @@ def test_small_shared_memory_is_warned_about() -> None:
     assert preflight.check_shared_memory(pretend_hardware("4xH100-80GB")).level == "ok"
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(2_050_784, "2.0 MiB"), (100 << 20, "100.0 MiB"), (103 << 20, "0.10 GiB"), (0, "0.0 MiB")],
+)
+def test_small_models_are_weighed_in_smaller_units(size: int, shown: str) -> None:
+    checks = preflight.check_model(replace(FACTS, weight_bytes=size))
+    assert checks[0].message.endswith(f", {shown}")
+
+
 def test_model_line_and_gaps() -> None:
     checks = preflight.check_model(replace(FACTS, gaps=("the tokenizer has no chat template",)))
     assert str(checks[0]) == (

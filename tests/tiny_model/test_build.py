@@ -1,6 +1,7 @@
 """Building the model: it learns, reproducibly, into a folder that is whole or not there."""
 
 import random
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.tiny_model import build
+from miner.tiny_model.__main__ import main
 from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
@@ -132,3 +134,15 @@ def test_number_tokens_start_out_ordered_by_value():
     rows = model.get_input_embeddings().weight
     one, two, nine = (rows[tokenizer.convert_tokens_to_ids(n)] for n in ("1", "2", "9"))
     assert torch.dot(one, two) > torch.dot(one, nine)
+
+
+def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tiny_model", f"--out={tmp_path / 'model'}", "--steps=2"])
+    main()
+    first = capsys.readouterr().out.splitlines()
+    assert first[0] == "making the tiny base model: 2 steps, kept for next time"
+    assert first[-1] == str(tmp_path / "model")
+    made = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
+    main()
+    assert capsys.readouterr().out.startswith("the tiny base model is there already")
+    assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == made
