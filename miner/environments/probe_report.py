@@ -93,6 +93,18 @@ class ProbeReport:
         """Why that channel is recommended, in a sentence."""
         return self._choice()[1]
 
+    @property
+    def warning(self) -> str:
+        """Why training on the recommended channel may be in vain; empty if it is not."""
+        if not self.servers or self.channel != "builtin":
+            return ""
+        return (
+            f"the {len(self.servers)} environment server(s) can be trained on by neither /step nor "
+            "/evaluate, so episodes are played by the builtin game, which is not what is graded "
+            f"({self._builtin_standing()}): mend the servers, or force environment.channel=step or "
+            "graded"
+        )
+
     def usable(self, channel: Channel) -> tuple[str, ...]:
         """Servers on which a channel can be played (none is needed for the builtin one)."""
         if channel == "step":
@@ -141,6 +153,7 @@ class ProbeReport:
             "environment": self.environment,
             "channel": self.channel,
             "reason": self.reason,
+            "warning": self.warning,
             "notes": list(self.notes),
             "servers": servers,
         }

@@ -14,12 +14,24 @@ _MANY_FLAT = 0.5
 
 def run_warnings(run: Run) -> list[str]:
     """Sentences, the gravest first; empty for a run without trouble."""
-    found = [*_numbers(run), *_environment(run), *_replies(run), *_evaluations(run)]
+    found = [
+        *_channel(run),
+        *_numbers(run),
+        *_environment(run),
+        *_replies(run),
+        *_evaluations(run),
+    ]
     if run.torn_lines:
         found.append(
             f"{run.torn_lines} line(s) of the records were cut off by a kill and are missing here."
         )
     return found
+
+
+def _channel(run: Run) -> list[str]:
+    warning = run.probe.get("warning")
+    chosen = run.settings.get("environment", {}).get("channel", "auto") != "auto"
+    return [f"Not trained on what is graded: {warning}."] if warning and not chosen else []
 
 
 def _numbers(run: Run) -> list[str]:

@@ -50,7 +50,8 @@ def training_source(
                 open_source(wanted.servers, wanted.channel, wanted.name, report=report)
             )
             opened.append(source)
-        yield opened[0]
+        with _said_twice(report.warning if wanted.channel == "auto" else "", console):
+            yield opened[0]
     finally:
         for source in opened:
             loop.run(source.close())
@@ -72,3 +73,13 @@ def _tell(
         console.print(report.shown())
     if channel != "auto":
         console.print(f"channel {source.name}, as environment.channel says", highlight=False)
+
+
+@contextmanager
+def _said_twice(warning: str, console: Console) -> Iterator[None]:
+    """`warning` before and after what a person would have to scroll past."""
+    if warning:
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
+    yield
+    if warning:
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)

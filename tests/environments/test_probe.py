@@ -215,6 +215,7 @@ def test_the_recommendation_follows_from_the_findings(
     report = ProbeReport("goofspiel", tuple(servers))
     assert report.channel == channel
     assert report.usable(report.channel) == usable
+    assert bool(report.warning) is bool(servers and channel == "builtin")
     assert report.reason
 
 

@@ -107,6 +107,18 @@ def test_trouble_is_told(folder: RunFolder) -> None:
     assert "Worth knowing" in write_report(folder.path).read_text()
 
 
+@pytest.mark.parametrize(("channel", "told"), [("auto", True), ("builtin", False)])
+def test_a_game_that_nobody_chose_and_nobody_grades_is_told(
+    folder: RunFolder, channel: str, told: bool
+) -> None:
+    (folder.path / "settings.toml").write_text(f'[environment]\nchannel = "{channel}"\n')
+    folder.write_probe({"channel": "builtin", "warning": "neither /step nor /evaluate"})
+    warnings = run_warnings(folder.read())
+    sentence = "Not trained on what is graded: neither /step nor /evaluate."
+    assert warnings == ([sentence] if told else [])
+    assert (sentence in write_report(folder.path).read_text()) is told
+
+
 def test_a_run_without_trouble_has_no_warnings(folder: RunFolder) -> None:
     assert run_warnings(folder.read()) == []
 
