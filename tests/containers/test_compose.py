@@ -15,6 +15,7 @@ from entrypoint.exit_status import ExitStatus
 from miner.publishing.verify import verify_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+GPU_FORM = ("-f", "docker-compose.yml", "-f", "docker-compose.gpu.yml")
 Compose = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = {"BASE_MODEL_STEPS": "20", "STEPS": "1", "EVALUATION_EPISODES": "10"}
 
@@ -44,8 +45,8 @@ def compose(engine: None, tmp_path: Path) -> Iterator[Compose]:
 def config(compose: Compose) -> Callable[..., dict[str, Any]]:
     """The services that a form of the command would start, resolved."""
 
-    def resolve(*words: str) -> dict[str, Any]:
-        done = compose(*words, "config", "--format", "json")
+    def resolve(*words: str, **variables: str) -> dict[str, Any]:
+        done = compose(*words, "config", "--format", "json", **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["services"]
 
@@ -101,7 +102,7 @@ def test_profiles_choose_the_environment_servers(
 def test_the_gpu_form_adds_gpus_and_the_production_image(
     config: Callable[..., dict[str, Any]],
 ) -> None:
-    services = config("-f", "docker-compose.yml", "-f", "docker-compose.gpu.yml")
+    services = config(*GPU_FORM)
     miner = services["miner"]
     assert miner["image"] == "goofspiel-miner:production"
     assert miner["build"]["dockerfile"] == "Dockerfile"
@@ -110,3 +111,10 @@ def test_the_gpu_form_adds_gpus_and_the_production_image(
     assert miner["ulimits"]["memlock"] == -1
     assert services["environment"]["image"] == "goofspiel-miner:cpu"
     assert miner["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize(("variables", "gigabytes"), [({}, 8), ({"SHM_SIZE": "16gb"}, 16)])
+def test_shared_memory_is_the_tournaments_for_the_number_of_gpus(
+    config: Callable[..., dict[str, Any]], variables: dict[str, str], gigabytes: int
+) -> None:
+    assert int(config(*GPU_FORM, **variables)["miner"]["shm_size"]) == gigabytes << 30
