@@ -73,10 +73,16 @@ class Rung:
     along: Mapping[str, Change] = field(default_factory=dict)
 
 
+HALF_A_PASS: Mapping[str, Change] = {
+    "optimizer.micro_batch": Divide(2),
+    "optimizer.micro_batch_tokens": Scale(0.5, floor=64),
+}
+"""Half of what a pass takes, in episodes and in tokens; no longest episode is shorter than 64."""
+
 LADDER = (
-    Rung("half the micro-batch", {"optimizer.micro_batch": Divide(2)}),
+    Rung("half the micro-batch", HALF_A_PASS),
     Rung("a smaller share for vLLM", {"rollout.memory_share": Scale(0.8, floor=0.1)}),
-    Rung("half the micro-batch again", {"optimizer.micro_batch": Divide(2)}),
+    Rung("half the micro-batch again", HALF_A_PASS),
     Rung("shorter episodes", {"rollout.max_episode_tokens": Scale(0.75, floor=1024)}),
     Rung(
         "LoRA",

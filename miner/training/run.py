@@ -157,6 +157,7 @@ class Run:
             if settings.rollout.engine != "transformers"
             else None,
             guard=self.guard,
+            tokens_per_pass=settings.optimizer.micro_batch_tokens,
         )
 
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:

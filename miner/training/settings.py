@@ -119,6 +119,12 @@ class OptimizerSettings(Section):
     )
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch: int = Field(32, ge=1, description="Episodes per forward and backward pass.")
+    micro_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens per pass at most, padding included, in place of micro_batch; a single "
+        "longer episode is a pass of its own.",
+    )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
     max_skipped: int = Field(
         3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
@@ -165,7 +171,8 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_batch(self) -> Settings:
-        if self.episodes_per_step % self.optimizer.micro_batch:
+        by_episodes = self.optimizer.micro_batch_tokens is None
+        if by_episodes and self.episodes_per_step % self.optimizer.micro_batch:
             raise ValueError(
                 f"optimizer.micro_batch={self.optimizer.micro_batch} must divide "
                 f"rollout.groups_per_step x rollout.group_size = {self.episodes_per_step}"

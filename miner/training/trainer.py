@@ -15,11 +15,12 @@ import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
 from transformers import PreTrainedModel
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
+from miner.training.packed_trainer import PackedTrainer
 from miner.training.settings import Settings
 
 Credit = Literal["episode", "turn"]
@@ -29,17 +30,16 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """TRL's configuration for these settings.
 
     One generation per optimizer step (steps_per_generation = gradient accumulation), so that
-    sampling is exactly on-policy and no importance correction is needed without vLLM.
+    sampling is exactly on-policy and no importance correction is needed without vLLM. With a budget
+    of tokens TRL's loop has one micro-batch per step, which the trainer cuts into passes itself.
     """
-    optimizer, rollout, deepspeed = (
-        settings.optimizer,
-        settings.rollout,
-        settings.optimizer.deepspeed,
-    )
-    accumulation = settings.episodes_per_step // (optimizer.micro_batch * num_processes)
+    optimizer, rollout = settings.optimizer, settings.rollout
+    episodes = settings.episodes_per_step // num_processes
+    micro_batch = episodes if optimizer.micro_batch_tokens else optimizer.micro_batch
+    accumulation = episodes // micro_batch
     return GRPOConfig(
         output_dir=str(settings.run_dir / "checkpoints"),
-        per_device_train_batch_size=optimizer.micro_batch,
+        per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=accumulation,
         steps_per_generation=accumulation,
         num_generations=rollout.group_size,
@@ -67,12 +67,12 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,
-        deepspeed=str(deepspeed) if deepspeed else None,
+        deepspeed=str(optimizer.deepspeed) if optimizer.deepspeed else None,
         seed=settings.seed,
     )
 
 
-class EpisodeTrainer(GRPOTrainer):
+class EpisodeTrainer(PackedTrainer):
     """GRPO over whole episodes.
 
     Args:
@@ -83,6 +83,7 @@ class EpisodeTrainer(GRPOTrainer):
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates whose gradient is not finite.
+        tokens_per_pass, agree: see `PackedTrainer`.
     """
 
     def __init__(

@@ -48,6 +48,18 @@ def test_rungs_that_change_nothing_are_skipped(settings: Settings, rung: str | N
     assert (step[2].partition(" (")[0] if step else None) == rung
 
 
+def test_tokens_of_a_pass_are_halved_where_they_are_set() -> None:
+    settings: Settings = {"optimizer": {"micro_batch_tokens": 8192}}
+    given_up, taken = [], 0
+    while (step := step_down(settings, taken)) is not None:
+        settings, taken, what = step
+        given_up.append(what)
+    assert given_up == [
+        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
+        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
+    ]
+
+
 @pytest.mark.parametrize(("size", "half"), [(32, 16), (6, 3), (5, 1), (3, 1)])
 def test_micro_batch_stays_a_divisor_of_the_batch(size: int, half: int) -> None:
     step = step_down({"optimizer": {"micro_batch": size}}, 0)

@@ -51,6 +51,12 @@ def test_settings_are_written_and_equal_ones_resume(tmp_path):
     assert load_settings(tmp_path / "run" / "settings.toml", environ={}).deadline.seconds == 60
 
 
+def test_memory_may_be_bounded_in_another_way_on_resume(tmp_path):
+    prepare_run_dir(settings(tmp_path))
+    prepare_run_dir(settings(tmp_path, "optimizer.micro_batch=16"))
+    prepare_run_dir(settings(tmp_path, "optimizer.micro_batch_tokens=8192"))
+
+
 def test_other_settings_are_refused_and_named(tmp_path):
     prepare_run_dir(settings(tmp_path, "seed=4"))
     with pytest.raises(ConfigurationError, match=r"rollout\.group_size, .*seed|seed.*rollout"):

@@ -45,6 +45,7 @@ def test_servers_come_from_the_environment_unless_they_are_set():
         ("rollout.group_size=1", r"'rollout.group_size' cannot be 1: .*greater than or equal to 2"),
         ("rollout.group_size", r"not KEY=VALUE"),
         ("rollout.group_size=7", r"optimizer.micro_batch=32 must divide"),
+        ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("reward.shaping=chance_to_win", r'reward.credit="turn"'),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
@@ -53,6 +54,12 @@ def test_servers_come_from_the_environment_unless_they_are_set():
 def test_mistakes_name_the_setting_and_the_way_out(override, message):
     with pytest.raises(ConfigurationError, match=message):
         load_settings(None, [override], environ={})
+
+
+def test_with_a_budget_of_tokens_episodes_need_no_divisor():
+    overrides = ["rollout.group_size=7", "optimizer.micro_batch_tokens=4096"]
+    settings = load_settings(None, overrides, environ={})
+    assert settings.episodes_per_step % settings.optimizer.micro_batch
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
