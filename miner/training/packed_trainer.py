@@ -3,10 +3,14 @@
 A step of TRL's loop then takes all rows of a process, and they are cut into passes here. The
 gradient is that of the whole batch in one pass, for each of the losses named in the settings; the
 optimizer steps once. Scoring without gradient keeps to the same budget.
+
+A pass gets its rows as wide as the batch: columns that are padding in all of them are for the
+subclass's `_compute_loss` to remove.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,11 +67,13 @@ class PackedTrainer(GRPOTrainer):
         done: torch.Tensor | float = 0.0
         for share, rows in early:
             with self._gradients_kept(model):
-                loss = share * super().compute_loss(model, rows)
+                with self._any_rows_gathered():
+                    loss = share * super().compute_loss(model, rows)
                 self.accelerator.backward(loss)
             done = done + loss.detach()
         share, rows = last
-        loss = share * super().compute_loss(model, rows) + done
+        with self._any_rows_gathered():
+            loss = share * super().compute_loss(model, rows) + done
         self._join_metrics(recorded, [trained_tokens(rows) for _, rows in (*early, last)])
         return loss
 
@@ -143,6 +149,24 @@ class PackedTrainer(GRPOTrainer):
                     yield
         finally:
             state._set_sync_gradients(before)
+
+    @contextmanager
+    def _any_rows_gathered(self) -> Iterator[None]:
+        """Inside, the processes' tensors may differ in rows: NaN fills them up where they gather.
+
+        TRL gathers one value per row for the extremes of its clip ratios, which leave NaN out, and
+        gather hangs or mixes values up where lengths differ.
+        """
+        gather = self.accelerator.gather
+
+        def gather_filled(tensor: torch.Tensor) -> Any:
+            return gather(self.accelerator.pad_across_processes(tensor, pad_index=math.nan))
+
+        self.accelerator.gather = gather_filled
+        try:
+            yield
+        finally:
+            self.accelerator.gather = gather
 
     def _join_metrics(self, recorded: dict[str, int], tokens: list[torch.Tensor]) -> None:
         """Make one value of what each pass has added to a metric since `recorded`."""

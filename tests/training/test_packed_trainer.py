@@ -7,52 +7,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import pytest
 import torch
-from datasets import Dataset
 
-from miner.training.settings import load_settings
-from miner.training.trainer import EpisodeTrainer, grpo_config
-from tests.builders import build_qwen3, build_tokenizer
-
-LENGTHS = [(4, 9), (6, 30), (2, 5), (6, 12), (5, 17), (3, 6), (1, 1), (6, 28)]
-BUDGET = 60
-
-
-def make_trainer(tmp_path, budget, *, agree=lambda passes: passes, sync_weights=None, **optimizer):
-    optimizer |= {"max_steps": 2, "micro_batch": 8}
-    if budget:
-        optimizer["micro_batch_tokens"] = budget
-    wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
-    wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]
-    settings = load_settings(None, wanted, environ={})
-    model = build_qwen3()
-    if settings.optimizer.beta:  # TRL loads the reference from where the model was loaded
-        build_qwen3(seed=1).save_pretrained(tmp_path / "reference")
-        model.config._name_or_path = str(tmp_path / "reference")
-    return EpisodeTrainer(
-        model=model,
-        args=grpo_config(settings),
-        processing_class=build_tokenizer(),
-        train_dataset=Dataset.from_dict({"prompt": ["a", "b", "c", "d"]}),
-        reward_funcs=[lambda episode_reward, **_: episode_reward],
-        rollout_func=rollout,
-        learning_rate_factor=lambda step: 1.0,
-        sync_weights=sync_weights,
-        tokens_per_pass=settings.optimizer.micro_batch_tokens,
-        agree=agree,
-    )
-
-
-def rollout(prompts, trainer):
-    """Episodes of very different lengths; every third token is sampled."""
-    draw = torch.Generator().manual_seed(1)
-    ids = [[torch.randint(2, 300, (n,), generator=draw).tolist() for n in row] for row in LENGTHS]
-    return {
-        "prompt_ids": [prompt for prompt, _ in ids],
-        "completion_ids": [completion for _, completion in ids],
-        "logprobs": [[-6.0] * completion for _, completion in LENGTHS],
-        "env_mask": [[int(i % 3 == 0) for i in range(completion)] for _, completion in LENGTHS],
-        "episode_reward": [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25],
-    }
+from tests.training.packed import BUDGET, LENGTHS, make_trainer, rollout
 
 
 def batch(trainer):
@@ -192,3 +148,22 @@ def test_training_takes_one_optimizer_step_for_all_passes(tmp_path):
     for whole, packed in zip(steps[None], steps[BUDGET], strict=True):
         for name in ("loss", "grad_norm", "entropy"):
             assert packed[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-5), name
+
+
+def test_a_run_in_episodes_goes_on_in_tokens_with_the_next_games(tmp_path):
+    def played(budget, resume=None, **optimizer):
+        trainer = make_trainer(tmp_path, budget, **optimizer)
+        games = []
+
+        def rollout_and_note(prompts, trainer):
+            games.append("".join(prompts))
+            return rollout(prompts, trainer)
+
+        trainer.rollout_func = rollout_and_note
+        trainer.args.save_steps = 2
+        trainer.train(resume_from_checkpoint=resume)
+        return games
+
+    assert played(None, micro_batch=4) == ["aaaabbbb", "ccccdddd"]
+    checkpoint = str(tmp_path / "checkpoints" / "checkpoint-2")
+    assert played(BUDGET, checkpoint, max_steps=4) == ["eeeeffff", "gggghhhh"]

@@ -1,0 +1,71 @@
+"""A trainer whose episodes differ in length, for tests of passes by a budget of tokens."""
+
+import torch
+from datasets import Dataset
+
+from miner.training.settings import load_settings
+from miner.training.trainer import EpisodeTrainer, grpo_config
+from tests.builders import build_qwen3, build_tokenizer
+
+LENGTHS = [(4, 9), (6, 30), (2, 5), (6, 12), (5, 17), (3, 6), (1, 1), (6, 27)]
+BUDGET = 60
+
+
+def make_settings(tmp_path, budget, **optimizer):
+    """Two steps of two groups of four; without a budget a step is one pass."""
+    optimizer = {"max_steps": 2, "micro_batch": 8} | optimizer
+    if budget:
+        optimizer["micro_batch_tokens"] = budget
+    wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
+    wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]
+    return load_settings(None, wanted, environ={})
+
+
+def task():
+    """What a trainer needs besides model and configuration."""
+    return {
+        "processing_class": build_tokenizer(),
+        "train_dataset": Dataset.from_dict({"prompt": list("abcdefgh")}),
+        "reward_funcs": [lambda episode_reward, **_: episode_reward],
+        "rollout_func": rollout,
+    }
+
+
+def make_trainer(tmp_path, budget, *, agree=lambda passes: passes, sync_weights=None, **optimizer):
+    settings = make_settings(tmp_path, budget, **optimizer)
+    write_reference(tmp_path)
+    return EpisodeTrainer(
+        model=learning_model(tmp_path),
+        args=grpo_config(settings),
+        learning_rate_factor=lambda step: 1.0,
+        sync_weights=sync_weights,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
+        agree=agree,
+        **task(),
+    )
+
+
+def write_reference(folder):
+    build_qwen3(seed=1).save_pretrained(folder / "reference")
+
+
+def learning_model(folder):
+    """A model whose reference, which TRL loads from where a model came from, is another one."""
+    model = build_qwen3()
+    model.config._name_or_path = str(folder / "reference")
+    return model
+
+
+def rollout(prompts, trainer):
+    """This process's episodes, of very different lengths; every third token is sampled."""
+    draw = torch.Generator().manual_seed(1)
+    ids = [[torch.randint(2, 300, (n,), generator=draw).tolist() for n in row] for row in LENGTHS]
+    columns = {
+        "prompt_ids": [prompt for prompt, _ in ids],
+        "completion_ids": [completion for _, completion in ids],
+        "logprobs": [[-6.0] * completion for _, completion in LENGTHS],
+        "env_mask": [[int(i % 3 == 0) for i in range(completion)] for _, completion in LENGTHS],
+        "episode_reward": [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25],
+    }
+    first = trainer.accelerator.process_index * len(prompts)
+    return {name: rows[first : first + len(prompts)] for name, rows in columns.items()}

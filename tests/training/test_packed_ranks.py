@@ -1,0 +1,59 @@
+"""Two processes whose episodes need different numbers of passes learn as from one pass each."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.training.packed import write_reference
+
+pytestmark = pytest.mark.long
+
+BATCH = ("gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
+
+
+def two_ranks(folder, zero_stage):
+    """What rank 0 saw; DeepSpeed exchanges the gradients if a stage of ZeRO is given."""
+    write_reference(folder)
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ACCELERATE_")}
+    if zero_stage:
+        config = dict.fromkeys((*BATCH, "gradient_clipping"), "auto")
+        config["zero_optimization"] = {"stage": zero_stage}
+        config["zero_allow_untested_optimizer"] = True
+        file = folder / "deepspeed.json"
+        file.write_text(json.dumps(config))
+        environ |= {
+            "ACCELERATE_USE_DEEPSPEED": "true",
+            "ACCELERATE_DEEPSPEED_CONFIG_FILE": str(file),
+        }
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launcher, "-m", "tests.training.packed_ranks", str(folder)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "rank-0" / "found.json").read_text())
+
+
+@pytest.mark.parametrize("zero_stage", [None, 2, 3])
+def test_what_is_learned_does_not_depend_on_the_passes(tmp_path, zero_stage):
+    if zero_stage and importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed")
+    cases = two_ranks(tmp_path, zero_stage)
+    assert len(cases) == 4
+    for case, found in cases.items():
+        whole, packed = found["whole"], found["packed"]
+        for ours, theirs in zip(packed["steps"], whole["steps"], strict=True):
+            for name in ("loss", "grad_norm", "entropy", *(["kl"] if case == "kl" else [])):
+                expected = pytest.approx(theirs[name], rel=1e-4, abs=1e-6)
+                assert ours[name] == expected, (case, name)
+        assert len(packed["exchanged"]) == 2 * 3  # one process alone would need two passes
+        if not zero_stage:  # ZeRO exchanges gradients in each pass
+            assert whole["exchanged"] == [True, True]
+            assert packed["exchanged"] == [False, False, True] * 2
