@@ -158,6 +158,7 @@ class Run:
             else None,
             guard=self.guard,
             tokens_per_pass=settings.optimizer.micro_batch_tokens,
+            agree=self._ranks.most,
         )
 
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
