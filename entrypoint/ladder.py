@@ -109,6 +109,19 @@ def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | Non
     return None
 
 
+def without_vllm(settings: Settings) -> Settings | None:
+    """The settings with the trainer's own model generating: slow, but it needs no engine.
+
+    None where it generates already.
+    """
+    if get_setting(settings, "rollout.engine") in (None, "transformers"):
+        return None
+    changed = copy.deepcopy(settings)
+    changed["rollout"]["engine"] = "transformers"
+    changed["rollout"].pop("server", None)
+    return changed
+
+
 def get_setting(settings: Settings, key: str) -> Any:
     """The value of a dotted name, None where it is not set."""
     node: Any = settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import Settings, step_down
+from entrypoint.ladder import Settings, step_down, without_vllm
 from entrypoint.outcome import Outcome
 
 OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
@@ -85,12 +85,14 @@ def after_attempt(
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
     was, and so is a loss of environment or inference servers; a second crash takes a rung too,
-    since memory trouble has many faces.
+    since memory trouble has many faces. An inference server that does not stay up or is lost twice
+    is given up, and so is vLLM after a third crash: the trainer generates by itself.
     """
     last = ends[-1]
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
-    if last.kind in (EndKind.OUT_OF_TIME, EndKind.UNSERVED):
+    alone = without_vllm(settings)
+    if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):
         return Outcome(_FINAL_STATUS[last.kind], f"the trainer was stopped: {last}")
     if last.kind is EndKind.REFUSED:
         status = ExitStatus.REFUSED if len(ends) == 1 else ExitStatus.TRAINER
@@ -99,6 +101,9 @@ def after_attempt(
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
     crashes = sum(end.kind is EndKind.CRASHED for end in ends)
+    losses = sum(end.kind is EndKind.INFERENCE_LOST for end in ends)
+    if alone and (last.kind is EndKind.UNSERVED or losses > 1 or crashes > 2):
+        return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")
     memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
     lower = None
     if memory_trouble or (last.kind is EndKind.CRASHED and crashes > 1):

@@ -28,9 +28,10 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.heartbeat import describe_silence, read_heartbeat
+from entrypoint.ladder import Settings, without_vllm
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaints, health_url, poll
-from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
+from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, write_atomically
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
@@ -63,30 +64,48 @@ class Watchdog:
         self._stop = stop
         self._clock = clock
         self._inference_starts: set[float] = set()
+        self._inference_health = plan.inference_health  # None once the trainer generates itself
 
     def run(self) -> Outcome:
         """Gates, attempts, outcome. Raises: `StopRequested`, `ControlError`."""
-        closed = self._wait_for_inference()
         settings = tomllib.loads(self._plan.settings_file.read_text())
         ends: list[AttemptEnd] = []
         rungs = 0
-        while closed is None:
+        closed = self._wait_for_inference()
+        while True:
+            if closed is not None:
+                alone = without_vllm(settings)
+                if closed.status is not ExitStatus.INFERENCE or alone is None:
+                    return closed
+                say(f"{closed.message}: going on without vLLM", speaker=WATCHDOG)
+                settings = alone
+                self._write_settings(settings)
+                self._give_up_inference()
             ends.append(self._attempt(len(ends) + 1))
             decision = after_attempt(ends, settings, rungs, self._plan.max_restarts)
             if isinstance(decision, Outcome):
                 return decision
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)
+            gives_up_vllm = decision.settings == without_vllm(settings)
             settings, rungs = decision.settings, decision.rungs
-            self._write_settings(decision)
-            if ends[-1].kind is EndKind.UNREACHABLE:
+            self._write_settings(settings)
+            closed = None
+            if gives_up_vllm:
+                self._give_up_inference()
+            elif ends[-1].kind is EndKind.UNREACHABLE:
                 closed = self._wait_for_servers()
             elif ends[-1].kind is EndKind.INFERENCE_LOST:
                 closed = self._start_inference_anew()
-        return closed
+
+    def _give_up_inference(self) -> None:
+        """The trainer generates by itself from now on; a server's GPUs stay unused."""
+        if self._inference_health is not None:
+            self._control.stop(INFERENCE)
+        self._inference_health = None
 
     def _wait_for_inference(self) -> Outcome | None:
         """The gate before the first attempt; the outcome if it stays closed."""
-        url = self._plan.inference_health
+        url = self._inference_health
         if url is None:
             return None
         say(f"waiting for the inference server at {url}", speaker=WATCHDOG)
@@ -103,7 +122,7 @@ class Watchdog:
 
     def _start_inference_anew(self) -> Outcome | None:
         """A server that answers may still hang in a transfer of weights that nobody ends."""
-        if self._plan.inference_health is not None:
+        if self._inference_health is not None:
             say("the inference server is started anew", speaker=WATCHDOG)
             self._control.stop(INFERENCE)
             self._control.start(INFERENCE)
@@ -183,8 +202,8 @@ class Watchdog:
 
     def _who_else_is_silent(self) -> str:
         urls = [health_url(server) for server in self._plan.servers]
-        if self._plan.inference_health:
-            urls.append(self._plan.inference_health)
+        if self._inference_health:
+            urls.append(self._inference_health)
         if not urls:
             return ""
         silent = complaints(urls, PROBE_TIMEOUT)
@@ -199,13 +218,13 @@ class Watchdog:
 
     def _inference_stays_up(self) -> bool:
         """supervisord restarts a crashed inference server for ever; this counts the starts."""
-        if self._plan.inference_health is None:
+        if self._inference_health is None:
             return True
         self._inference_starts.add(self._control.state(INFERENCE).started_at)
         return len(self._inference_starts) < MAX_INFERENCE_STARTS
 
-    def _write_settings(self, attempt: NextAttempt) -> None:
-        write_atomically(self._plan.settings_file, tomli_w.dumps(attempt.settings))
+    def _write_settings(self, settings: Settings) -> None:
+        write_atomically(self._plan.settings_file, tomli_w.dumps(settings))
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,41 @@ def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable
     assert status is ExitStatus.INFERENCE
     assert "did not stay up" in message
     assert supervisor.done == ["start trainer", "stop trainer"]
+
+
+VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
+
+
+def test_without_an_inference_server_the_trainer_generates_by_itself(fake: Build) -> None:
+    supervisor = fake(exits(0), inference_health=f"{NOBODY}/health")
+    supervisor.plan.settings_file.write_text(VLLM)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["stop inference", "start trainer"]
+    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
+    assert settings["rollout"] == {"engine": "transformers"}
+
+
+def test_an_inference_server_that_keeps_crashing_is_given_up(
+    fake: Build, serve: Callable[..., Any]
+) -> None:
+    def crashes(supervisor: FakeSupervisor) -> None:
+        beats(supervisor)
+        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor = fake(*[crashes] * 4, runs, exits(0), inference_health=f"{serve().url}/health")
+    supervisor.plan.settings_file.write_text(VLLM)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer", "stop trainer", "stop inference", "start trainer"]
+
+
+def test_an_engine_that_crashes_the_trainer_is_given_up_after_the_third_time(fake: Build) -> None:
+    supervisor = fake(exits(1), exits(1), exits(1), exits(0))
+    supervisor.plan.settings_file.write_text(COLOCATED)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer"] * 4
+    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
+    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_program_that_cannot_start_is_final(fake: Build) -> None:
