@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
-from trl import GRPOTrainer
 
+from miner.training.cpu_scoring import CpuScoringTrainer
 from miner.training.packing import Length, exactly, fewest_passes, over_passes
 
 MEAN_OVER_TOKENS = ("dapo", "bnpo")
 """Losses that divide by trained tokens; the others of the settings divide by rows."""
 
 
-class PackedTrainer(GRPOTrainer):
+class PackedTrainer(CpuScoringTrainer):
     """GRPO in passes of different numbers of rows.
 
     Args:

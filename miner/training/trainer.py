@@ -104,7 +104,6 @@ class EpisodeTrainer(PackedTrainer):
         self._group_size: int = args.num_generations or 1
         self._scale = scale
         self._decay = decay
-        self._loss_mask: torch.Tensor | None = None
         self._guard = guard or UpdateGuard()
         super().__init__(model=model, args=args, **kwargs)
         if sync_weights is not None:  # as use_vllm in args, but the engine is ours
@@ -170,49 +169,7 @@ class EpisodeTrainer(PackedTrainer):
         return output
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
-        inputs = without_padding(inputs)
-        self._loss_mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        try:
-            return super()._compute_loss(model, inputs)
-        finally:
-            self._loss_mask = None
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: torch.nn.Module,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        *args: Any,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """On a CPU, score sampled tokens only: in an episode they are one in ten or twenty.
-
-        The parent's head leaves masked positions out where Triton runs and scores them all
-        elsewhere. Several processes need the wrapped model's own forward, which prepares the
-        exchange of gradients.
-        """
-        alone = self.accelerator.num_processes == 1
-        if self._loss_mask is None or input_ids.device.type != "cpu" or not alone:
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
-            )
-        whole: Any = self.accelerator.unwrap_model(model)
-        whole = whole.get_base_model() if isinstance(whole, PeftModel) else whole
-        hidden = whole.base_model(
-            input_ids=input_ids, attention_mask=attention_mask, use_cache=False
-        ).last_hidden_state[:, -logits_to_keep - 1 : -1]
-        mask = self._loss_mask
-        logits = whole.get_output_embeddings()(hidden[mask]).float() / self.temperature
-        scores = logits.log_softmax(-1)
-        chosen = scores.gather(-1, input_ids[:, -logits_to_keep:][mask].unsqueeze(-1)).squeeze(-1)
-        entropies = -(scores.exp() * scores).sum(-1)
-        nowhere = hidden.new_zeros(mask.shape, dtype=torch.float32)
-        return (
-            nowhere.masked_scatter(mask, chosen),
-            nowhere.masked_scatter(mask, entropies),
-            None,
-        )
+        return super()._compute_loss(model, without_padding(inputs))
 
 
 def spread_over_tokens(
