@@ -66,11 +66,16 @@ Change = Scale | Raise | Divide | Replace
 
 @dataclass(frozen=True)
 class Rung:
-    """One step down: its name, what becomes of which settings (dotted names), what goes with it."""
+    """One step down: its name, what becomes of which settings (dotted names), what goes with it.
+
+    Attributes:
+        not_with: a setting (dotted name) that rules this step out.
+    """
 
     name: str
     changes: Mapping[str, Change]
     along: Mapping[str, Change] = field(default_factory=dict)
+    not_with: str = ""
 
 
 HALF_A_PASS: Mapping[str, Change] = {
@@ -88,6 +93,7 @@ LADDER = (
         "LoRA",
         {"model.tuning": Replace("lora")},
         along={"optimizer.learning_rate": Raise(10.0, ceiling=1.0)},  # as in the presets
+        not_with="optimizer.deepspeed",  # it would load the full run's optimizer into the adapters'
     ),
 )
 
@@ -99,6 +105,8 @@ def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | Non
     """
     for position in range(taken, len(LADDER)):
         rung = LADDER[position]
+        if rung.not_with and get_setting(settings, rung.not_with) is not None:
+            continue
         changed = copy.deepcopy(settings)
         given_up = [text for key in rung.changes if (text := _change(changed, key, rung))]
         if given_up:

@@ -145,3 +145,10 @@ def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:
     decision = after_attempt(ends, {"optimizer": {"micro_batch": 1}}, 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
     assert "as it was" in decision.reason
+
+
+def test_adapters_do_not_take_over_a_run_under_deepspeed() -> None:
+    settings = {"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}
+    assert step_down(settings, 0) is not None
+    settings["optimizer"]["deepspeed"] = "deepspeed.json"  # type: ignore[assignment]
+    assert step_down(settings, 0) is None
