@@ -27,5 +27,9 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
   "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
   { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
 "${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
+# Production trains with DeepSpeed on several GPUs; here only tests do, so that setup goes on without.
+deepspeed=$(grep '^deepspeed==' requirements.txt)
+"${pip[@]}" "$deepspeed" -c requirements-cpu.lock ||
+  echo "setup: $deepspeed could not be installed: its tests will be skipped" >&2
 echo "$stamp" >"$venv/.pins"
 echo "setup: done"

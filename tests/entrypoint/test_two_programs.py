@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from entrypoint.memory import ModelShape
 from entrypoint.programs import inference_program
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, plan_topology
-from entrypoint.trainer_settings import INFERENCE_PORT
+from entrypoint.trainer_settings import INFERENCE_PORT, deepspeed_config
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.vllm_surface import FIELDS
 from miner.tiny_model.build import Recipe, build_tiny_model
@@ -86,8 +87,24 @@ class TwoPrograms:
         return [line for line in lines if line.startswith(kind)]
 
 
-@pytest.fixture
-def two_programs(tmp_path: Path, base: Path) -> Iterator[TwoPrograms]:
+def spread_over_two_ranks(plan: RunPlan) -> dict[str, object]:
+    """Settings for the planned DeepSpeed of four GPUs at its highest stage, in float32."""
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup")
+    if shutil.which("g++") is None:
+        pytest.skip("DeepSpeed compiles its communication for CPUs, and there is no g++")
+    shape = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
+    topology = plan_topology(pretend_hardware("4xH100-80GB"), shape, BatchShape())
+    assert topology.processes == 2
+    config = deepspeed_config(replace(topology, zero_stage=3))
+    config.pop("bf16")
+    plan.deepspeed_file.write_text(json.dumps(config))
+    return {"deepspeed": str(plan.deepspeed_file)}
+
+
+@pytest.fixture(params=[1, 2], ids=["one rank", "two ranks under ZeRO-3"])
+def two_programs(
+    request: pytest.FixtureRequest, tmp_path: Path, base: Path
+) -> Iterator[TwoPrograms]:
     now, port = time.time(), free_port()
     plan = RunPlan.model_validate(
         {
@@ -106,6 +123,7 @@ def two_programs(tmp_path: Path, base: Path) -> Iterator[TwoPrograms]:
     )
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
+    deepspeed = spread_over_two_ranks(plan) if request.param > 1 else {}
     settings = {
         "run_dir": str(plan.train_dir),
         "threads": 1,
@@ -118,7 +136,7 @@ def two_programs(tmp_path: Path, base: Path) -> Iterator[TwoPrograms]:
             "groups_per_step": 2,
             "max_episode_tokens": 1024,
         },
-        "optimizer": {"max_steps": STEPS, "micro_batch": 16},
+        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
         "evaluation": {"episodes": 10, "every_steps": STEPS},
     }
     plan.settings_file.write_text(tomli_w.dumps(settings))
@@ -127,7 +145,7 @@ def two_programs(tmp_path: Path, base: Path) -> Iterator[TwoPrograms]:
         "inference": stub_command(base, port),
         "trainer": [
             *(sys.executable, "-m", "miner", "train"),
-            *("--config", str(plan.settings_file)),
+            *("--config", str(plan.settings_file), "--processes", str(request.param)),
         ],
     }
     environment = {
