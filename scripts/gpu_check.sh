@@ -56,15 +56,25 @@ train() { # run's name, KEY=VALUE...
         evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
 }
 
-split() { # vLLM on GPU 0, the trainer on GPU 1
+deepspeed() { # ZeRO stage -> the setting for it
+    printf '{"bf16": {"enabled": true}, "zero_optimization": {"stage": %s, %s}, %s}\n' "$1" \
+        '"stage3_gather_16bit_weights_on_model_save": true' '"gradient_clipping": "auto",
+        "gradient_accumulation_steps": "auto", "train_micro_batch_size_per_gpu": "auto",
+        "train_batch_size": "auto"' >"$out/zero$1.json"
+    echo "optimizer.deepspeed=$out/zero$1.json"
+}
+
+split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on the next ones
+    local name=$1 processes=$2 status
+    shift 2
     VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve "$model" --host 127.0.0.1 \
         --port "$port" --dtype bfloat16 --max-model-len 4096 --gpu-memory-utilization 0.8 \
         --weight-transfer-config '{"backend":"nccl"}' --logprobs-mode processed_logprobs \
         --max-logprobs -1 >"$out/vllm.log" 2>&1 &
     local server=$!
-    CUDA_VISIBLE_DEVICES=1 train split model.dtype=bfloat16 rollout.engine=vllm_server \
-        "rollout.server=http://127.0.0.1:$port"
-    local status=$?
+    CUDA_VISIBLE_DEVICES=$(seq -s, 1 "$processes") train "$name" --processes "$processes" \
+        model.dtype=bfloat16 rollout.engine=vllm_server "rollout.server=http://127.0.0.1:$port" "$@"
+    status=$?
     kill "$server" 2>/dev/null
     wait "$server" 2>/dev/null
     return $status
@@ -106,10 +116,24 @@ if [ "$gpus" -gt 0 ]; then
         note "vLLM colocated, 1 GPU" skipped "vLLM is not installed"
     fi
     if [ -n "$vllm" ] && [ "$gpus" -gt 1 ]; then
-        stage "vLLM server + trainer, 2 GPUs" split.log split
+        stage "vLLM server + trainer, 2 GPUs" split.log split split 1
     else
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi
+    if [ "$gpus" -gt 1 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
+        stage "transformers, 2 ranks, ZeRO-2" ranks.log train ranks --processes 2 \
+            model.dtype=bfloat16 "$(deepspeed 2)"
+    else
+        note "transformers, 2 ranks, ZeRO-2" skipped "it needs DeepSpeed and two GPUs"
+    fi
+    for zero in 2 3; do
+        if [ -n "$vllm" ] && [ "$gpus" -gt 2 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
+            stage "vLLM server + 2 ranks, ZeRO-$zero" "zero$zero.log" split "zero$zero" 2 \
+                "$(deepspeed $zero)"
+        else
+            note "vLLM server + 2 ranks, ZeRO-$zero" skipped "it needs vLLM, DeepSpeed and 3 GPUs"
+        fi
+    done
 fi
 
 echo
