@@ -13,7 +13,7 @@ from miner.training.checkpoints import Checkpoint, newest_checkpoint
 from miner.training.settings import Settings, load_settings, to_toml
 
 SETTINGS_FILE = "settings.toml"
-BASE_FILE = "base.json"
+BASE_FILE = "base_fingerprint.json"
 
 MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
