@@ -51,9 +51,9 @@ def recipe_for(deck_sizes: Collection[int]) -> Recipe:
     """The recipe whose conversations reach as far as these decks; longer ones take more steps."""
     if max(deck_sizes) <= 8:
         return Recipe()
-    return Recipe(
-        data=DataRecipe(sizes=(8, *sorted(deck_sizes))), warm_start=WarmStartRecipe(steps=3000)
-    )
+    sizes = (8, *sorted(deck_sizes), max(deck_sizes))
+    data = DataRecipe(sizes=sizes, small_until=0.5, anywhere=0.7)
+    return Recipe(data=data, warm_start=WarmStartRecipe(steps=3000))
 
 
 def build_tiny_model(

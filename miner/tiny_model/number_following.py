@@ -34,6 +34,8 @@ class DataRecipe:
         sizes: largest number of a conversation, drawn from these.
         other_sizes: share of conversations with any largest number from 4 up instead.
         small_until: share of the warm start in which the smallest of `sizes` is the only one.
+        anywhere: share of conversations whose numbers are any of those up to the largest of `sizes`
+            instead of the first ones: larger numbers are learned in short conversations too.
         max_turns: sheets per conversation at most.
         lookup_until: share of the warm start in which the look-up is learned, see the module.
         lookup_rules: weights of the rules until then.
@@ -51,6 +53,7 @@ class DataRecipe:
     sizes: tuple[int, ...] = (8,)
     other_sizes: float = 0.3
     small_until: float = 0.3
+    anywhere: float = 0.0
     max_turns: int = 15
     lookup_until: float = 0.4
     lookup_rules: tuple[tuple[Rule, float], ...] = ((Rule.NEAREST, 0.85), (Rule.ANY, 0.15))
@@ -133,7 +136,10 @@ def _draw_turns(
     largest: int,
     max_turns: int,
 ) -> tuple[Turn, ...]:
-    sheet = _Sheet(rng, recipe, layout, largest)
+    numbers = list(range(1, largest + 1))
+    if recipe.anywhere and rng.random() < recipe.anywhere:
+        numbers = sorted(rng.sample(range(1, max(recipe.sizes) + 1), largest))
+    sheet = _Sheet(rng, recipe, layout, numbers)
     sharpness = rng.choice(recipe.sharpness)
     count = min(largest - 1 if rng.random() < 0.5 else rng.randint(2, largest - 1), max_turns)
     turns: list[Turn] = []
@@ -152,15 +158,15 @@ class _Sheet:
     """The numbers of a conversation's sheets, one after another."""
 
     def __init__(
-        self, rng: random.Random, recipe: DataRecipe, layout: Layout, largest: int
+        self, rng: random.Random, recipe: DataRecipe, layout: Layout, numbers: list[int]
     ) -> None:
         self._rng, self._lines = rng, layout.lines
-        self._all = range(1, largest + 1)
+        self._all = numbers
         self._shrinking = rng.random() < recipe.shrinking
         self.options = list(self._all) if rng.random() < 0.7 else self._subset(2)
         self._shown = 0
         self._pair = [0, 0]
-        self._unused = rng.sample(self._all, largest)
+        self._unused = rng.sample(self._all, len(numbers))
         pairs = [i for i, line in enumerate(self._lines) if line.kind is Kind.PAIR]
         singles = [i for i, line in enumerate(self._lines) if line.kind is Kind.NUMBER]
         follow_pair = bool(pairs) and rng.random() < recipe.follow_pair
