@@ -107,6 +107,10 @@ def trainer_settings(
     else:
         settings["model"]["tuning"] = topology.tuning
         settings["rollout"] |= _engine_settings(topology)
+        if get_setting(overrides, "optimizer.micro_batch") is None:
+            # what the plan has room for, so that short episodes share a pass
+            tokens = topology.micro_batch * topology.episode_tokens
+            settings["optimizer"]["micro_batch_tokens"] = tokens
         if topology.processes > 1:
             settings["optimizer"]["deepspeed"] = str(plan.deepspeed_file)
     _merge(settings, overrides)

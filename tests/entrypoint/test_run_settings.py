@@ -97,6 +97,15 @@ def test_a_persons_settings_win() -> None:
     assert get_setting(settings, "rollout.max_episode_tokens") == 512
 
 
+def test_on_gpus_a_pass_is_bounded_by_tokens_unless_a_person_counts_episodes() -> None:
+    settings, _, topology = planned(inventory="1xH100-80GB")
+    tokens = get_setting(settings, "optimizer.micro_batch_tokens")
+    assert tokens == topology.micro_batch * topology.episode_tokens
+    by_hand, _, _ = planned("optimizer.micro_batch=4", inventory="1xH100-80GB")
+    assert get_setting(by_hand, "optimizer.micro_batch_tokens") is None
+    assert get_setting(by_hand, "optimizer.micro_batch") == 4
+
+
 def test_gpu_plans_name_their_engine() -> None:
     split, _, topology = planned(inventory="8xH100-80GB")
     assert get_setting(split, "rollout.engine") == "vllm_server"
