@@ -36,7 +36,8 @@ def main() -> None:
     try:
         app()
     except (EnvironmentFault, PublishingError, EngineLostError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")  # of several trainer processes
+        print(f"error{'' if rank == '0' else f' (rank {rank})'}: {error}", file=sys.stderr)
         if getattr(error, "stuck", False):
             sys.stdout.flush()
             os._exit(_status(error))  # the interpreter would wait for the thread that hangs

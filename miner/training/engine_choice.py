@@ -105,16 +105,11 @@ def _server_engine(
     ]
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
-        configs = [loop.run(server.config()) for server in servers]
-    except SamplerError as error:
-        raise ConfigurationError(str(error)) from error
-    backend = _common_backend(servers, configs)
-    context = min(config.model_config.max_model_len for config in configs)
-    if context < rollout.max_episode_tokens:
-        raise ConfigurationError(
-            f"the inference server's --max-model-len is {context}, rollout.max_episode_tokens is "
-            f"{rollout.max_episode_tokens}: raise the one or lower the other"
-        )
+        backend, context = _agreed(servers, loop, rollout.max_episode_tokens)
+    except ConfigurationError:
+        for server in servers:
+            loop.run(server.close())
+        raise
 
     def make_sync(trainer: Any) -> WeightSync:
         if backend == "nccl":
@@ -137,6 +132,23 @@ def _server_engine(
         ranks=ranks,
         alive=alive,
     )
+
+
+def _agreed(
+    servers: list[VllmServer], loop: BackgroundLoop, episode_tokens: int
+) -> tuple[str, int]:
+    """How weights travel, and the shortest context. Raises: `ConfigurationError`."""
+    try:
+        configs = [loop.run(server.config()) for server in servers]
+    except SamplerError as error:
+        raise ConfigurationError(str(error)) from error
+    context = min(config.model_config.max_model_len for config in configs)
+    if context < episode_tokens:
+        raise ConfigurationError(
+            f"the inference server's --max-model-len is {context}, rollout.max_episode_tokens is "
+            f"{episode_tokens}: raise the one or lower the other"
+        )
+    return _common_backend(servers, configs), context
 
 
 def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str:

@@ -168,6 +168,8 @@ def whole_weights(
         gathered: its state dict, where this process holds only parts of the model.
     """
     if gathered is not None:
+        if isinstance(model, PeftModel):
+            raise WeightSyncError("adapters under ZeRO-3 travel by NCCL only")
         own = {name for name, _ in model.named_parameters()}  # tied weights once
         return {name: t.cpu().contiguous() for name, t in gathered.items() if name in own}
     if not isinstance(model, PeftModel):
