@@ -69,10 +69,6 @@ class Ranks:
         shared: Any = values[0]
         return shared
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on some rank."""
-        return any(self.gather(flag))
-
     def most(self, number: int) -> int:
         """The largest of all ranks' numbers."""
         return max(self.gather(number))
