@@ -1,8 +1,8 @@
 """supervisord's event listener: stops everything when the critical program has ended.
 
 supervisord itself goes on when a program dies. This listener (protocol: supervisord.org, "Event
-Listeners") sends it SIGTERM when the critical program has exited, however it exited, or when any
-program could not be started at all; the latter it writes down as the outcome.
+Listeners") sends it SIGTERM when the critical program has exited, however it exited, or could not
+be started at all. What becomes of other programs is for the critical one, the watchdog, to decide.
 """
 
 from __future__ import annotations
@@ -17,25 +17,18 @@ from typing import TextIO
 
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.run_plan import INFERENCE, TRAINER
 
 READY = "READY\n"
 DONE = "RESULT 2\nOK"
 EXITED, FATAL = "PROCESS_STATE_EXITED", "PROCESS_STATE_FATAL"
 
 
-_STATUS_OF = {TRAINER: ExitStatus.TRAINER, INFERENCE: ExitStatus.INFERENCE}
-
-
 def reason_to_stop(event: str, payload: dict[str, str], critical: str) -> Outcome | None:
     """Why this event ends the run, None if it does not."""
-    name = payload.get("processname", "?")
-    if event == FATAL:
-        status = _STATUS_OF.get(name, ExitStatus.SUPERVISOR)
-        return Outcome(status, f"the program {name} cannot be started; see supervisord.log")
-    if event == EXITED and name == critical:
-        return Outcome(ExitStatus.SUPERVISOR, f"the program {name} has ended")
-    return None
+    if payload.get("processname") != critical or event not in (EXITED, FATAL):
+        return None
+    what = "has ended" if event == EXITED else "cannot be started; see supervisord.log"
+    return Outcome(ExitStatus.SUPERVISOR, f"the program {critical} {what}")
 
 
 def listen(events: TextIO, answers: TextIO, critical: str, stop: Callable[[Outcome], None]) -> None:

@@ -6,12 +6,13 @@ decision depends on the ends so far and on nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import Settings, step_down, without_vllm
+from entrypoint.ladder import Settings, step_down
 from entrypoint.outcome import Outcome
 
 OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
@@ -79,19 +80,25 @@ def end_of_exit(exit_status: int) -> AttemptEnd:
 
 
 def after_attempt(
-    ends: Sequence[AttemptEnd], settings: Settings, rungs: int, max_restarts: int
+    ends: Sequence[AttemptEnd],
+    settings: Settings,
+    rungs: int,
+    max_restarts: int,
+    alone: Settings | None = None,
 ) -> NextAttempt | Outcome:
     """Decide after the last of `ends`.
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
     was, and so is a loss of environment or inference servers; a second crash takes a rung too,
     since memory trouble has many faces. An inference server that does not stay up or is lost twice
-    is given up, and so is vLLM after a third crash: the trainer generates by itself.
+    is given up, and so is vLLM after a second hang or a third crash.
+
+    Args:
+        alone: the settings with which the trainer generates by itself; None if it cannot, or does.
     """
     last = ends[-1]
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
-    alone = without_vllm(settings)
     if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):
         return Outcome(_FINAL_STATUS[last.kind], f"the trainer was stopped: {last}")
     if last.kind is EndKind.REFUSED:
@@ -100,9 +107,10 @@ def after_attempt(
     if len(ends) > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
-    crashes = sum(end.kind is EndKind.CRASHED for end in ends)
-    losses = sum(end.kind is EndKind.INFERENCE_LOST for end in ends)
-    if alone and (last.kind is EndKind.UNSERVED or losses > 1 or crashes > 2):
+    kinds = Counter(end.kind for end in ends)
+    crashes = kinds[EndKind.CRASHED]
+    troubled = kinds[EndKind.INFERENCE_LOST] > 1 or kinds[EndKind.HUNG] > 1 or crashes > 2
+    if alone and (last.kind is EndKind.UNSERVED or troubled):
         return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")
     memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
     lower = None

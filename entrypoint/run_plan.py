@@ -30,7 +30,9 @@ class RunPlan(BaseModel):
     by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
-    inference_seconds: float = Field(1200.0, gt=0, description="Until vLLM must answer.")
+    trainer_can_generate: bool = Field(
+        True, description="Whether the trainer's own model can generate if vLLM fails."
+    )
     servers_seconds: float = Field(
         300.0, gt=0, description="Until lost environment servers must answer again."
     )

@@ -51,6 +51,7 @@ def plan_run(
         ends_at=kill_at - reserve / 2,
         kill_at=kill_at,
         by_hand=by_hand,
+        trainer_can_generate=topology.zero_stage != 3,
         servers=job.servers,
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,
         stop_seconds=STOP_SHARE * grace_seconds(environ),

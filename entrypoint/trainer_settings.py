@@ -86,6 +86,7 @@ def trainer_settings(
 ) -> Settings:
     """All settings that the orchestrator decides for a model of this size, then the person's."""
     preset = preset_for(parameters)
+    tuning = get_setting(overrides, "model.tuning") or topology.tuning
     settings: Settings = {
         "run_dir": str(plan.train_dir),
         "model": {"path": str(paths.model_dir), "dtype": topology.dtype},
@@ -97,7 +98,7 @@ def trainer_settings(
         },
         "optimizer": {
             "micro_batch": topology.micro_batch,
-            "learning_rate": preset.learning_rate(topology.tuning),
+            "learning_rate": preset.learning_rate(tuning),
             "warmup_steps": preset.warmup_steps,
         },
         "deadline": {"ends_at": plan.trainer_ends_at},
@@ -123,7 +124,7 @@ def deepspeed_config(topology: Topology) -> dict[str, Any]:
     if topology.zero_stage == 3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     return {
-        "bf16": {"enabled": True},
+        "bf16": {"enabled": "auto"},
         "zero_optimization": zero,
         "gradient_clipping": "auto",
         "gradient_accumulation_steps": "auto",

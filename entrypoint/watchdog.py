@@ -1,8 +1,8 @@
-"""The critical program: starts the trainer when its gates are open, watches it, starts it again.
+"""The critical program: starts the trainer, watches it, starts it again.
 
-Invariants: the trainer runs only after everything it needs answers; it is never left silent for
-longer than the limit nor running past the end; when this program ends, the run is over and
-outcome.json says how.
+Invariants: the trainer starts at once, since it publishes the base model before it waits for
+anything; it is never left silent for longer than the limit nor running past the end; when this
+program ends, the run is over and outcome.json says how.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.heartbeat import describe_silence, read_heartbeat
-from entrypoint.ladder import Settings, without_vllm
+from entrypoint.ladder import without_vllm
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
@@ -67,35 +67,25 @@ class Watchdog:
         self._inference_health = plan.inference_health  # None once the trainer generates itself
 
     def run(self) -> Outcome:
-        """Gates, attempts, outcome. Raises: `StopRequested`, `ControlError`."""
+        """Attempts until the outcome. Raises: `StopRequested`, `ControlError`."""
         settings = tomllib.loads(self._plan.settings_file.read_text())
         ends: list[AttemptEnd] = []
         rungs = 0
-        closed = self._wait_for_inference()
         while True:
-            if closed is not None:
-                alone = without_vllm(settings)
-                if closed.status is not ExitStatus.INFERENCE or alone is None:
-                    return closed
-                say(f"{closed.message}: going on without vLLM", speaker=WATCHDOG)
-                settings = alone
-                self._write_settings(settings)
-                self._give_up_inference()
             ends.append(self._attempt(len(ends) + 1))
-            decision = after_attempt(ends, settings, rungs, self._plan.max_restarts)
+            alone = without_vllm(settings) if self._plan.trainer_can_generate else None
+            decision = after_attempt(ends, settings, rungs, self._plan.max_restarts, alone)
             if isinstance(decision, Outcome):
                 return decision
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)
-            gives_up_vllm = decision.settings == without_vllm(settings)
             settings, rungs = decision.settings, decision.rungs
-            self._write_settings(settings)
-            closed = None
-            if gives_up_vllm:
+            write_atomically(self._plan.settings_file, tomli_w.dumps(settings))
+            if settings == alone:
                 self._give_up_inference()
-            elif ends[-1].kind is EndKind.UNREACHABLE:
-                closed = self._wait_for_servers()
-            elif ends[-1].kind is EndKind.INFERENCE_LOST:
-                closed = self._start_inference_anew()
+            elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
+                self._start_inference_anew()
+            elif ends[-1].kind is EndKind.UNREACHABLE and (closed := self._wait_for_servers()):
+                return closed
 
     def _give_up_inference(self) -> None:
         """The trainer generates by itself from now on; a server's GPUs stay unused."""
@@ -103,30 +93,16 @@ class Watchdog:
             self._control.stop(INFERENCE)
         self._inference_health = None
 
-    def _wait_for_inference(self) -> Outcome | None:
-        """The gate before the first attempt; the outcome if it stays closed."""
-        url = self._inference_health
-        if url is None:
-            return None
-        say(f"waiting for the inference server at {url}", speaker=WATCHDOG)
-        said = self._poll_any([url], self._plan.inference_seconds)
-        if not said:
-            return None
-        state = self._control.state(INFERENCE)
-        starts = len(self._inference_starts)
-        return Outcome(
-            ExitStatus.INFERENCE,
-            f"the inference server is {state.name} after {starts} start(s) and does not answer: "
-            f"{said}",
-        )
-
-    def _start_inference_anew(self) -> Outcome | None:
+    def _start_inference_anew(self) -> None:
         """A server that answers may still hang in a transfer of weights that nobody ends."""
-        if self._inference_health is not None:
-            say("the inference server is started anew", speaker=WATCHDOG)
-            self._control.stop(INFERENCE)
+        if self._inference_health is None:
+            return
+        say("the inference server is started anew", speaker=WATCHDOG)
+        self._control.stop(INFERENCE)
+        try:
             self._control.start(INFERENCE)
-        return self._wait_for_inference()
+        except StartError as error:
+            say(str(error), speaker=WATCHDOG)  # the next attempt ends for want of it
 
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""
@@ -143,7 +119,7 @@ class Watchdog:
         def settled() -> bool:
             nonlocal silent
             silent = complaints(urls, PROBE_TIMEOUT)
-            return len(silent) < len(urls) or not self._inference_stays_up()
+            return len(silent) < len(urls)
 
         seconds = min(seconds, self._plan.ends_at - self._clock())
         poll(settled, seconds=seconds, every=self._plan.poll_seconds, stop=self._stop)
@@ -193,7 +169,7 @@ class Watchdog:
         if now >= self._plan.ends_at:
             return AttemptEnd(EndKind.OUT_OF_TIME, "it did not end when asked to")
         if not self._inference_stays_up():
-            return AttemptEnd(EndKind.UNSERVED, f"started {MAX_INFERENCE_STARTS} times")
+            return AttemptEnd(EndKind.UNSERVED, self._control.state(INFERENCE).error)
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
             return None
@@ -220,11 +196,9 @@ class Watchdog:
         """supervisord restarts a crashed inference server for ever; this counts the starts."""
         if self._inference_health is None:
             return True
-        self._inference_starts.add(self._control.state(INFERENCE).started_at)
-        return len(self._inference_starts) < MAX_INFERENCE_STARTS
-
-    def _write_settings(self, settings: Settings) -> None:
-        write_atomically(self._plan.settings_file, tomli_w.dumps(settings))
+        state = self._control.state(INFERENCE)
+        self._inference_starts.add(state.started_at)
+        return state.name != "FATAL" and len(self._inference_starts) < MAX_INFERENCE_STARTS
 
 
 def main() -> None:

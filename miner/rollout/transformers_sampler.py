@@ -27,6 +27,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from miner.rollout.engine import BatchEngine, DecodeRow
@@ -65,6 +66,9 @@ class TransformersSampler:
         tokenizer: gives the end-of-sequence id, next to those of the model's generation config.
         max_sessions: requests that decode at once plus idle sessions whose states are kept.
         seed: seed of all sampling; ids are reproducible given the order of sessions' arrival.
+
+    Attributes:
+        out_of_memory: why the model failed last, if that was it.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class TransformersSampler:
             max_sessions=max_sessions,
             seed=seed,
         )
+        self.out_of_memory: torch.OutOfMemoryError | None = None
         self._weight_version = 0
         self._step_lock = threading.Lock()
         self._drain_lock = threading.Lock()
@@ -238,6 +243,8 @@ class TransformersSampler:
                 return {row: row.reply for row in self._engine.step()}
             except Exception as error:
                 logger.exception("the model failed while sampling")
+                if isinstance(error, torch.OutOfMemoryError):
+                    self.out_of_memory = error
                 failure = SamplerError(f"the model failed: {type(error).__name__}: {error}")
                 failure.__cause__ = error
                 return dict.fromkeys(self._engine.abort(), failure)

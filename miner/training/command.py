@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from miner.environments import ConfigurationError
 from miner.training.launch import launch, launched
 from miner.training.settings import check_divides, load_settings, to_toml
 
@@ -52,6 +53,7 @@ def train_command(
       python -m miner train model.path=MODEL output.dir=OUT environment.channel=builtin
     """
     settings = load_settings(config, overrides or ())
+    check_divides(settings, processes)
     if dry_run:
         typer.echo(to_toml(settings), nl=False)
         return
@@ -64,12 +66,16 @@ def train_command(
     from miner.training.preparation import prepare_run  # imports torch: seconds
 
     if processes > 1:
-        check_divides(settings, processes)
         prepare_run(settings, in_process=False)
         options = ["--config", str(config)] if config else []
         rank = [sys.executable, "-m", "miner", "train", *options, *(overrides or ())]
         _end_like(launch(processes, rank))
     if not launched():
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigurationError(
+                "WORLD_SIZE is set, by torchrun for example: start several trainer processes with "
+                "--processes N instead"
+            )
         prepare_run(settings, in_process=settings.optimizer.deepspeed is None)
     import torch
     from transformers.utils.logging import disable_progress_bar

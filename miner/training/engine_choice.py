@@ -54,7 +54,8 @@ def open_engine(
         TransformersSampler(
             learner.model,
             learner.tokenizer,
-            max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes),
+            max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes)
+            // ranks.count,
             seed=settings.seed * ranks.count + ranks.rank,
         )
     )

@@ -88,7 +88,9 @@ class TransformersEngine:
         yield
 
     def strayed(self) -> Stray | None:
-        """See `GenerationEngine`."""
+        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+        if self.sampler.out_of_memory is not None:
+            raise self.sampler.out_of_memory
         return None
 
     def recover(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -13,20 +14,16 @@ QUIET_S = 1.0
 class Heart:
     """Writes `{"time", "phase", "step"}` to `run_dir/heartbeat.json`, atomically.
 
-    Args:
-        silent: write nothing: of several processes one beats, which waits for all others.
+    Of several processes each has one of its own: whoever waits for the others does not beat.
     """
 
-    def __init__(self, run_dir: Path, *, silent: bool = False) -> None:
-        self._silent = silent
+    def __init__(self, run_dir: Path) -> None:
         self._file = run_dir / "heartbeat.json"
         self._step = 0
         self._last = ("", -1, 0.0)
 
     def beat(self, phase: str, step: int | None = None) -> None:
         """Say that `phase` goes on; without a step the last one stands."""
-        if self._silent:
-            return
         if step is not None:
             self._step = step
         now = time.time()
@@ -34,6 +31,6 @@ class Heart:
         if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
             return
         self._last = (phase, self._step, now)
-        beside = self._file.with_suffix(".tmp")
+        beside = self._file.with_suffix(f".{os.getpid()}")
         beside.write_text(json.dumps({"time": now, "phase": phase, "step": self._step}))
         beside.replace(self._file)

@@ -15,6 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
@@ -22,6 +23,8 @@ from miner.reporting.records import CHECKPOINT, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
 from miner.training.ranks import Ranks
+
+BEST_FILE = "best.json"
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -54,7 +57,7 @@ class HeldOut(TrainerCallback):
         self._publish = publish
         self._ranks = ranks
         self._run = RunFolder(run_dir)
-        self._state_file = run_dir / "best.json"
+        self._state_file = run_dir / BEST_FILE
         self._pace = pace
         self._every = every_steps
         self._note = note
@@ -69,9 +72,18 @@ class HeldOut(TrainerCallback):
         return self._best.best
 
     def start(self) -> None:
-        """Evaluate the base model, unless an earlier process of this run did."""
+        """Evaluate the base model, unless an earlier process of this run did.
+
+        Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it.
+        """
         if self._best is None:
             result = self._evaluate()
+            lost = sum(score is None for score in _scores(result))
+            if 2 * lost > len(result.episodes):
+                raise InfrastructureError(
+                    f"{lost} of the base model's {len(result.episodes)} held-out episodes were "
+                    "lost: check the environment servers and rollout.episode_seconds"
+                )
             self._best = BestModel(Evaluated(0, _scores(result)))
             self._record(result, 0, published=True)
             self._store()

@@ -8,7 +8,9 @@ Invariants: when one rank fails, none is left behind; ranks do not outlive the l
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import os
 import signal
 import socket
@@ -21,7 +23,10 @@ from types import FrameType
 PARENT = "MINER_LAUNCHER_PID"
 POLL_S = 0.1
 LAST_WORDS_S = 5.0
-"""For the other ranks to fail by themselves, so that the first cause can be told from the rest."""
+"""For the other ranks, once one has failed with a status of its own."""
+
+CAUSE_S = 30.0
+"""For the rank that knows the cause, as long as the others have only said that they failed."""
 
 GENERIC_STATUS = 1
 _PR_SET_PDEATHSIG = 1
@@ -59,8 +64,9 @@ def launch(count: int, command: Sequence[str]) -> int:
     try:
         return _wait(ranks)
     finally:
-        for rank in _running(ranks):
-            rank.kill()
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):  # with what it started, if it is gone
+                os.killpg(rank.pid, signal.SIGKILL)
             rank.wait()
 
 
@@ -80,13 +86,18 @@ def launched() -> bool:
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Until all have ended, or one has failed and had its last words."""
-    while any(_running(ranks)) and not _failures(ranks):
+    """Until all have ended, or one has failed and the others had time for their last words."""
+    first_failure = math.inf
+    while any(_running(ranks)):
+        failures = _failures(ranks)
+        now = time.monotonic()
+        if failures:
+            first_failure = min(first_failure, now)
+        # A rank that lost its peers dies of that with 1, perhaps before the one with the cause.
+        known = any(status != GENERIC_STATUS for status in failures)
+        if now - first_failure > (LAST_WORDS_S if known else CAUSE_S):
+            break
         time.sleep(POLL_S)
-    end = time.monotonic() + LAST_WORDS_S
-    while any(_running(ranks)) and time.monotonic() < end:
-        time.sleep(POLL_S)
-    # A rank that lost its peers dies of that with 1, and may do so before the one with the cause.
     return max(_failures(ranks), key=lambda status: (status != GENERIC_STATUS, status), default=0)
 
 

@@ -10,6 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
+from miner.publishing import fresh_process
 from miner.publishing.merge import write_trained_model
 from miner.rollout.model_folder import load_model_folder
 from miner.rollout.transformers_sampler import eos_token_ids
@@ -26,6 +27,9 @@ class Learner:
 
     def __init__(self, settings: Settings, base: Path) -> None:
         self._base = adapters_base(settings) or base
+        # DeepSpeed patches how models load, and would wait for the other ranks
+        within = settings.optimizer.deepspeed is None
+        self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
         self.tokenizer, self.renderer = loaded.tokenizer, loaded.renderer
         self.model = (
@@ -51,7 +55,7 @@ class Learner:
         """
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
             self.model.save_pretrained(weights, state_dict=state)
-            write_trained_model(self._base, Path(weights), folder)
+            self._write(self._base, Path(weights), folder)
 
 
 def weights_dtype(settings: Settings) -> torch.dtype:

@@ -55,7 +55,7 @@ class PackedTrainer(CpuScoringTrainer):
     ) -> torch.Tensor:
         """The batch's loss, whose gradient is the last pass's: the others are added already.
 
-        Gradients stay in their process until the caller's backward of the last pass.
+        Only the caller's backward of the last pass ends in an optimizer step.
         """
         if self._tokens_per_pass is None or not model.training:
             whole: torch.Tensor = super().compute_loss(
@@ -133,10 +133,11 @@ class PackedTrainer(CpuScoringTrainer):
 
     @contextmanager
     def _gradients_kept(self, model: torch.nn.Module) -> Iterator[None]:
-        """Inside, backward only accumulates: no averaging over processes, no optimizer step.
+        """Inside, backward only accumulates, and no optimizer step follows.
 
-        DDP is told by `no_sync`. DeepSpeed steps inside accelerate's backward unless gradients are
-        said to be incomplete; it divides by no number of passes, as its accumulation is 1.
+        DDP is told by `no_sync` to exchange nothing; ZeRO exchanges in each pass. DeepSpeed steps
+        inside accelerate's backward unless gradients are said to be incomplete; it divides by no
+        number of passes, as its accumulation is 1.
         """
         state = self.accelerator.gradient_state
         before = state.sync_gradients

@@ -10,6 +10,7 @@ from miner.environments import ConfigurationError
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
+from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
 from miner.training.settings import Settings
 
@@ -23,11 +24,13 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
-    checkpoint = prepare_run_dir(settings)
-    Heart(settings.run_dir).beat("publishing the base model")
     load_chat(base)
+    prepare_run_dir(settings)
+    Heart(settings.run_dir).beat("publishing the base model")
     publisher = Publisher(output, in_process=in_process)
-    if checkpoint is None or publisher.current() is None:
+    best = settings.run_dir / BEST_FILE
+    if publisher.current() is None or not best.exists():
+        best.unlink(missing_ok=True)
         publisher.publish_base(base)
 
 

@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,8 +21,11 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from miner.training.launch import free_port
-from miner.training.settings import Settings, check_divides
+from miner.environments import ConfigurationError
+from miner.training.launch import free_port, launched
+from miner.training.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -75,9 +79,13 @@ class Ranks:
 
     def part(self) -> None:
         """End the world in order, once all ranks are done: torch's threads must not outlive it."""
-        if dist.is_initialized():
+        if not dist.is_initialized():
+            return
+        try:
             self.gather(None)
             dist.destroy_process_group()
+        except RuntimeError as error:
+            logger.warning("the ranks did not part in order: %s", error)
 
     def lead_does(self, work: Callable[[], T]) -> T:
         """What `work` returns on rank 0, which alone does it.
@@ -99,12 +107,16 @@ class Ranks:
 
 
 def join_ranks(settings: Settings) -> Ranks:
-    """The world that this process was started in: RANK, WORLD_SIZE, MASTER_ADDR as torchrun's.
+    """The world that the launcher started this process in.
 
-    Raises: `ConfigurationError` if the settings cannot be divided among so many processes.
+    Raises: `ConfigurationError` if there are fewer GPUs than processes.
     """
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    check_divides(settings, count)
+    count = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    if torch.cuda.is_available() and count > torch.cuda.device_count():
+        raise ConfigurationError(
+            f"{count} trainer processes need a GPU each, {torch.cuda.device_count()} can be seen: "
+            "lower --processes"
+        )
     if count > 1 or settings.optimizer.deepspeed is not None:
         _open_world(with_deepspeed=settings.optimizer.deepspeed is not None)
     if count == 1:

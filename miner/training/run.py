@@ -140,7 +140,7 @@ class Run:
     def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
         settings = self._settings
-        return EpisodeTrainer(
+        trainer = EpisodeTrainer(
             model=self._learner.model,
             args=grpo_config(
                 settings, num_processes=self._ranks.count, cuda=torch.cuda.is_available()
@@ -151,7 +151,7 @@ class Run:
             rollout_func=self.rollout,
             credit=settings.reward.credit,
             scale=settings.reward.scale,
-            decay=settings.reward.decay,
+            decay=self.pace.decay(settings.reward, self._ranks),
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
             sync_weights=self._engine.freshen
             if settings.rollout.engine != "transformers"
@@ -160,6 +160,9 @@ class Run:
             tokens_per_pass=settings.optimizer.micro_batch_tokens,
             agree=self._ranks.most,
         )
+        # DeepSpeed moves it only when training begins; the base model is evaluated before
+        self._learner.model.to(trainer.accelerator.device)
+        return trainer
 
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
         return play_through(
@@ -185,7 +188,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     checkpoint = newest_checkpoint(settings.run_dir / "checkpoints")
     stop = StopRequest()
     stop.install()
-    heart = Heart(settings.run_dir, silent=not ranks.leads)
+    heart = Heart(settings.run_dir)
     with ExitStack() as stack:
         heart.beat("loading the model")
         learner = Learner(settings, base)

@@ -61,7 +61,7 @@ def prepare_run_dir(settings: Settings) -> Checkpoint | None:
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     if checkpoint is None:
-        for leftover in ("metrics.jsonl", "evaluations.jsonl", "best.json"):
+        for leftover in ("metrics.jsonl", "evaluations.jsonl"):
             (folder / leftover).unlink(missing_ok=True)
     return checkpoint
 
@@ -75,7 +75,8 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:
         for name in (value if isinstance(value, dict) else [""])
         if not isinstance(value, dict) or value[name] != then[section][name]
     ]
-    if (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora"):
+    taken_over = (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora")
+    if taken_over and settings.optimizer.deepspeed is None:
         changed = [name for name in changed if name not in WITH_ADAPTERS]
     if changed:
         raise ConfigurationError(

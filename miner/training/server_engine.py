@@ -128,7 +128,7 @@ class ServerEngine:
         assert self._sync is not None, "attach comes first"
         sync, servers = self._sync, self.sampler.servers
         self._together(
-            lambda: connect_bounded(sync, servers, self._loop, seconds=self._start_seconds)
+            lambda: connect_bounded(sync, servers, self._loop, seconds=self._sync_seconds)
         )
 
     def _push(self) -> None:

@@ -223,7 +223,9 @@ def _diagnosed(
         raise WeightSyncHungError(_diagnosis(what, why, servers, loop)) from error
     except SamplerError as error:
         raise WeightSyncError(_diagnosis(what, str(error), servers, loop)) from error
-    except (RuntimeError, OSError) as error:  # NCCL, TRL's HTTP client, the disk
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of NCCL, vLLM's assertions, TRL's HTTP client, the disk
         why = f"{type(error).__name__}: {error}"
         raise WeightSyncError(_diagnosis(what, why, servers, loop)) from error
 

@@ -29,12 +29,14 @@ BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
 
 @dataclass
 class Scenario:
-    """The fake trainer's script, other programs, fields of the plan, and what lies there before."""
+    """The fake trainer's script, other programs, fields of the plan, what lies there before, and
+    further settings."""
 
     script: str
     programs: dict[str, list[str]] = field(default_factory=dict)
     plan: dict[str, object] = field(default_factory=dict)
     published: bool = False
+    settings: str = ""
 
 
 class Container:
@@ -59,7 +61,7 @@ class Container:
         plan.output_dir.parent.mkdir()
         if scenario.published:
             write_model(plan.output_dir)
-        plan.settings_file.write_text("[optimizer]\nmicro_batch = 32\n")
+        plan.settings_file.write_text(f"[optimizer]\nmicro_batch = 32\n{scenario.settings}")
         plan.write()
         trainer = [sys.executable, str(FAKES / "trainer.py"), str(plan.train_dir)]
         trainer += [str(plan.output_dir), str(model), scenario.script]
@@ -96,6 +98,8 @@ class Container:
         return (self.plan.train_dir / "attempts").read_text().split()
 
 
+SERVED = {"inference_health": "http://127.0.0.1:1/health"}
+VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
 UNDISTURBED = {
     "publishes": Scenario("publish"),
     "recovers": Scenario("crash,oom,crash,publish"),
@@ -105,21 +109,17 @@ UNDISTURBED = {
     "refuses a validator's job": Scenario("refuse", published=True),
     "refuses after publishing": Scenario("oom,refuse", plan={"by_hand": True}, published=True),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
-    "no inference": Scenario(
-        "publish",
-        {"inference": BUSY},
-        # nobody listens on port 1
-        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 0.5},
+    "no inference": Scenario("lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
+    "no inference and no way without": Scenario(
+        "lost", {"inference": BUSY}, {**SERVED, "max_restarts": 1, "trainer_can_generate": False}
     ),
     "inference crashes": Scenario(
-        "publish",
+        "hang",
         {"inference": [sys.executable, "-c", "import time; time.sleep(1.5)"]},
-        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 60},
+        {**SERVED, "trainer_can_generate": False},
     ),
     "inference cannot start": Scenario(
-        "publish",
-        {"inference": ["/no/such/server"]},
-        {"inference_health": "http://127.0.0.1:1/health", "inference_seconds": 60},
+        "hang,publish", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
     ),
     "leaves an orphan": Scenario("orphan"),
     "hangs once": Scenario("hang,publish", plan={"stall_seconds": 8.0}),
@@ -217,10 +217,21 @@ def test_any_other_refusal_still_hands_the_model_over(
     assert "it refused its settings" in lines[-1]
 
 
-def test_inference_that_never_answers_has_its_status(containers: dict[str, Container]) -> None:
-    status, lines = containers["no inference"].finish()
+def test_a_trainer_that_inference_fails_twice_goes_on_without(
+    containers: dict[str, Container],
+) -> None:
+    container = containers["no inference"]
+    status, lines = container.finish()
+    assert status == ExitStatus.OK, lines
+    assert container.attempts == ["lost", "lost", "publish"]
+    settings = tomllib.loads(container.plan.settings_file.read_text())
+    assert settings["rollout"] == {"engine": "transformers"}
+
+
+def test_inference_that_is_lost_for_good_has_its_status(containers: dict[str, Container]) -> None:
+    status, lines = containers["no inference and no way without"].finish()
     assert status == ExitStatus.INFERENCE, lines
-    assert "the inference server is RUNNING after 1 start(s) and does not answer" in lines[-1]
+    assert "it lost its inference server" in lines[-1]
 
 
 def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Container]) -> None:
@@ -274,13 +285,17 @@ def test_inference_that_does_not_stay_up_has_its_status(
 ) -> None:
     status, lines = containers["inference crashes"].finish()
     assert status == ExitStatus.INFERENCE, lines
-    assert "after 4 start(s)" in lines[-1]
+    assert "the inference server did not stay up" in lines[-1]
 
 
-def test_inference_that_cannot_start_has_its_status(containers: dict[str, Container]) -> None:
-    status, lines = containers["inference cannot start"].finish()
-    assert status == ExitStatus.INFERENCE, lines
-    assert "the program inference cannot be started" in lines[-1]
+def test_without_an_inference_program_the_trainer_generates(
+    containers: dict[str, Container],
+) -> None:
+    container = containers["inference cannot start"]
+    status, lines = container.finish()
+    assert status == ExitStatus.OK, lines
+    assert container.attempts == ["hang", "publish"]
+    assert any("without vLLM" in line for line in lines)
 
 
 def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:

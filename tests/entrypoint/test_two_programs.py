@@ -116,7 +116,6 @@ def two_programs(
             "ends_at": now + 850,
             "kill_at": now + 900,
             "inference_health": f"http://127.0.0.1:{port}/health",
-            "inference_seconds": 200,
             "poll_seconds": 0.1,
             "stop_seconds": 5.0,
         }

@@ -90,7 +90,6 @@ def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
                 "stall_seconds": 25,
                 "poll_seconds": 0.001,
                 "servers_seconds": 0.05,
-                "inference_seconds": 0.05,
                 **fields,
             }
         )
@@ -180,32 +179,44 @@ def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
     assert "no environment server answers any more" in message
 
 
-def test_an_inference_server_that_takes_no_weights_is_started_anew(
-    fake: Build, serve: Callable[..., Any]
+VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
+HEALTH = f"{NOBODY}/health"
+
+
+@pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
+def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
+    fake: Build, end: list[Moment]
 ) -> None:
-    server = serve(200, 503, 200)
-    health = f"{server.url}/health"
-    supervisor = fake(exits(76), exits(0), inference_health=health, inference_seconds=30)
+    supervisor = fake(*end, exits(0), inference_health=HEALTH)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == [
-        *("start trainer", "stop inference", "start inference", "start trainer"),
-    ]
-    assert server.asked == 3
+    done = [step for step in supervisor.done if step != "stop trainer"]
+    assert done == ["start trainer", "stop inference", "start inference", "start trainer"]
 
 
-def test_inference_is_a_gate(fake: Build, serve: Callable[..., Any]) -> None:
-    server = serve(503, 200)
-    supervisor = fake(exits(0), inference_health=f"{server.url}/health", inference_seconds=30)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert server.asked == 2
-
-
-def test_inference_that_stays_down_ends_the_run_before_the_trainer_starts(fake: Build) -> None:
-    supervisor = fake(inference_health=f"{NOBODY}/health")
+def test_a_lost_inference_server_ends_the_run_where_the_trainer_cannot_do_without(
+    fake: Build,
+) -> None:
+    lost = [exits(76)] * 3
+    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2, trainer_can_generate=False)
+    supervisor.plan.settings_file.write_text(VLLM)
     status, message = watch(supervisor)
     assert status is ExitStatus.INFERENCE
-    assert "RUNNING after 1 start(s) and does not answer" in message
-    assert supervisor.done == []
+    assert "failed 3 times, at last it lost its inference server" in message
+    assert supervisor.done.count("start inference") == 2
+
+
+def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: Build) -> None:
+    supervisor = fake(exits(76), exits(0), inference_health=HEALTH)
+    start = supervisor.start
+
+    def refuse(program: str) -> None:
+        if program == INFERENCE:
+            raise StartError("no such file")
+        start(program)
+
+    supervisor.start = refuse  # type: ignore[method-assign]
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
 
 
 def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
@@ -220,15 +231,13 @@ def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable
     assert supervisor.done == ["start trainer", "stop trainer"]
 
 
-VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
-COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
-
-
-def test_without_an_inference_server_the_trainer_generates_by_itself(fake: Build) -> None:
-    supervisor = fake(exits(0), inference_health=f"{NOBODY}/health")
+@pytest.mark.parametrize("ends", [[exits(76)] * 2, [runs] * 8], ids=["lost", "hangs"])
+def test_an_inference_server_in_trouble_twice_is_given_up(fake: Build, ends: list[Moment]) -> None:
+    supervisor = fake(*ends, exits(0), inference_health=HEALTH)
     supervisor.plan.settings_file.write_text(VLLM)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == ["stop inference", "start trainer"]
+    assert supervisor.done[-2:] == ["stop inference", "start trainer"]
+    assert supervisor.done.count("start inference") == 1
     settings = tomllib.loads(supervisor.plan.settings_file.read_text())
     assert settings["rollout"] == {"engine": "transformers"}
 

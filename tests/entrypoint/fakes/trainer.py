@@ -1,8 +1,8 @@
 """A trainer that behaves as told: one word of the script per attempt.
 
-crash, oom, refuse: end at once; hang: one heartbeat, then silence; publish: leave a model and end;
-orphan: the same, and a child of its own stays behind; until-asked: heartbeats, and a model when
-SIGTERM comes.
+crash, oom, refuse, lost: end at once; hang: one heartbeat, then silence; publish: leave a model and
+end; orphan: the same, and a child of its own stays behind; until-asked: heartbeats, and a model
+when SIGTERM comes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-EXIT_STATUSES = {"crash": 1, "oom": 75, "refuse": 2}
+EXIT_STATUSES = {"crash": 1, "oom": 75, "refuse": 2, "lost": 76}
 
 
 def main() -> None:
