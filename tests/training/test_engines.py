@@ -26,6 +26,7 @@ from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.rollout.vllm_replies import ReplyRules
 from miner.rollout.vllm_server_sampler import VllmServerSampler
 from miner.training.colocated_engine import ColocatedEngine
+from miner.training.engines import TransformersEngine
 from miner.training.ranks import Ranks
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.server_engine import ServerEngine
@@ -384,3 +385,12 @@ def test_a_colocated_engine_that_fails_ends_the_run_and_says_why(
     with pytest.raises(leaves_as, match="device-side assert"):
         play_through(engine, counting_play(engine, loop), [Group(build_task(), 4)])
     assert generation.log[-1] == "sleep 2"
+
+
+def test_a_model_that_ran_out_of_memory_while_sampling_says_so():
+    sampler = SimpleNamespace(out_of_memory=None)
+    engine = TransformersEngine(sampler)
+    assert engine.strayed() is None
+    sampler.out_of_memory = torch.OutOfMemoryError("full")
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.strayed()

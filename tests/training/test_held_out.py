@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.training.held_out import HeldOut
@@ -87,6 +88,13 @@ def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):
     world.held_out.start()
     world.held_out.consider(10)
     assert world.publisher.steps == [(10, 1.0, 39)]
+
+
+def test_a_base_that_could_not_be_evaluated_is_no_yardstick(tmp_path):
+    world = World(tmp_path, [None] * 25 + [1.0] * 15)
+    with pytest.raises(InfrastructureError, match="25 of the base model's 40 held-out episodes"):
+        world.held_out.start()
+    assert not (tmp_path / "best.json").exists()
 
 
 def test_the_same_step_is_evaluated_once(tmp_path):

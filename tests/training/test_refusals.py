@@ -64,6 +64,16 @@ def test_a_misspelt_setting_is_refused(tmp_path, chatty):
     assert not (tmp_path / "out").exists()
 
 
+def test_several_processes_are_started_by_the_command_itself(tmp_path, chatty):
+    arguments = [*places(tmp_path, chatty), "environment.channel=builtin"]
+    refused(tmp_path, arguments, 2, "--processes", WORLD_SIZE="2")
+
+
+def test_processes_that_would_tear_groups_apart_are_refused(tmp_path, chatty):
+    arguments = ["--processes", "3", "--dry-run", *places(tmp_path, chatty)]
+    refused(tmp_path, arguments, 2, "rollout.groups_per_step=16", "multiple of 3")
+
+
 def test_dry_run_prints_settings_and_does_nothing(tmp_path):
     done = miner("train", "--dry-run", f"run_dir={tmp_path / 'run'}", "seed=5")
     assert done.returncode == 0

@@ -133,7 +133,7 @@ def test_a_damaged_fingerprint_is_an_error_with_a_way_out(tmp_path):
     save_base(tmp_path / "base")
     begin(tmp_path)
     (tmp_path / "run" / BASE_FILE).write_text('{"config.json": "12')
-    with pytest.raises(ConfigurationError, match=r"base\.json is damaged .*delete it"):
+    with pytest.raises(ConfigurationError, match=r"base_fingerprint\.json is damaged .*delete it"):
         begin(tmp_path)
 
 

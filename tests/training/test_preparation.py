@@ -1,0 +1,73 @@
+"""The base model at the output path: there before anything else, and never over a better one."""
+
+import json
+
+import pytest
+
+from miner.environments import ConfigurationError
+from miner.publishing.publisher import PublishedScore, Publisher
+from miner.training.preparation import prepare_run
+from miner.training.settings import load_settings
+from tests.builders import build_qwen3, build_tokenizer
+
+
+@pytest.fixture
+def base(tmp_path):
+    folder = tmp_path / "base"
+    build_qwen3().save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path, base):
+    places = [f"model.path={base}", f"output.dir={tmp_path / 'out'}", f"run_dir={tmp_path / 'run'}"]
+    return load_settings(None, places, environ={})
+
+
+def published(settings):
+    return Publisher(settings.output.dir, in_process=True).current()
+
+
+def publish_step(settings, base, step):
+    def save(folder):
+        build_qwen3().save_pretrained(folder)
+        build_tokenizer().save_pretrained(folder)
+
+    Publisher(settings.output.dir, in_process=True).publish(save, PublishedScore(step, 0.9, 100))
+
+
+def test_the_base_is_published_before_training(settings):
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+
+
+def test_a_better_model_of_this_run_stays_though_no_checkpoint_was_written(settings, base):
+    prepare_run(settings, in_process=True)
+    publish_step(settings, base, 20)
+    (settings.run_dir / "best.json").write_text("{}")
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 20
+
+
+def test_a_model_of_another_run_gives_way_to_the_base(settings, base):
+    publish_step(settings, base, 20)
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+
+
+def test_the_record_of_a_model_that_is_gone_goes_too(settings):
+    settings.run_dir.mkdir()
+    best = settings.run_dir / "best.json"
+    best.write_text(json.dumps({"best": {"step": 20}}))
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+    assert not best.exists()
+
+
+def test_a_tokenizer_that_cannot_chat_leaves_the_output_path_alone(tmp_path, settings, base):
+    build_tokenizer(chat_template=None).save_pretrained(base)
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(ConfigurationError, match="chat template"):
+        prepare_run(settings, in_process=True)
+    assert not settings.output.dir.exists()
