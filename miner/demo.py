@@ -58,10 +58,11 @@ LEARNING = (
     "evaluation.every_steps=25",
     "reward.credit=turn",
     "reward.shaping=chance_to_win",
-    "reward.decay=0.8",
     "reward.invalid_reply_penalty=0.3",
 )
 """What docs/learning.md measured to work for a tiny model in minutes."""
+DECAY = {Sizes.EIGHT: 0.9, Sizes.ALL: 0.8}
+"""Longer games leave more noise in the credit of their turns."""
 TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
 """A little under four and twelve minutes: the last evaluation and publication come on top."""
 
@@ -109,6 +110,7 @@ def demo_command(
             f"environment.deck_sizes={list(DECK_SIZES[sizes])}",
             f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
             *LEARNING,
+            f"reward.decay={DECAY[sizes]}",
             *(setting or ()),
         ]
         environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from miner.publishing.deadline import Deadline, Phase
 from miner.training.ranks import Ranks
-from miner.training.settings import OptimizerSettings, RewardSettings
+from miner.training.settings import OptimizerSettings
 
 
 class Pace(TrainerCallback):
@@ -71,12 +71,6 @@ class Pace(TrainerCallback):
             return warmup * left
 
         return factor
-
-    def decay(self, settings: RewardSettings, ranks: Ranks) -> Callable[[int], float]:
-        """From `decay` to `final_decay` by `fraction`, by rank 0's clock."""
-        first = settings.decay
-        last = first if settings.final_decay is None else settings.final_decay
-        return lambda step: first + (last - first) * ranks.share(self.fraction(step))
 
     def seconds_left(self, step: int) -> float | None:
         """Estimated seconds to the end, by the limit that comes first; None before any step."""

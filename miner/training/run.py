@@ -151,7 +151,7 @@ class Run:
             rollout_func=self.rollout,
             credit=settings.reward.credit,
             scale=settings.reward.scale,
-            decay=self.pace.decay(settings.reward, self._ranks),
+            decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
             sync_weights=self._engine.freshen
             if settings.rollout.engine != "transformers"

@@ -98,9 +98,6 @@ class RewardSettings(Section):
     decay: float = Field(
         1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
     )
-    final_decay: float | None = Field(
-        None, ge=0, le=1, description="decay at the run's end, approached linearly; empty: decay."
-    )
     scale: Literal["group", "batch", "none"] = Field(
         "group", description="Standard deviation that advantages are divided by."
     )

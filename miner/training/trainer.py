@@ -79,8 +79,7 @@ class EpisodeTrainer(PackedTrainer):
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
             (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
-        scale: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
-        decay: optimizer steps taken -> weight of each later turn, see `turn_advantages`.
+        scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates whose gradient is not finite.
@@ -95,7 +94,7 @@ class EpisodeTrainer(PackedTrainer):
         learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
         scale: Scale = "group",
-        decay: Callable[[int], float] = lambda step: 1.0,
+        decay: float = 1.0,
         sync_weights: Callable[[], None] | None = None,
         guard: UpdateGuard | None = None,
         **kwargs: Any,
@@ -161,7 +160,7 @@ class EpisodeTrainer(PackedTrainer):
             advantages = turn_advantages(
                 rows,
                 self._group_size,
-                decay=self._decay(self.state.global_step),
+                decay=self._decay,
                 scale=self._scale,
             )
             first = self.accelerator.process_index * len(inputs)

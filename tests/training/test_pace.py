@@ -6,7 +6,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from miner.publishing.deadline import Deadline
 from miner.training.pace import Pace
 from miner.training.ranks import Ranks
-from miner.training.settings import OptimizerSettings, RewardSettings
+from miner.training.settings import OptimizerSettings
 
 
 class Clock:
@@ -74,15 +74,3 @@ def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     assert factor(5) == pytest.approx(0.25)
     clock.now += 100
     assert factor(6) == 0.0
-
-
-def test_the_decay_goes_linearly_to_its_end_by_time():
-    clock = Clock()
-    pace = Pace(max_steps=1000, seconds=100, clock=clock)
-    moving = pace.decay(RewardSettings(decay=0.5, final_decay=1.0), Ranks())
-    fixed = pace.decay(RewardSettings(decay=0.5), Ranks())
-    assert (moving(0), fixed(0)) == (0.5, 0.5)
-    clock.now += 50
-    assert (moving(5), fixed(5)) == (pytest.approx(0.75), 0.5)
-    clock.now += 100
-    assert moving(6) == pytest.approx(1.0)
