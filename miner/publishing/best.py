@@ -4,8 +4,9 @@ The rule, for scores of the same episodes played by every model:
 1. Against the base: the candidate's mean must be higher, by a one-sided paired randomisation test
    (the signs of the per-episode differences are exchangeable if the candidate is no better) at
    level 0.1. Pairing removes what the episodes have in common: prizes and opponent.
-2. Against the best candidate so far: the mean must be higher. Both already passed (1), so picking
-   the wrong one of two near equals costs little, and a test here would favour the older one.
+2. Against the best candidate so far: the mean must not be lower. Both already passed (1), so
+   picking the wrong one of two near equals costs little, and a test here would favour the older
+   one; of two equals the later has learned on, which greedy play may not show.
 
 The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
 falls fast with d, while a strict level would throw away most small gains over a strong base. The
@@ -103,8 +104,8 @@ class BestModel:
             own_again, best = _paired(candidate, self.best)
             lead = (math.fsum(own_again) - math.fsum(best)) / max(len(best), 1)
             evidence = f"{lead:+.3f} against step {self.best.step}; {evidence}"
-            if lead <= 0:
-                return Verdict(False, f"not above the best: {evidence}", gain, p_value, len(own))
+            if lead < 0:
+                return Verdict(False, f"below the best: {evidence}", gain, p_value, len(own))
         return Verdict(True, f"better: {evidence}", gain, p_value, len(own))
 
     def accept(self, candidate: Evaluated) -> None:

@@ -36,7 +36,7 @@ class WarmStartRecipe:
         sorted_batches: batches drawn together and sorted by length, to pad little.
     """
 
-    steps: int = 2000
+    steps: int = 3500
     batch: int = 8
     learning_rate: float = 3e-3
     final_share: float = 0.02

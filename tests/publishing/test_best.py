@@ -51,7 +51,7 @@ def test_against_the_base(candidate: Evaluated, replaces: bool, reason: str) -> 
     ("candidate", "replaces"),
     [
         (evaluated(9, (L, 3), (W, 17)), True),  # one win more than the best
-        (evaluated(9, (L, 4), (W, 16)), False),  # equal: the earlier one stays
+        (evaluated(9, (L, 4), (W, 16)), True),  # equal: the later one has learned on
         (evaluated(9, (L, 5), (W, 15)), False),
         (evaluated(9, (LOST, 4), (D, 1), (W, 15)), False),  # over common episodes it is lower
         (evaluated(9, (D, 4), (W, 16)), True),
