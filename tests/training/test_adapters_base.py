@@ -17,6 +17,7 @@ from miner.training.adapters_base import FOLDER
 from miner.training.checkpoints import CheckpointMarker
 from miner.training.learner import Learner
 from miner.training.pace import Pace
+from miner.training.ranks import Ranks
 from miner.training.run_dir import prepare_run_dir
 from miner.training.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config
@@ -77,7 +78,7 @@ def train(wanted, until):
     )
     watch = Watch()
     trainer.add_callback(watch)
-    trainer.add_callback(CheckpointMarker(Pace(8)))
+    trainer.add_callback(CheckpointMarker(Pace(8), Ranks()))
     trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
     return learner, trainer, watch
 

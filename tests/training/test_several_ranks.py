@@ -70,7 +70,7 @@ def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
         assert together["weights"][name] == pytest.approx(values, abs=1e-5), name
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["ddp", "zero3"])
 def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
     result = learn(folder, f"{way}-poisoned", *deepspeed(folder, way), "--poison=2")
     assert result["skipped"] == 1
