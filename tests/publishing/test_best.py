@@ -78,7 +78,7 @@ def test_judging_changes_nothing_and_accepting_does() -> None:
     assert keeper.best == BASE
     keeper.accept(candidate)
     assert keeper.best == candidate
-    assert not keeper.judge(candidate).replaces
+    assert not keeper.judge(evaluated(9, (L, 1), (W, 19))).replaces
 
 
 def test_verdict_carries_the_numbers() -> None:
