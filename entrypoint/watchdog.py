@@ -169,7 +169,8 @@ class Watchdog:
         if now >= self._plan.ends_at:
             return AttemptEnd(EndKind.OUT_OF_TIME, "it did not end when asked to")
         if not self._inference_stays_up():
-            return AttemptEnd(EndKind.UNSERVED, self._control.state(INFERENCE).error)
+            starts = f"started {len(self._inference_starts)} times"
+            return AttemptEnd(EndKind.UNSERVED, self._control.state(INFERENCE).error or starts)
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
             return None

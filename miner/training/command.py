@@ -13,7 +13,7 @@ from rich.console import Console
 
 from miner.environments import ConfigurationError
 from miner.training.launch import launch, launched
-from miner.training.settings import check_divides, load_settings, to_toml
+from miner.training.settings import Settings, check_divides, load_settings, to_toml
 
 DIVERGED_STATUS = 1
 """A crash like any other: the orchestrator starts again from the last checkpoint."""
@@ -77,6 +77,11 @@ def train_command(
                 "--processes N instead"
             )
         prepare_run(settings, in_process=settings.optimizer.deepspeed is None)
+    _train(settings)
+
+
+def _train(settings: Settings) -> None:
+    """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
     import torch
     from transformers.utils.logging import disable_progress_bar
 

@@ -78,13 +78,14 @@ class HeldOut(TrainerCallback):
         """
         if self._best is None:
             result = self._evaluate()
-            lost = sum(score is None for score in _scores(result))
-            if 2 * lost > len(result.episodes):
+            base = Evaluated(0, _scores(result))
+            lost = base.scores.count(None)
+            if 2 * lost > len(base.scores):
                 raise InfrastructureError(
-                    f"{lost} of the base model's {len(result.episodes)} held-out episodes were "
+                    f"{lost} of the base model's {len(base.scores)} held-out episodes were "
                     "lost: check the environment servers and rollout.episode_seconds"
                 )
-            self._best = BestModel(Evaluated(0, _scores(result)))
+            self._best = BestModel(base)
             self._record(result, 0, published=True)
             self._store()
 

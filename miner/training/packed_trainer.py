@@ -89,10 +89,7 @@ class PackedTrainer(CpuScoringTrainer):
         """TRL names a batch size only when it scores without gradient: then passes replace it."""
         parent = super()._get_per_token_logps_and_entropies
         if self._tokens_per_pass is None or batch_size is None:
-            scored: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None] = parent(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
-            )
-            return scored
+            return parent(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
         first = input_ids.shape[1] - logits_to_keep
         prompt_mask, completion_mask = attention_mask[:, :first], attention_mask[:, first:]
         logprobs = torch.zeros(completion_mask.shape, device=input_ids.device)

@@ -120,12 +120,34 @@ class Run:
             places=self._places,
         )
 
+    def watch(self, progress: TrainingProgress, held_out: HeldOut, stop: StopRequest) -> None:
+        """Give the trainer its callbacks, in the order in which they are called."""
+        self.trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
+        recorder = Recorder(
+            self._settings.run_dir,
+            progress,
+            self.pace,
+            lambda: self.rollout.latest,
+            lambda: self._source.applied_rate,
+            self._heart,
+        )
+        callbacks = (
+            recorder,
+            NewWeights(self._engine),
+            held_out,
+            self.pace,
+            stop,
+            CheckpointMarker(self.pace, self._ranks, lambda: self.guard.streak == 0),
+            OneMind(self._ranks),
+        )
+        for callback in callbacks:
+            self.trainer.add_callback(callback)
+
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights, each rank its share."""
         sampling = SamplingParams(self._settings.rollout.max_reply_tokens, temperature=0.0)
         policy = SamplerPolicy("model", self._engine.sampler, self._learner.renderer, sampling)
         rules = Rules(concurrency=self._places, timeout_s=self._settings.rollout.episode_seconds)
-
         share = self._held_out[self._ranks.rank :: self._ranks.count]
 
         def play() -> EvaluationResult:
@@ -217,27 +239,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             note=progress.note,
         )
         held_out.start()
+        run.watch(progress, held_out, stop)
         trainer = run.trainer
-        recorder = Recorder(
-            settings.run_dir,
-            progress,
-            run.pace,
-            lambda: run.rollout.latest,
-            lambda: source.applied_rate,
-            heart,
-        )
-        trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
-        watchers = (
-            recorder,
-            NewWeights(engine),
-            held_out,
-            run.pace,
-            stop,
-            CheckpointMarker(run.pace, ranks, lambda: run.guard.streak == 0),
-            OneMind(ranks),
-        )
-        for callback in watchers:
-            trainer.add_callback(callback)
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)

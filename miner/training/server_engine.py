@@ -154,9 +154,8 @@ class ServerEngine:
         except WeightSyncError as error:
             own = error
         failures = [failure for failure in self._ranks.gather(own) if failure]
-        # One that hangs anywhere is not to be tried again by anybody.
-        for failure in sorted(failures, key=lambda failure: not failure.stuck):
-            raise failure
+        if failures:  # one that hangs anywhere is not to be tried again by anybody
+            raise max(failures, key=lambda failure: failure.stuck)
 
     def _arrived(self, label: str) -> None:
         self._pushed = self._version

@@ -9,9 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,12 +30,15 @@ from miner.reporting.run_folder import RunFolder
 from miner.rollout.vllm_surface import FIELDS
 from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
+from miner.training.launch import free_port
+from tests.deepspeed_here import needs_deepspeed
 
 pytestmark = pytest.mark.timeout(900)  # slow shared machines: training runs for real here
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).parent / "fakes/container.py"
 STEPS = 3
+SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +48,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("models") / "base", recipe=recipe, seed=0)
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def planned_command(base: Path) -> tuple[str, ...]:
     """`vllm serve` as planned for two GPUs."""
-    shape = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
-    topology = plan_topology(pretend_hardware("2xH100-80GB"), shape, BatchShape())
+    topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
     return inference_program(topology, base).command
 
 
@@ -89,16 +83,34 @@ class TwoPrograms:
 
 def spread_over_two_ranks(plan: RunPlan) -> dict[str, object]:
     """Settings for the planned DeepSpeed of four GPUs at its highest stage, in float32."""
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup")
-    if shutil.which("g++") is None:
-        pytest.skip("DeepSpeed compiles its communication for CPUs, and there is no g++")
-    shape = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
-    topology = plan_topology(pretend_hardware("4xH100-80GB"), shape, BatchShape())
+    needs_deepspeed()
+    topology = plan_topology(pretend_hardware("4xH100-80GB"), SHAPE, BatchShape())
     assert topology.processes == 2
     config = deepspeed_config(replace(topology, zero_stage=3))
     config.pop("bf16")
     plan.deepspeed_file.write_text(json.dumps(config))
     return {"deepspeed": str(plan.deepspeed_file)}
+
+
+def settings_for(
+    plan: RunPlan, base: Path, port: int, deepspeed: dict[str, object]
+) -> dict[str, object]:
+    """A short training run that generates on the server at `port`."""
+    return {
+        "run_dir": str(plan.train_dir),
+        "threads": 1,
+        "model": {"path": str(base)},
+        "output": {"dir": str(plan.output_dir)},
+        "environment": {"channel": "builtin", "deck_sizes": [8]},
+        "rollout": {
+            "engine": "vllm_server",
+            "server": f"http://127.0.0.1:{port}",
+            "groups_per_step": 2,
+            "max_episode_tokens": 1024,
+        },
+        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
+        "evaluation": {"episodes": 10, "every_steps": STEPS},
+    }
 
 
 @pytest.fixture(params=[1, 2], ids=["one rank", "two ranks under ZeRO-3"])
@@ -123,22 +135,7 @@ def two_programs(
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
     deepspeed = spread_over_two_ranks(plan) if request.param > 1 else {}
-    settings = {
-        "run_dir": str(plan.train_dir),
-        "threads": 1,
-        "model": {"path": str(base)},
-        "output": {"dir": str(plan.output_dir)},
-        "environment": {"channel": "builtin", "deck_sizes": [8]},
-        "rollout": {
-            "engine": "vllm_server",
-            "server": f"http://127.0.0.1:{port}",
-            "groups_per_step": 2,
-            "max_episode_tokens": 1024,
-        },
-        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
-        "evaluation": {"episodes": 10, "every_steps": STEPS},
-    }
-    plan.settings_file.write_text(tomli_w.dumps(settings))
+    plan.settings_file.write_text(tomli_w.dumps(settings_for(plan, base, port, deepspeed)))
     plan.write()
     programs = {
         "inference": stub_command(base, port),

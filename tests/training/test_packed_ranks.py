@@ -1,14 +1,13 @@
 """Two processes whose episodes need different numbers of passes learn as from one pass each."""
 
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.deepspeed_here import needs_deepspeed
 from tests.training.packed import write_reference
 
 pytestmark = pytest.mark.long
@@ -44,10 +43,8 @@ def two_ranks(folder, zero_stage):
 
 @pytest.mark.parametrize("zero_stage", [None, 3])
 def test_what_is_learned_does_not_depend_on_the_passes(tmp_path, zero_stage):
-    if zero_stage and importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("DeepSpeed is not installed: make setup")
-    if zero_stage and shutil.which("g++") is None:
-        pytest.skip("DeepSpeed compiles its communication for CPUs, and there is no g++")
+    if zero_stage:
+        needs_deepspeed()
     cases = two_ranks(tmp_path, zero_stage)
     assert len(cases) == 4
     for case, found in cases.items():

@@ -1,11 +1,12 @@
 """Several trainer processes, with and without DeepSpeed, against one that learns the same alone."""
 
 import json
-import shutil
 import subprocess
 import sys
 
 import pytest
+
+from tests.deepspeed_here import needs_deepspeed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # DeepSpeed compiles once per machine
 
@@ -37,9 +38,7 @@ def deepspeed(folder, way):
     """Settings for a way to share the work."""
     if way == "ddp":
         return []
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup")
-    if shutil.which("g++") is None:
-        pytest.skip("DeepSpeed compiles its communication for CPUs, and there is no g++")
+    needs_deepspeed()
     zero = {"stage": int(way[-1]), "stage3_gather_16bit_weights_on_model_save": way == "zero3"}
     auto = (
         *("gradient_clipping", "gradient_accumulation_steps"),
