@@ -17,6 +17,7 @@ from pathlib import Path
 
 import tomli_w
 
+from entrypoint.build_locks import remove_build_locks
 from entrypoint.console import say
 from entrypoint.control import (
     Control,
@@ -130,6 +131,7 @@ class Watchdog:
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
         began = self._clock()
+        remove_build_locks()  # nobody builds between two attempts
         try:
             self._control.start(TRAINER)
         except StartError as error:

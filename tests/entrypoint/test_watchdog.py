@@ -264,6 +264,52 @@ def test_an_engine_that_crashes_the_trainer_is_given_up_after_the_third_time(fak
     assert settings["rollout"]["engine"] == "transformers"
 
 
+def test_locks_of_killed_builds_are_gone_when_an_attempt_starts(
+    fake: Build,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lock = tmp_path / "extensions/py311_cpu/deepspeed_shm_comm/lock"
+    library = lock.with_name("deepspeed_shm_comm.so")
+    lock.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+
+    def dies_while_building(supervisor: FakeSupervisor) -> None:
+        lock.touch()
+        exits(1)(supervisor)
+
+    supervisor = fake(dies_while_building, runs, exits(0))
+    start = supervisor.start
+    seen: list[bool] = []
+
+    def look_and_start(program: str) -> None:
+        seen.append(lock.exists())
+        start(program)
+
+    supervisor.start = look_and_start  # type: ignore[method-assign]
+    lock.touch()
+    watch(supervisor)
+    assert seen == [False, False]
+    assert capsys.readouterr().out.count(f"watchdog: removed {lock}, ") == 2
+    assert library.exists()
+
+
+@pytest.mark.parametrize("named", [None, ""])
+def test_without_a_folder_of_extensions_no_lock_is_looked_for(
+    fake: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lock").touch()
+    if named is None:
+        monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    else:
+        monkeypatch.setenv("TORCH_EXTENSIONS_DIR", named)
+    watch(fake(exits(0)))
+    assert (tmp_path / "lock").exists()
+
+
 def test_program_that_cannot_start_is_final(fake: Build) -> None:
     supervisor = fake()
 
