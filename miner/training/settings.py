@@ -170,13 +170,7 @@ class Settings(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
 
     @model_validator(mode="after")
-    def _check_batch(self) -> Settings:
-        by_episodes = self.optimizer.micro_batch_tokens is None
-        if by_episodes and self.episodes_per_step % self.optimizer.micro_batch:
-            raise ValueError(
-                f"optimizer.micro_batch={self.optimizer.micro_batch} must divide "
-                f"rollout.groups_per_step x rollout.group_size = {self.episodes_per_step}"
-            )
+    def _check_together(self) -> Settings:
         if self.reward.shaping != "none" and self.reward.credit != "turn":
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
@@ -195,24 +189,22 @@ class Settings(Section):
 
 
 def check_divides(settings: Settings, count: int) -> None:
-    """Whether every process gets whole groups and whole micro-batches.
+    """Whether each of `count` processes gets whole groups and whole micro-batches.
 
     Raises: `ConfigurationError`.
     """
     groups = settings.rollout.groups_per_step
-    micro_batch = settings.optimizer.micro_batch
     if groups % count:
         raise ConfigurationError(
             f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
             f"use a multiple of {count}, so that no group is torn apart"
         )
-    if settings.optimizer.micro_batch_tokens:
-        return
-    if settings.episodes_per_step % (micro_batch * count):
+    episodes, micro_batch = settings.episodes_per_step // count, settings.optimizer.micro_batch
+    if settings.optimizer.micro_batch_tokens is None and episodes % micro_batch:
         raise ConfigurationError(
-            f"optimizer.micro_batch={micro_batch} does not divide the "
-            f"{settings.episodes_per_step // count} episodes that each of {count} trainer "
-            "processes learns from per step"
+            f"optimizer.micro_batch={micro_batch} must divide the {episodes} episodes that each "
+            "process learns from per step (rollout.groups_per_step x rollout.group_size / "
+            f"{count} processes)"
         )
 
 
@@ -249,9 +241,11 @@ def load_settings(
     if urls and isinstance(environment, dict) and "servers" not in environment:
         environment["servers"] = urls
     try:
-        return Settings.model_validate(tree)
+        settings = Settings.model_validate(tree)
     except ValidationError as error:
         raise ConfigurationError(_explain(error)) from None
+    check_divides(settings, 1)
+    return settings
 
 
 def to_toml(settings: Settings) -> str:

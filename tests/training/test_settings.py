@@ -3,7 +3,7 @@
 import pytest
 
 from miner.environments import ConfigurationError
-from miner.training.settings import load_settings, setting_names, to_toml
+from miner.training.settings import check_divides, load_settings, setting_names, to_toml
 
 
 def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -56,10 +56,25 @@ def test_mistakes_name_the_setting_and_the_way_out(override, message):
         load_settings(None, [override], environ={})
 
 
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [
+        (3, r"groups_per_step=16 cannot be divided among 3"),
+        (8, r"optimizer.micro_batch=32 must divide the 16 episodes"),
+    ],
+)
+def test_several_processes_get_whole_groups_and_whole_passes(processes, message):
+    settings = load_settings(None, environ={})
+    check_divides(settings, 4)
+    with pytest.raises(ConfigurationError, match=message):
+        check_divides(settings, processes)
+
+
 def test_with_a_budget_of_tokens_episodes_need_no_divisor():
     overrides = ["rollout.group_size=7", "optimizer.micro_batch_tokens=4096"]
     settings = load_settings(None, overrides, environ={})
     assert settings.episodes_per_step % settings.optimizer.micro_batch
+    check_divides(settings, 16)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
