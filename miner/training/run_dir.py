@@ -9,7 +9,7 @@ from typing import Any
 from miner.environments import ConfigurationError
 from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
-from miner.training.checkpoints import Checkpoint, newest_checkpoint
+from miner.training.checkpoints import newest_checkpoint
 from miner.training.settings import Settings, load_settings, to_toml
 
 SETTINGS_FILE = "settings.toml"
@@ -32,8 +32,8 @@ WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
 """Settings that may change once: where adapters go on from full fine-tuning."""
 
 
-def prepare_run_dir(settings: Settings) -> Checkpoint | None:
-    """Make the folder, write settings and fingerprint, and find the checkpoint to resume from.
+def prepare_run_dir(settings: Settings) -> None:
+    """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
     Where adapters follow full fine-tuning, its checkpoint becomes their base (see `adapters_base`).
     A folder from before there were fingerprints takes the base model that is there now for its own.
@@ -63,7 +63,6 @@ def prepare_run_dir(settings: Settings) -> Checkpoint | None:
     if checkpoint is None:
         for leftover in ("metrics.jsonl", "evaluations.jsonl"):
             (folder / leftover).unlink(missing_ok=True)
-    return checkpoint
 
 
 def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:

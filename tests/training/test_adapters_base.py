@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from miner.environments import ConfigurationError
 from miner.publishing.errors import PublishingError
 from miner.training.adapters_base import FOLDER
-from miner.training.checkpoints import CheckpointMarker
+from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.learner import Learner
 from miner.training.pace import Pace
 from miner.training.ranks import Ranks
@@ -63,7 +63,8 @@ def settings(tmp_path, *overrides):
 
 def train(wanted, until):
     """An attempt from what the run folder holds, killed after this step."""
-    checkpoint = prepare_run_dir(wanted)
+    prepare_run_dir(wanted)
+    checkpoint = newest_checkpoint(wanted.run_dir / "checkpoints")
     learner = Learner(wanted, wanted.model.path)
     args = grpo_config(wanted)
     args.max_steps = until
@@ -136,7 +137,8 @@ def test_an_attempt_that_saved_no_adapters_is_made_again_from_the_full_checkpoin
     weights = tmp_path / "run" / FOLDER / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
-    assert prepare_run_dir(settings(tmp_path, *LORA)).step == 2
+    prepare_run_dir(settings(tmp_path, *LORA))
+    assert newest_checkpoint(tmp_path / "run/checkpoints").step == 2
     assert weights.read_bytes() == whole
 
 
@@ -144,7 +146,7 @@ def test_without_a_checkpoint_adapters_build_on_the_base_model(tmp_path, base):
     train(settings(tmp_path), until=2)
     prepare_run_dir(settings(tmp_path, *LORA))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    assert prepare_run_dir(settings(tmp_path, *LORA)) is None
+    prepare_run_dir(settings(tmp_path, *LORA))
     learner = Learner(settings(tmp_path, *LORA), base)
     start, own = whole_weights(learner.model), load_file(base / "model.safetensors")
     assert all(torch.equal(start[name].to(torch.bfloat16), own[name]) for name in own)
