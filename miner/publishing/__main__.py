@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from miner.lifeline import hold_lifeline
 from miner.publishing.errors import UnverifiedModelError
 
 
@@ -43,4 +44,5 @@ def _run(command: str, paths: list[Path]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    hold_lifeline()
     sys.exit(main(sys.argv[1:]))

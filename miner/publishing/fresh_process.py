@@ -3,6 +3,7 @@
 Why not in the caller's: DeepSpeed ZeRO-3 patches model loading in the process that trains, a copy
 of the model must not stay in the trainer's memory, and the orchestrator does not import torch.
 `python -m miner.publishing COMMAND ARGUMENTS...` is the other end; its last line of output is JSON.
+It does not outlive the caller, whose folders a next attempt uses again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import miner
+from miner.lifeline import lifeline
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.structure import ModelReport
 
@@ -75,7 +77,7 @@ def _call(command: str, *paths: Path, timeout: float) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without its GPUs and its place in a distributed run."""
+    """The caller's environment and lifeline, without its GPUs and place in a distributed run."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -84,6 +86,7 @@ def _environment() -> dict[str, str]:
     }
     root = str(Path(miner.__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))
+    kept |= lifeline()
     return kept | {
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",

@@ -9,18 +9,17 @@ Invariants: when one rank fails, none is left behind; ranks do not outlive the l
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-PARENT = "MINER_LAUNCHER_PID"
+from miner.lifeline import hold_lifeline, lifeline
+
 POLL_S = 0.1
 LAST_WORDS_S = 5.0
 """For the other ranks, once one has failed with a status of its own."""
@@ -29,7 +28,6 @@ CAUSE_S = 30.0
 """For the rank that knows the cause, as long as the others have only said that they failed."""
 
 GENERIC_STATUS = 1
-_PR_SET_PDEATHSIG = 1
 
 
 def launch(count: int, command: Sequence[str]) -> int:
@@ -38,12 +36,11 @@ def launch(count: int, command: Sequence[str]) -> int:
     SIGTERM and SIGINT go on to every rank. Returns 0 if all ranks end with 0, else the most telling
     of their exit statuses; -n stands for signal n.
     """
-    world = {
+    world = lifeline() | {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
-        PARENT: str(os.getpid()),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")
         or str(max(1, (os.cpu_count() or 1) // count)),
     }
@@ -71,18 +68,8 @@ def launch(count: int, command: Sequence[str]) -> int:
 
 
 def launched() -> bool:
-    """Whether this process is a launcher's rank.
-
-    If so, the kernel kills it from now on when the launcher dies (Linux; elsewhere it may linger).
-    """
-    parent = os.environ.get(PARENT)
-    if parent is None:
-        return False
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(parent):  # it died before the call
-            sys.exit(GENERIC_STATUS)
-    return True
+    """Whether this process is a launcher's rank. If so, it ends with the launcher from now on."""
+    return hold_lifeline()
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:

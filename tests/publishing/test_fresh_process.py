@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +99,26 @@ def test_process_that_dies_is_named(base_model: Path, monkeypatch: pytest.Monkey
 def test_process_that_hangs_is_ended(base_model: Path) -> None:
     with pytest.raises(PublishingError, match="took more than 0 s"):
         fresh_process.verify(base_model, timeout=0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_process_does_not_outlive_a_caller_that_is_killed(tmp_path: Path) -> None:
+    """It waits for the end of a file that never comes; once it is gone, nobody reads any more."""
+    os.mkfifo(tmp_path / "config.json")
+    program = (
+        "import sys; from pathlib import Path; from miner.publishing import fresh_process; "
+        "fresh_process.verify(Path(sys.argv[1]))"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    try:
+        with open(tmp_path / "config.json", "wb") as config:  # waits until it reads
+            caller.kill()
+            readers = select.poll()
+            readers.register(config, 0)
+            assert readers.poll(30_000) == [(config.fileno(), select.POLLERR)]
+    finally:
+        caller.kill()
+        caller.wait()
 
 
 def test_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
