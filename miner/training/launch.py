@@ -3,7 +3,8 @@
 torchrun would do the same but for two things that the orchestrator lives on: the exit status of
 the rank that failed, and a SIGTERM that is answered by a clean end however long that takes.
 
-Invariants: when one rank fails, none is left behind; ranks do not outlive the launcher.
+Invariants: when one rank fails, even to start, none is left behind; a signal reaches every rank
+once, whenever it comes; ranks do not outlive the launcher.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
 from miner.lifeline import hold_lifeline, lifeline
 
@@ -45,21 +45,17 @@ def launch(count: int, command: Sequence[str]) -> int:
         or str(max(1, (os.cpu_count() or 1) // count)),
     }
     ranks: list[subprocess.Popen[bytes]] = []
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        for rank in ranks:
-            rank.send_signal(number)
-
+    asked: list[int] = []  # not handed on in the handler: some ranks may be still to be started
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, forward)
-    for index in range(count):
-        names = {"RANK": str(index), "LOCAL_RANK": str(index)}
-        # A session of its own: a signal to the launcher's group would arrive twice.
-        ranks.append(
-            subprocess.Popen(command, env=os.environ | world | names, start_new_session=True)
-        )
+        signal.signal(number, lambda number, _: asked.append(number))
     try:
-        return _wait(ranks)
+        for index in range(count):
+            names = {"RANK": str(index), "LOCAL_RANK": str(index)}
+            # A session of its own: a signal to the launcher's group would arrive twice.
+            ranks.append(
+                subprocess.Popen(command, env=os.environ | world | names, start_new_session=True)
+            )
+        return _wait(ranks, asked)
     finally:
         for rank in ranks:
             with contextlib.suppress(ProcessLookupError):  # with what it started, if it is gone
@@ -72,10 +68,14 @@ def launched() -> bool:
     return hold_lifeline()
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+def _wait(ranks: Sequence[subprocess.Popen[bytes]], asked: list[int]) -> int:
     """Until all have ended, or one has failed and the others had time for their last words."""
     first_failure = math.inf
     while any(_running(ranks)):
+        while asked:
+            number = asked.pop(0)
+            for rank in ranks:
+                rank.send_signal(number)
         failures = _failures(ranks)
         now = time.monotonic()
         if failures:

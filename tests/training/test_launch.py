@@ -9,8 +9,9 @@ import time
 import pytest
 
 LAUNCHER = """
-import os, sys
+import os, signal, subprocess, sys, time
 from miner.training.launch import launch
+{before}
 status = launch(int(sys.argv[1]), [sys.executable, "-c", sys.argv[2]])
 print(status)
 """
@@ -28,9 +29,10 @@ pathlib.Path(os.environ["PLACE"], f"pid-{rank}").write_text(str(os.getpid()))
 def start(tmp_path):
     started = []
 
-    def start(body, count=2):
+    def start(body, count=2, before=""):
+        launcher = LAUNCHER.format(before=before)
         process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, str(count), RANK + body],
+            [sys.executable, "-c", launcher, str(count), RANK + body],
             env={**os.environ, "PLACE": str(tmp_path)},
             stdout=subprocess.PIPE,
             text=True,
@@ -87,9 +89,7 @@ def test_a_rank_that_is_killed_takes_the_others_along(start, tmp_path):
     assert gone(ranks[0])
 
 
-def test_a_request_to_end_reaches_every_rank_once_and_is_waited_for(start, tmp_path):
-    process = start(
-        """
+COUNTS_REQUESTS = """
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 pathlib.Path(os.environ["PLACE"], f"ready-{rank}").touch()
@@ -97,10 +97,41 @@ while not asked: time.sleep(0.01)
 time.sleep(1)
 sys.exit(0 if len(asked) == 1 else 5)
 """
-    )
+
+
+def test_a_request_to_end_reaches_every_rank_once_and_is_waited_for(start, tmp_path):
+    process = start(COUNTS_REQUESTS)
     wait_for(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in range(2)))
     process.terminate()
     assert int(process.communicate(timeout=60)[0]) == 0
+
+
+WHILE_STARTING = """
+class Popen(subprocess.Popen):
+    def __init__(self, command, env, **options):
+        super().__init__(command, env=env, **options)
+        while not os.path.exists(f"{{env['PLACE']}}/ready-{{env['RANK']}}"): time.sleep(0.01)
+        if env["RANK"] == "{rank}":
+            {strike}
+subprocess.Popen = Popen
+"""
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_a_request_to_end_while_ranks_are_started_reaches_all_of_them_once(start, rank):
+    strike = "os.kill(os.getpid(), signal.SIGTERM)"
+    process = start(COUNTS_REQUESTS, 3, WHILE_STARTING.format(rank=rank, strike=strike))
+    assert int(process.communicate(timeout=60)[0]) == 0
+
+
+def test_a_rank_that_cannot_be_started_takes_the_others_along(start, tmp_path):
+    process = start(
+        COUNTS_REQUESTS,
+        before=WHILE_STARTING.format(rank=1, strike="raise OSError('no memory')")
+        + "sys.excepthook = lambda *_: (print('failed', flush=True), time.sleep(600))",
+    )
+    assert process.stdout.readline() == "failed\n"
+    assert gone(pids(tmp_path)[0])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
