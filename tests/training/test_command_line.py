@@ -7,13 +7,18 @@ import sys
 import time
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
-from miner.publishing.publisher import PUBLICATION_FILE
+from miner.publishing.merge import write_trained_model
+from miner.publishing.publisher import PUBLICATION_FILE, Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from mock_env_server.running import running_server
+from tests.deepspeed_here import deepspeed_file, needs_deepspeed
 from tests.training.commands import miner, places
 
 pytestmark = [
@@ -160,3 +165,39 @@ def test_full_fine_tuning_goes_on_with_adapters(tmp_path, rough_base):
     published = tmp_path / "out" / "task" / "repo"
     assert verify_model(published, load=True).loaded
     assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == best["best"]["step"]
+
+
+def test_adapters_are_trained_by_two_ranks_under_zero2_and_published_merged(tmp_path, rough_base):
+    """The base is said to have lost every game, so that what was trained is published."""
+    needs_deepspeed()
+    published, run_dir = tmp_path / "out" / "task" / "repo", tmp_path / "run"
+    published.parent.mkdir(parents=True)
+    Publisher(published).publish_base(rough_base)
+    run_dir.mkdir()
+    lost = BestModel(Evaluated(0, (0.0,) * 20))
+    (run_dir / "best.json").write_text(json.dumps(lost.state()))
+    done = miner(
+        *("train", "--processes", "2"),
+        *places(tmp_path, rough_base),
+        *SMALL,
+        "environment.channel=builtin",
+        "rollout.groups_per_step=2",
+        "optimizer.micro_batch=4",
+        "optimizer.max_steps=2",
+        f"optimizer.deepspeed={deepspeed_file(tmp_path, stage=2)}",
+        "model.tuning=lora",
+        "evaluation.every_steps=2",
+        "checkpoint.every_steps=2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == 2
+    assert verify_model(published, load=True).loaded
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    write_trained_model(rough_base, run_dir / "checkpoints" / "checkpoint-2", merged)
+    weights, base = (load_file(at / "model.safetensors") for at in (published, rough_base))
+    assert all(
+        torch.equal(weights[n], t) for n, t in load_file(merged / "model.safetensors").items()
+    )
+    changed = {name for name, tensor in base.items() if not torch.equal(weights[name], tensor)}
+    assert changed == {name for name in base if name.endswith("_proj.weight")}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.deepspeed_here import needs_deepspeed
+from tests.deepspeed_here import deepspeed_file, needs_deepspeed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # DeepSpeed compiles once per machine
 
@@ -39,14 +39,7 @@ def deepspeed(folder, way):
     if way == "ddp":
         return []
     needs_deepspeed()
-    zero = {"stage": int(way[-1]), "stage3_gather_16bit_weights_on_model_save": way == "zero3"}
-    auto = (
-        *("gradient_clipping", "gradient_accumulation_steps"),
-        *("train_micro_batch_size_per_gpu", "train_batch_size"),
-    )
-    file = folder / f"{way}.json"
-    file.write_text(json.dumps({"zero_optimization": zero, **dict.fromkeys(auto, "auto")}))
-    return [f"optimizer.deepspeed={file}"]
+    return [f"optimizer.deepspeed={deepspeed_file(folder, stage=int(way[-1]))}"]
 
 
 @pytest.fixture(scope="module")
