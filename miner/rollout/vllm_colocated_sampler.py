@@ -106,6 +106,14 @@ class VllmColocatedSampler:
     async def end_session(self, session: int) -> None:
         """Nothing is kept by session."""
 
+    def settle(self) -> None:
+        """Wait until the engine runs nothing; what nobody waits for any more is dropped first.
+
+        Whoever changes the engine's weights or memory calls this before: an episode that was given
+        up leaves its request behind, in the middle of a step.
+        """
+        self._worker.submit(lambda: None).result()  # behind the task that steps until all is done
+
     @property
     def failure(self) -> Exception | None:
         """What the engine failed with; None while it works."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,26 +13,35 @@ from miner.rollout.sampler import EngineLostError
 from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.training.engines import Stray
 
+logger = logging.getLogger(__name__)
+
 
 class ColocatedEngine:
-    """vLLM in the trainer's process, asleep while the trainer computes.
+    """vLLM in the trainer's process, on a GPU asleep while the trainer computes.
 
     TRL's own generate would sleep, and send all weights again, at every turn; here the engine wakes
     once for all that is played with the same weights, and sleeps once after it.
 
     Args:
-        make_generation: builds TRL's VLLMGeneration in colocate mode from the trainer; its engine
-            is asleep then, and without weights.
+        make_generation: builds TRL's VLLMGeneration in colocate mode from the trainer; an engine
+            that sleeps is asleep then, and without weights.
         make_sampler: the sampler over that engine.
+        sleeps: whether the engine gives its memory back in between; vLLM on a CPU cannot.
+        reloading: entered while weights are loaded into the engine.
     """
 
     def __init__(
         self,
         make_generation: Callable[[Any], Any],
         make_sampler: Callable[[Any], VllmColocatedSampler],
+        *,
+        sleeps: bool = True,
+        reloading: Callable[[Any], AbstractContextManager[None]] = lambda llm: nullcontext(),
     ) -> None:
         self._make_generation = make_generation
         self._make_sampler = make_sampler
+        self._sleeps = sleeps
+        self._reloading = reloading
         self._generation: Any = None
         self._sampler: VllmColocatedSampler | None = None
         self._version = 0
@@ -56,19 +66,23 @@ class ColocatedEngine:
         """See `GenerationEngine`. Wakes the part of the engine that holds weights."""
         if self._loaded == self._version:
             return
-        self._generation.sync_weights()
+        with self._reloading(self._generation.llm):
+            self._generation.sync_weights()
         self._loaded = self.sampler.weight_version = self._version
 
     @contextmanager
     def playing(self) -> Iterator[None]:
         """See `GenerationEngine`."""
         self.freshen()
-        self._generation.llm.wake_up(tags=["kv_cache"])
+        if self._sleeps:
+            self._generation.llm.wake_up(tags=["kv_cache"])
         try:
             yield
         finally:
-            self._generation.llm.sleep(level=2)  # drops the weights: waking loads them anew
-            self._loaded = None
+            self.sampler.settle()
+            if self._sleeps:
+                self._generation.llm.sleep(level=2)  # drops the weights: waking loads them anew
+                self._loaded = None
 
     def strayed(self) -> Stray | None:
         """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
@@ -87,6 +101,11 @@ class ColocatedEngine:
         )
 
     def close(self) -> None:
-        """See `GenerationEngine`."""
-        if self._sampler is not None:
-            self._sampler.close()
+        """See `GenerationEngine`. Ends torch's process groups too, as vLLM does with its engine."""
+        if self._sampler is None:
+            return
+        self._sampler.close()
+        try:
+            self._generation.llm.llm_engine.engine_core.shutdown()
+        except Exception as error:  # must not hide what ended the run
+            logger.warning("vLLM did not shut down in order: %s", error)

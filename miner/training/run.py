@@ -244,6 +244,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)
+        ranks.gather(None)  # an engine that closes may end the process groups of this process
     return TrainResult(output, held_out.best.step, held_out.best.mean)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -312,9 +313,10 @@ class GenerationDouble:
         self.llm = SimpleNamespace(
             llm_engine=SimpleNamespace(
                 add_request=self._add,
-                step=self._engine.step,
+                step=self._step,
                 abort_request=self._engine.abort_request,
                 has_unfinished_requests=self._engine.has_unfinished_requests,
+                engine_core=SimpleNamespace(shutdown=lambda: self.log.append("shutdown")),
             ),
             wake_up=self._wake,
             sleep=self._sleep,
@@ -333,6 +335,11 @@ class GenerationDouble:
     def _sleep(self, level):
         self.log.append(f"sleep {level}")
         self.awake.clear()
+
+    def _step(self):
+        time.sleep(0.02)  # long enough for a caller to leave in the middle of it
+        assert self.awake == {"weights", "kv_cache"}, "the engine is asleep"
+        return self._engine.step()
 
     def _add(self, *request):
         assert self.awake == {"weights", "kv_cache"}, "the engine is asleep"
@@ -362,6 +369,30 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(model, loop, sta
     with engine.playing():  # an evaluation with the same weights: sleeping has dropped them
         pass
     assert generation.log[-3:] == ["sync", "wake kv_cache", "sleep 2"]
+
+
+def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_given_up(
+    model, loop, stack
+):
+    generation = GenerationDouble(model)
+    engine = ColocatedEngine(
+        lambda trainer: generation,
+        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
+    )
+    engine.attach(None)
+
+    async def give_up():
+        asked = asyncio.ensure_future(engine.sampler.sample([5, 6], SamplingParams(400)))
+        await asyncio.sleep(0.05)
+        asked.cancel()
+
+    for _ in range(3):
+        with engine.playing():
+            loop.run(give_up())
+    engine.close()
+    assert engine.sampler.failure is None
+    assert len(generation._engine.aborted) == 3
+    assert generation.log[-1] == "shutdown"
 
 
 @pytest.mark.parametrize(
