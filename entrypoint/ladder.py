@@ -117,6 +117,20 @@ def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | Non
     return None
 
 
+def weights_by_file(settings: Settings) -> Settings | None:
+    """The settings with weights that reach vLLM's server by a file: slower, but without NCCL.
+
+    None where there is no server, or its weights come so already.
+    """
+    if get_setting(settings, "rollout.engine") != "vllm_server":
+        return None
+    if get_setting(settings, "rollout.weights") == "file":
+        return None
+    changed = copy.deepcopy(settings)
+    changed["rollout"]["weights"] = "file"
+    return changed
+
+
 def without_vllm(settings: Settings) -> Settings | None:
     """The settings with the trainer's own model generating: slow, but it needs no engine.
 
@@ -126,7 +140,8 @@ def without_vllm(settings: Settings) -> Settings | None:
         return None
     changed = copy.deepcopy(settings)
     changed["rollout"]["engine"] = "transformers"
-    changed["rollout"].pop("server", None)
+    for of_servers in ("server", "weights"):
+        changed["rollout"].pop(of_servers, None)
     return changed
 
 

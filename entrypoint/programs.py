@@ -10,12 +10,16 @@ from entrypoint.supervisor_config import Program, watchdog_program
 from entrypoint.topology import Topology
 from entrypoint.trainer_settings import INFERENCE_PORT
 
+CODE = Path(__file__).resolve().parents[1]
+ONE_HOST = {"VLLM_HOST_IP": "127.0.0.1"}
+"""Where trainer and vLLM meet. vLLM would ask the default route, which a closed network has not."""
+
 
 def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[Program, ...]:
     """Inference where it has GPUs of its own, the trainer, the watchdog."""
     programs = (trainer_program(plan, topology), watchdog_program(plan))
     if topology.layout == "split":
-        return (inference_program(topology, model_dir), *programs)
+        return (inference_program(plan, topology, model_dir), *programs)
     return programs
 
 
@@ -28,13 +32,30 @@ def trainer_program(plan: RunPlan, topology: Topology) -> Program:
     return Program(
         name=TRAINER,
         command=(sys.executable, *train, *processes),
-        environment=_visible(topology.trainer_gpus),
+        environment={**_visible(topology.trainer_gpus), **ONE_HOST},
         starts_itself=False,
     )
 
 
-def inference_program(topology: Topology, model_dir: Path) -> Program:
-    """One vLLM server, data parallel over its GPUs; token ids in, token ids and logprobs out."""
+def inference_program(plan: RunPlan, topology: Topology, model_dir: Path) -> Program:
+    """One vLLM server, all of whose processes end together."""
+    kill_after = max(1.0, plan.stop_seconds - 2)  # before supervisord kills
+    whole = (sys.executable, "-m", "entrypoint.inference", "--kill-after", f"{kill_after:g}")
+    return Program(
+        name=INFERENCE,
+        command=(*whole, *vllm_command(topology, model_dir)),
+        environment={
+            **_visible(topology.inference_gpus),
+            **ONE_HOST,
+            "VLLM_SERVER_DEV_MODE": "1",
+            "PYTHONPATH": str(CODE),  # its workers load the miner's weight transfer
+        },
+        restarts=True,
+    )
+
+
+def vllm_command(topology: Topology, model_dir: Path) -> tuple[str, ...]:
+    """`vllm serve`, data parallel over its GPUs; token ids in, token ids and logprobs out."""
     flags = {
         "--host": "127.0.0.1",
         "--port": str(INFERENCE_PORT),
@@ -43,17 +64,13 @@ def inference_program(topology: Topology, model_dir: Path) -> Program:
         "--max-model-len": str(topology.episode_tokens),
         "--max-num-seqs": str(topology.live_episodes),
         "--gpu-memory-utilization": f"{topology.memory_share:.2f}",
-        "--weight-transfer-config": '{"backend":"nccl"}',
+        "--weight-transfer-config": '{"backend":"nccl_or_file"}',
+        "--worker-extension-cls": "miner.rollout.vllm_weights.NcclOrFile",
         "--logprobs-mode": "processed_logprobs",
         "--max-logprobs": "-1",
     }
     words = [word for flag in flags.items() for word in flag]
-    return Program(
-        name=INFERENCE,
-        command=("vllm", "serve", str(model_dir), *words),
-        environment={**_visible(topology.inference_gpus), "VLLM_SERVER_DEV_MODE": "1"},
-        restarts=True,
-    )
+    return ("vllm", "serve", str(model_dir), *words)
 
 
 def _visible(gpus: tuple[int, ...]) -> dict[str, str]:

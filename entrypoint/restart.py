@@ -84,16 +84,20 @@ def after_attempt(
     settings: Settings,
     rungs: int,
     max_restarts: int,
+    *,
+    by_file: Settings | None = None,
     alone: Settings | None = None,
 ) -> NextAttempt | Outcome:
     """Decide after the last of `ends`.
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
     was, and so is a loss of environment or inference servers; a second crash takes a rung too,
-    since memory trouble has many faces. An inference server that does not stay up or is lost twice
-    is given up, and so is vLLM after a second hang or a third crash.
+    since memory trouble has many faces. After a second loss of the inference server, or a second
+    hang, weights reach it by a file; after another one, or a third crash, or where the server does
+    not stay up, vLLM is given up.
 
     Args:
+        by_file: the settings with weights by a file; None if there is no server, or they do.
         alone: the settings with which the trainer generates by itself; None if it cannot, or does.
     """
     last = ends[-1]
@@ -109,8 +113,10 @@ def after_attempt(
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
     kinds = Counter(end.kind for end in ends)
     crashes = kinds[EndKind.CRASHED]
-    troubled = kinds[EndKind.INFERENCE_LOST] > 1 or kinds[EndKind.HUNG] > 1 or crashes > 2
-    if alone and (last.kind is EndKind.UNSERVED or troubled):
+    out_of_touch = kinds[EndKind.INFERENCE_LOST] > 1 or kinds[EndKind.HUNG] > 1
+    if by_file and out_of_touch and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
+        return NextAttempt(by_file, rungs, f"{last}: again, with weights to vLLM by a file")
+    if alone and (last.kind is EndKind.UNSERVED or out_of_touch or crashes > 2):
         return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")
     memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
     lower = None

@@ -29,7 +29,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.heartbeat import describe_silence, read_heartbeat
-from entrypoint.ladder import without_vllm
+from entrypoint.ladder import weights_by_file, without_vllm
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
@@ -75,7 +75,14 @@ class Watchdog:
         while True:
             ends.append(self._attempt(len(ends) + 1))
             alone = without_vllm(settings) if self._plan.trainer_can_generate else None
-            decision = after_attempt(ends, settings, rungs, self._plan.max_restarts, alone)
+            decision = after_attempt(
+                ends,
+                settings,
+                rungs,
+                self._plan.max_restarts,
+                by_file=weights_by_file(settings),
+                alone=alone,
+            )
             if isinstance(decision, Outcome):
                 return decision
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)

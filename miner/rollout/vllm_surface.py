@@ -71,6 +71,8 @@ ENGINE = "vllm.v1.engine.llm_engine:LLMEngine"
 LLM = "vllm:LLM"
 GENERATION = "trl.generation.vllm_generation:VLLMGeneration"
 CLIENT = "trl.generation.vllm_client:VLLMClient"
+RELOAD = "vllm.model_executor.model_loader.reload"
+TRANSFER = "vllm.distributed.weight_transfer.nccl_engine:NCCLWeightTransferEngine"
 
 ENGINE_CALLS = (
     Call(ENGINE, "add_request", 3),
@@ -96,6 +98,17 @@ CALLS = (
     Call(GENERATION, "sync_weights"),
     Call(CLIENT, "init_communicator", keywords=("device",)),
     Call(CLIENT, "close_communicator"),
+    Call("vllm.v1.engine.core_client:InprocClient", "shutdown"),
+    Call(RELOAD, "initialize_layerwise_reload", 1, method=False),
+    Call(RELOAD, "finalize_layerwise_reload", 2, method=False),
+    Call(TRANSFER, "parse_init_info", 1),
+    Call(TRANSFER, "init_transfer_engine", 1),
+    Call(TRANSFER, "update_weights", 1),
+    Call(TRANSFER, "finish_weight_update"),
+    Call(
+        "vllm.distributed.weight_transfer:WeightTransferEngineFactory", "register_engine", 2,
+        method=False,
+    ),
 )  # fmt: skip
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -103,7 +116,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "vllm.logprobs:Logprob": ("logprob",),
     "vllm.engine.arg_utils:EngineArgs": (
         *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
-        *("gpu_memory_utilization", "weight_transfer_config", "logprobs_mode", "max_logprobs"),
+        *("gpu_memory_utilization", "weight_transfer_config", "worker_extension_cls"),
+        *("logprobs_mode", "max_logprobs"),
     ),
 }
 """The last are the flags of `vllm serve` that the orchestrator's plan sets."""

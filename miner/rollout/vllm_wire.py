@@ -20,6 +20,9 @@ BYTES_PER_TOKEN: Final = 256
 BASE_WEIGHTS: Final = "default"
 """`weight_version` of a server that nobody has sent weights to."""
 
+NCCL_OR_FILE: Final = "nccl_or_file"
+"""The weight-transfer backend of ours (`miner.rollout.vllm_weights`)."""
+
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
     """`choices[].logprobs`: one natural logarithm per sampled token."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from miner.rollout.transformers_sampler import TransformersSampler
 from miner.rollout.vllm_client import VllmServer
 from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.rollout.vllm_wire import VllmConfig
+from miner.rollout.vllm_wire import NCCL_OR_FILE, VllmConfig
 from miner.training.colocated_engine import ColocatedEngine
 from miner.training.engines import GenerationEngine, TransformersEngine
 from miner.training.learner import Learner
@@ -27,6 +28,10 @@ from miner.training.weight_sync import FileWeightSync, NcclWeightSync, WeightSyn
 from miner.training.zero import gathered_weights, zero_stage
 
 LOGPROBS_MODE = "processed_logprobs"
+TRANSFER_FLAGS = (
+    f"""--weight-transfer-config '{{"backend":"{NCCL_OR_FILE}"}}' """
+    "--worker-extension-cls miner.rollout.vllm_weights.NcclOrFile"
+)
 
 
 def open_engine(
@@ -62,9 +67,11 @@ def open_engine(
 
 
 def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> ColocatedEngine:
-    if not torch.cuda.is_available():
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu and not _vllm_for_cpus():
         raise ConfigurationError(
-            'rollout.engine="vllm_colocated" needs a CUDA GPU and there is none: use "transformers"'
+            'rollout.engine="vllm_colocated" needs a CUDA GPU, or a vLLM that was built for CPUs, '
+            'and there is neither: use "transformers"'
         )
     rollout = settings.rollout
     rules = learner.reply_rules(rollout.max_episode_tokens)
@@ -80,16 +87,30 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             gpu_memory_utilization=rollout.memory_share,
             max_model_length=rules.context,
             max_num_seqs=settings.episodes_per_step // ranks.count,
-            enable_sleep_mode=True,
+            enable_sleep_mode=on_gpu,
         )
 
     def make_sampler(llm: Any) -> VllmColocatedSampler:
+        if not on_gpu:
+            return VllmColocatedSampler(llm.llm_engine, rules)
         device = torch.cuda.current_device()
         return VllmColocatedSampler(
             llm.llm_engine, rules, prepare_thread=lambda: torch.cuda.set_device(device)
         )
 
-    return ColocatedEngine(make_generation, make_sampler)
+    if on_gpu:
+        return ColocatedEngine(make_generation, make_sampler)
+    from miner.rollout.vllm_reload import reloading_on_cpu
+
+    return ColocatedEngine(make_generation, make_sampler, sleeps=False, reloading=reloading_on_cpu)
+
+
+def _vllm_for_cpus() -> bool:
+    if find_spec("vllm") is None:
+        return False
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
 
 
 def _server_engine(
@@ -107,13 +128,14 @@ def _server_engine(
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
         backend, context = _agreed(servers, loop, rollout.max_episode_tokens)
+        way = _way_for_weights(rollout.weights, backend, len(servers))
     except ConfigurationError:
         for server in servers:
             loop.run(server.close())
         raise
 
     def make_sync(trainer: Any) -> WeightSync:
-        if backend == "nccl":
+        if way == "nccl":
             return _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
         return FileWeightSync(
             lambda: whole_weights(learner.model, gathered_weights(trainer)),
@@ -165,17 +187,30 @@ def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str
         transfer = config.weight_transfer_config
         backends.add(transfer.backend if transfer else None)
     [backend, *others] = sorted(backends, key=str)
-    if others or backend not in ("nccl", "file"):
+    if others or backend not in ("nccl", NCCL_OR_FILE):
         raise ConfigurationError(
             f"the inference servers take weights by {sorted(map(str, backends))}: start each with "
-            """--weight-transfer-config '{"backend":"nccl"}'"""
-        )
-    if backend == "nccl" and len(servers) > 1:
-        raise ConfigurationError(
-            f"rollout.server names {len(servers)} servers, TRL sends weights by NCCL to one: start "
-            "one with --data-parallel-size"
+            f"{TRANSFER_FLAGS}"
         )
     return backend
+
+
+def _way_for_weights(wanted: str, backend: str, servers: int) -> str:
+    """ "nccl" or "file". Raises: `ConfigurationError` where servers or machine cannot do it."""
+    way = wanted
+    if wanted == "auto":
+        for_nccl = torch.cuda.is_available() and servers == 1
+        way = "nccl" if for_nccl or backend == "nccl" else "file"
+    if way == "file" and backend == "nccl":
+        raise ConfigurationError(
+            f'rollout.weights="file" needs servers with {TRANSFER_FLAGS}; theirs is the plain NCCL'
+        )
+    if way == "nccl" and servers > 1:
+        raise ConfigurationError(
+            f"rollout.server names {servers} servers, TRL sends weights by NCCL to one: start one "
+            'with --data-parallel-size, or set rollout.weights="file"'
+        )
+    return way
 
 
 def _nccl_sync(

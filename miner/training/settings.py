@@ -74,6 +74,11 @@ class RolloutSettings(Section):
     server: str = Field(
         "", description="vllm_server: base URLs of `vllm serve`, separated by commas."
     )
+    weights: Literal["auto", "nccl", "file"] = Field(
+        "auto",
+        description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
+        "a file in run_dir otherwise.",
+    )
     memory_share: float = Field(
         0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
     )

@@ -96,9 +96,10 @@ class NcclWeightSync:
 
 
 class FileWeightSync:
-    """Weights through a file that trainer and servers both see: what the tests' stub server takes.
+    """Weights through a file that trainer and servers both see, for `miner.rollout.vllm_weights`.
 
-    vLLM itself has no such backend; a server says in /server_info which one it has.
+    Slower than NCCL by a write and a read of the whole model, and independent of it: it reaches
+    several servers, and servers without a GPU.
 
     Args:
         weights: the whole model's on rank 0; every rank asks.

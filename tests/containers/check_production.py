@@ -14,7 +14,7 @@ import pytest
 
 from entrypoint.exit_status import ExitStatus
 from entrypoint.inventory import pretend_hardware
-from entrypoint.programs import inference_program
+from entrypoint.programs import vllm_command
 from entrypoint.topology import BatchShape, plan_topology
 from tests.containers.harness import IMAGE, Miner, Place
 from tests.entrypoint.test_topology import MODELS
@@ -105,8 +105,8 @@ def commands() -> list[list[str]]:
         for shape in MODELS.values():
             topology = plan_topology(hardware, shape, BatchShape(servers=len(hardware.gpus)))
             if topology.layout == "split":
-                program = inference_program(topology, Path("/cache/models/acme--tiny"))
-                planned.append(list(program.command[1:]))
+                command = vllm_command(topology, Path("/cache/models/acme--tiny"))
+                planned.append(list(command[1:]))
     return planned
 
 

@@ -13,7 +13,7 @@ from supervisor.options import ServerOptions
 from entrypoint.exit_status import Failure
 from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape
-from entrypoint.programs import plan_programs
+from entrypoint.programs import CODE, plan_programs
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, render_supervisor_config
 from entrypoint.topology import BatchShape, plan_topology
@@ -44,7 +44,8 @@ def programs(run: RunPlan, inventory: str) -> tuple[Program, ...]:
 @pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "4xH100-80GB"])
 def test_configurations_are_as_reviewed(inventory: str, golden: Callable[[str, str], None]) -> None:
     text = render_supervisor_config(plan(), programs(plan(), inventory))
-    golden(f"supervisord-{inventory}.conf", text.replace(sys.executable, "python"))
+    portable = text.replace(sys.executable, "python").replace(str(CODE), "/app")
+    golden(f"supervisord-{inventory}.conf", portable)
 
 
 def read_back(run: RunPlan, listed: tuple[Program, ...]) -> ServerOptions:

@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--max-num-seqs", type=int)
     parser.add_argument("--gpu-memory-utilization", type=float)
     parser.add_argument("--weight-transfer-config", type=json.loads)
+    parser.add_argument("--worker-extension-cls")
     parser.add_argument("--logprobs-mode", default="raw_logprobs")
     parser.add_argument("--max-logprobs", type=int)
     parser.add_argument("--seed", type=int, default=0)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from miner.rollout.sampler import SamplerError, SamplingParams
 from miner.rollout.transformers_sampler import TransformersSampler, eos_token_ids
+from miner.rollout.vllm_wire import NCCL_OR_FILE
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
 
 NEUTRAL = {
@@ -45,7 +46,7 @@ class StubVllm:
         seed: int = 0,
         logprobs_mode: str = "processed_logprobs",
         max_model_len: int = 1024,
-        backend: str | None = "file",
+        backend: str | None = NCCL_OR_FILE,
         dev_mode: bool = True,
         journal: Callable[[str], None] = lambda line: None,
     ) -> None:

@@ -41,6 +41,7 @@ def settings_for(tmp_path, *overrides):
         ({"backend": "ipc"}, (), "'ipc'"),
         ({"max_model_len": 512}, (), "--max-model-len is 512"),
         ({"dev_mode": False}, (), "VLLM_SERVER_DEV_MODE=1"),
+        ({"backend": "nccl"}, ("rollout.weights=file",), "nccl_or_file"),
     ],
 )
 def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, words, loop, tmp_path):
@@ -71,7 +72,9 @@ def test_nccl_reaches_one_server_only(loop, tmp_path, stack):
         f"rollout.server={','.join(urls)}",
         "rollout.max_episode_tokens=1024",
     )
-    with pytest.raises(ConfigurationError, match="--data-parallel-size"):
+    with pytest.raises(
+        ConfigurationError, match=r"--data-parallel-size.*rollout\.weights=\"file\""
+    ):
         open_engine(
             settings,
             SimpleNamespace(reply_rules=lambda context: RULES),

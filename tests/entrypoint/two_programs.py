@@ -1,0 +1,164 @@
+"""Inference and trainer as two programs under the real supervisord, with the planned commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tomli_w
+
+from entrypoint.inventory import pretend_hardware
+from entrypoint.memory import ModelShape
+from entrypoint.programs import inference_program, vllm_command
+from entrypoint.run_plan import RunPlan
+from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.trainer_settings import INFERENCE_PORT, deepspeed_config
+from miner.reporting.records import StepRecord
+from miner.reporting.run_folder import RunFolder
+from miner.training.launch import free_port
+from tests.deepspeed_here import needs_deepspeed
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONTAINER = Path(__file__).parent / "fakes/container.py"
+STEPS = 3
+SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
+
+
+def planned_words(base: Path) -> tuple[str, ...]:
+    """What follows `vllm` as planned for two GPUs."""
+    topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
+    vllm, *words = vllm_command(topology, base)
+    assert vllm == "vllm"
+    return tuple(words)
+
+
+def words_for_a_cpu(base: Path, port: int, memory_share: float = 0.9) -> tuple[str, ...]:
+    """The planned words with the little that a CPU needs to be different."""
+    replaced = {
+        str(INFERENCE_PORT): str(port),
+        "bfloat16": "float32",
+        "0.90": f"{memory_share:.2f}",
+    }
+    words = planned_words(base)
+    assert replaced.keys() <= set(words)
+    return tuple(replaced.get(word, word) for word in words)
+
+
+@dataclass(frozen=True)
+class TwoPrograms:
+    """A run of both programs, its plan, and where the server listens."""
+
+    process: subprocess.Popen[str]
+    plan: RunPlan
+    server: str
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the run: its exit status and all that it printed."""
+        output, _ = self.process.communicate()
+        return self.process.returncode, output
+
+    def steps(self) -> list[StepRecord]:
+        """The trainer's records."""
+        return RunFolder(self.plan.train_dir).read().steps
+
+
+@contextmanager
+def two_programs(
+    folder: Path,
+    base: Path,
+    vllm: tuple[str, ...],
+    *,
+    memory_share: float = 0.9,
+    flags: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+    ranks: int = 1,
+) -> Iterator[TwoPrograms]:
+    """Start both; `vllm` is what stands for that word in the planned command, `flags` come last."""
+    now, port = time.time(), free_port()
+    plan = RunPlan.model_validate(
+        {
+            "run_dir": folder / "run",
+            "output_dir": folder / "out/repo",
+            "socket": folder / "s",
+            "started_at": now,
+            "trainer_ends_at": now + 800,
+            "ends_at": now + 850,
+            "kill_at": now + 900,
+            "inference_health": f"http://127.0.0.1:{port}/health",
+            "poll_seconds": 0.1,
+            "stop_seconds": 5.0,
+        }
+    )
+    plan.train_dir.mkdir(parents=True)
+    plan.output_dir.parent.mkdir()
+    deepspeed = spread_over_two_ranks(plan) if ranks > 1 else {}
+    plan.settings_file.write_text(tomli_w.dumps(settings_for(plan, base, port, deepspeed)))
+    plan.write()
+    topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
+    program = inference_program(plan, topology, base)
+    wrapper = program.command[: program.command.index("vllm")]
+    programs = {
+        "inference": [*wrapper, *vllm, *words_for_a_cpu(base, port, memory_share), *flags],
+        "trainer": [
+            *(sys.executable, "-m", "miner", "train"),
+            *("--config", str(plan.settings_file), "--processes", str(ranks)),
+        ],
+    }
+    planned = {key: value for key, value in program.environment.items() if "CUDA" not in key}
+    process = subprocess.Popen(
+        [sys.executable, str(CONTAINER), str(plan.plan_file), json.dumps(programs)],
+        env={
+            **os.environ,
+            **planned,
+            "PYTHONUNBUFFERED": "1",
+            "ENVIRONMENT_SERVER_URLS": "",
+            **(environment or {}),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield TwoPrograms(process, plan, f"http://127.0.0.1:{port}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def spread_over_two_ranks(plan: RunPlan) -> dict[str, object]:
+    """Settings for the planned DeepSpeed of four GPUs at its highest stage, in float32."""
+    needs_deepspeed()
+    topology = plan_topology(pretend_hardware("4xH100-80GB"), SHAPE, BatchShape())
+    assert topology.processes == 2
+    config = deepspeed_config(replace(topology, zero_stage=3))
+    config.pop("bf16")
+    plan.deepspeed_file.write_text(json.dumps(config))
+    return {"deepspeed": str(plan.deepspeed_file)}
+
+
+def settings_for(
+    plan: RunPlan, base: Path, port: int, deepspeed: dict[str, object]
+) -> dict[str, object]:
+    """A short training run that generates on the server at `port`."""
+    return {
+        "run_dir": str(plan.train_dir),
+        "threads": 1,
+        "model": {"path": str(base)},
+        "output": {"dir": str(plan.output_dir)},
+        "environment": {"channel": "builtin", "deck_sizes": [8]},
+        "rollout": {
+            "engine": "vllm_server",
+            "server": f"http://127.0.0.1:{port}",
+            "groups_per_step": 2,
+            "max_episode_tokens": 1024,
+        },
+        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
+        "evaluation": {"episodes": 10, "every_steps": STEPS},
+    }
