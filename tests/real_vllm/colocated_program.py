@@ -1,0 +1,77 @@
+"""What a vLLM engine in this process samples: `python -m tests.real_vllm.colocated_program OUT`.
+
+Runs with the Python that has vLLM; the results are checked by tests that do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vllm import LLM
+
+from miner.rollout import BackgroundLoop, SamplingParams
+from miner.rollout.completions import RolloutCompletions
+from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
+from miner.rollout.vllm_reload import reloading_on_cpu
+from miner.training.weight_sync import whole_weights
+from tests.builders import build_tokenizer
+from tests.real_vllm.models import PROMPTS, RULES, model, save_model
+
+
+async def all_prompts(sampler: VllmColocatedSampler, temperature: float) -> list[dict[str, Any]]:
+    """One reply to each prompt, all at once."""
+    asked = SamplingParams(6, temperature)
+    samples = await asyncio.gather(*(sampler.sample(prompt, asked) for prompt in PROMPTS))
+    return [asdict(sample) for sample in samples]
+
+
+async def leave(sampler: VllmColocatedSampler) -> None:
+    """Ask for long replies and wait for none."""
+    asked = SamplingParams(1000, 1.0)
+    tasks = [asyncio.ensure_future(sampler.sample([5], asked)) for _ in range(8)]
+    await asyncio.sleep(0.2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    llm = LLM(
+        model=str(save_model(out / "base")),
+        dtype="float32",
+        max_model_len=RULES.context,
+        gpu_memory_utilization=0.05,
+        logprobs_mode="processed_logprobs",
+        enforce_eager=True,
+    )
+    sampler = VllmColocatedSampler(llm.llm_engine, RULES)
+    said: dict[str, Any] = {}
+    with BackgroundLoop() as loop:
+        said["base"] = loop.run(all_prompts(sampler, 1.0))
+        said["cooler"] = loop.run(all_prompts(sampler, 0.7))
+        loop.run(leave(sampler))
+        sampler.settle()
+        for seed in (1, 2):
+            with reloading_on_cpu(llm):
+                for one in whole_weights(model(seed)).items():
+                    llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(
+                        [one]
+                    )
+            said[f"cache emptied {seed}"] = llm.reset_prefix_cache()
+            said[f"weights {seed}"] = loop.run(all_prompts(sampler, 1.0))
+        ask = RolloutCompletions(sampler, build_tokenizer(), loop, SamplingParams(4, 1.0))
+        said["completions"] = ask(["one", "two"], as_chat=True)
+    sampler.close()
+    (out / "said.json").write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

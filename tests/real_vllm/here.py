@@ -1,0 +1,77 @@
+"""vLLM itself, as it was built for CPUs: where it is, and one server of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from entrypoint.programs import ONE_HOST
+from miner.training.launch import free_port
+from tests.entrypoint.two_programs import words_for_a_cpu
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BIN = REPOSITORY / ".venv-vllm/bin"
+MEMORY_SHARE = 0.05
+"""Of the machine's memory, which vLLM on a CPU takes for a GPU's."""
+
+CPU_FLAGS = ("--enforce-eager",)
+CPU_ENVIRONMENT = {
+    **ONE_HOST,
+    "PYTHONPATH": str(REPOSITORY),
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+START_SECONDS = 240.0
+
+
+def needs_real_vllm() -> None:
+    """Skip the calling module where vLLM for CPUs is not installed."""
+    if not (BIN / "vllm").exists():
+        pytest.skip(
+            "vLLM for CPUs is not installed: scripts/setup-vllm.sh (x86-64 Linux)",
+            allow_module_level=True,
+        )
+
+
+@contextmanager
+def real_server(base: Path, log: Path) -> Iterator[str]:
+    """`vllm serve` with the planned flags; yields its URL."""
+    port = free_port()
+    words = words_for_a_cpu(base, port, MEMORY_SHARE)
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(BIN / "vllm"), *words, *CPU_FLAGS],
+            env={**os.environ, **CPU_ENVIRONMENT},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            end = time.monotonic() + START_SECONDS
+            while not answers(url):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.2)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def answers(url: str) -> bool:
+    """Whether the server at `url` is healthy."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False

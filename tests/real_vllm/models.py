@@ -1,0 +1,61 @@
+"""A small model on disk whose defaults would bend vLLM's sampling, and what it answers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationConfig, Qwen3ForCausalLM
+
+from miner.rollout.vllm_replies import ReplyRules
+from tests.builders import build_qwen3, build_tokenizer
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
+TOLERANCE = 2e-4
+"""Between two implementations of one float32 network; other weights are off by more than 0.1."""
+
+
+def model(seed: int = 0, *, tied: bool = True) -> Qwen3ForCausalLM:
+    """Two models of different seeds differ in every weight."""
+    return build_qwen3(
+        seed=seed, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=tied
+    )
+
+
+def save_model(folder: Path, *, tied: bool = True) -> Path:
+    """The model of seed 0, and defaults that no request may inherit."""
+    saved = model(tied=tied)
+    saved.generation_config = GenerationConfig(
+        do_sample=True, top_k=3, top_p=0.5, repetition_penalty=1.5, temperature=0.2,
+        eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    saved.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def next_logits(of: Qwen3ForCausalLM, ids: Sequence[int]) -> torch.Tensor:
+    """[vocabulary] for the token after `ids`."""
+    logits: torch.Tensor = of(torch.tensor([list(ids)])).logits[0, -1].float()
+    return logits
+
+
+def assert_sampled_from(
+    of: Qwen3ForCausalLM,
+    prompt: Sequence[int],
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    temperature: float = 1.0,
+) -> None:
+    """Each token's logprob is that of the model's softmax at `temperature`, and of nothing else."""
+    ids: list[Any] = list(prompt)
+    assert token_ids
+    for token, logprob in zip(token_ids, logprobs, strict=True):
+        expected = torch.log_softmax(next_logits(of, ids) / temperature, -1)[token]
+        assert logprob == pytest.approx(float(expected), abs=TOLERANCE)
+        ids.append(token)

@@ -1,0 +1,97 @@
+"""vLLM itself in the trainer's process, on a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miner.reporting.run_folder import RunFolder
+from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, needs_real_vllm
+from tests.real_vllm.models import PROMPTS, assert_sampled_from, model, save_model
+
+needs_real_vllm()
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def with_vllm(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the Python that has vLLM."""
+    environment = {**os.environ, **CPU_ENVIRONMENT, "ENVIRONMENT_SERVER_URLS": ""}
+    return subprocess.run(
+        [str(BIN / "python"), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("colocated")
+    done = with_vllm("-m", "tests.real_vllm.colocated_program", str(out))
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads((out / "said.json").read_text())
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "temperature"),
+    [("base", 0, 1.0), ("cooler", 0, 0.7), ("weights 1", 1, 1.0), ("weights 2", 2, 1.0)],
+)
+def test_logprobs_are_those_of_the_weights_it_has(
+    said: dict[str, Any], name: str, seed: int, temperature: float
+) -> None:
+    for prompt, sample in zip(PROMPTS, said[name], strict=True):
+        assert_sampled_from(
+            model(seed), prompt, sample["token_ids"], sample["logprobs"], temperature
+        )
+
+
+def test_requests_that_nobody_waits_for_are_dropped(said: dict[str, Any]) -> None:
+    assert said["cache emptied 1"] is True  # vLLM refuses while any request runs
+
+
+def test_authors_get_completions_from_it(said: dict[str, Any]) -> None:
+    for one in said["completions"]:
+        assert_sampled_from(model(2), one["prompt_ids"], one["completion_ids"], one["logprobs"])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: int) -> None:
+    """The engine holds its weights in bfloat16, so that logprobs differ, but not by much."""
+    settings = {
+        "run_dir": tmp_path / "run",
+        "output.dir": tmp_path / "out",
+        "model.path": save_model(tmp_path / "base"),
+        "environment.channel": "builtin",
+        "environment.deck_sizes": "[8]",
+        "rollout.engine": "vllm_colocated",
+        "rollout.groups_per_step": 2,
+        "rollout.max_episode_tokens": 1024,
+        "rollout.memory_share": 0.05,
+        "optimizer.max_steps": 2,
+        "optimizer.micro_batch": 8,
+        "evaluation.episodes": 10,
+        "threads": 1,
+    }
+    done = with_vllm(
+        *("-m", "miner", "train", "--processes", str(ranks)),
+        *(f"{key}={value}" for key, value in settings.items()),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    steps = RunFolder(tmp_path / "run").read().steps
+    assert [record.step for record in steps] == [1, 2]
+    gaps = [record.metrics["sampling/sampling_logp_difference/mean"] for record in steps]
+    assert max(gaps) < 0.05
+    assert (tmp_path / "out/model.safetensors").exists()
+
+
+def test_every_call_that_is_made_fits_the_installed_vllm() -> None:
+    done = with_vllm("-m", "miner.rollout.vllm_surface")
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,176 @@
+"""The sampler and the weight transfer against `vllm serve` itself, on a CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scipy.stats import chisquare
+from torch import softmax
+from transformers import Qwen3ForCausalLM
+
+from miner.rollout import BackgroundLoop, SamplingParams
+from miner.rollout.completions import RolloutCompletions
+from miner.rollout.vllm_client import VllmServer
+from miner.rollout.vllm_server_sampler import VllmServerSampler
+from miner.rollout.vllm_wire import BASE_WEIGHTS, NCCL_OR_FILE
+from miner.training.weight_sync import (
+    FileWeightSync,
+    WeightSyncError,
+    connect_bounded,
+    push_confirmed,
+    whole_weights,
+)
+from tests.builders import build_tokenizer
+from tests.real_vllm.here import needs_real_vllm, real_server
+from tests.real_vllm.models import (
+    PROMPTS,
+    RULES,
+    assert_sampled_from,
+    model,
+    next_logits,
+    save_model,
+)
+
+needs_real_vllm()
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def tied(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def url(tied: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("real-vllm")
+    with real_server(save_model(folder / "base", tied=tied), folder / "log") as url:
+        yield url
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    with BackgroundLoop() as loop:
+        yield loop
+
+
+class Trainer:
+    """The trainer's side of one server: its weights, and what it samples with them."""
+
+    def __init__(self, url: str, loop: BackgroundLoop, folder: Path, tied: bool) -> None:
+        self.tied = tied
+        self.loop = loop
+        self.server = VllmServer(url)
+        self.sampler = VllmServerSampler([self.server], RULES)
+        self.weights = lambda: whole_weights(model(0, tied=tied))
+        self.sync = FileWeightSync(lambda: self.weights(), [self.server], loop, folder, 60.0)
+
+    def push(self, seed: int, label: str) -> Qwen3ForCausalLM:
+        """Have the server hold the weights of `seed`."""
+        pushed = model(seed, tied=self.tied)
+        self.weights = lambda: whole_weights(pushed)
+        connect_bounded(self.sync, [self.server], self.loop, seconds=60)
+        push_confirmed(self.sync, label, [self.server], self.loop, seconds=60)
+        return pushed
+
+    def check(self, of: Qwen3ForCausalLM, temperature: float = 1.0) -> None:
+        """All prompts at once; what is sampled is sampled from `of`."""
+
+        async def ask() -> None:
+            asked = SamplingParams(6, temperature)
+            samples = await asyncio.gather(*(self.sampler.sample(p, asked) for p in PROMPTS))
+            for prompt, sample in zip(PROMPTS, samples, strict=True):
+                assert_sampled_from(of, prompt, sample.token_ids, sample.logprobs, temperature)
+
+        self.loop.run(ask())
+
+
+@pytest.fixture
+def trainer(url: str, loop: BackgroundLoop, tmp_path: Path, tied: bool) -> Iterator[Trainer]:
+    trainer = Trainer(url, loop, tmp_path, tied)
+    yield trainer
+    loop.run(trainer.sampler.close())
+
+
+def test_it_says_what_the_trainer_asks(trainer: Trainer) -> None:
+    config = trainer.loop.run(trainer.server.config())
+    assert config.model_config.logprobs_mode == "processed_logprobs"
+    assert config.weight_transfer_config is not None
+    assert config.weight_transfer_config.backend == NCCL_OR_FILE
+    assert trainer.loop.run(trainer.server.weight_version()) == BASE_WEIGHTS
+    assert trainer.loop.run(trainer.server.world_size()) == 1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_the_trained_distribution(
+    trainer: Trainer, temperature: float
+) -> None:
+    base = trainer.push(0, "0")
+    trainer.check(base, temperature)
+
+
+def test_sampled_ids_follow_the_trained_distribution(trainer: Trainer) -> None:
+    base, draws = trainer.push(0, "0"), 1500
+
+    async def draw_all() -> Counter[int]:
+        places = asyncio.Semaphore(64)
+
+        async def draw() -> int:
+            async with places:
+                sample = await trainer.sampler.sample(PROMPTS[0], SamplingParams(1, 1.5))
+                return sample.token_ids[0]
+
+        return Counter(await asyncio.gather(*(draw() for _ in range(draws))))
+
+    seen = trainer.loop.run(draw_all())
+    expected = (softmax(next_logits(base, PROMPTS[0]) / 1.5, -1) * draws).tolist()
+    common = [token for token, count in enumerate(expected) if count >= 5]
+    observed = [seen[token] for token in common]
+    frequencies = [expected[token] for token in common]
+    rest, rare = draws - sum(observed), draws - sum(frequencies)
+    assert chisquare([*observed, rest], [*frequencies, rare]).pvalue > 1e-4
+
+
+def test_pushed_weights_are_sampled_from_every_one_of_them(trainer: Trainer) -> None:
+    """The head too, where it is tied to the embedding; and no cached prefix of older weights."""
+    for seed in (1, 2):
+        pushed = trainer.push(seed, str(seed))
+        assert trainer.loop.run(trainer.server.weight_version()) == str(seed)
+        trainer.check(pushed)
+
+
+def test_a_push_that_is_refused_is_told_and_the_next_one_works(trainer: Trainer) -> None:
+    connect_bounded(trainer.sync, [trainer.server], trainer.loop, seconds=60)
+    trainer.weights = lambda: {"model.norm.weight": model(3).lm_head.weight.detach().clone()}
+    with pytest.raises(WeightSyncError, match=r"weights 'broken' did not arrive"):
+        push_confirmed(trainer.sync, "broken", [trainer.server], trainer.loop, seconds=60)
+    trainer.check(trainer.push(1, "1"))
+
+
+def test_requests_that_nobody_waits_for_are_dropped(trainer: Trainer) -> None:
+    async def leave() -> None:
+        asked = SamplingParams(1000, 1.0)
+        tasks = [asyncio.ensure_future(trainer.sampler.sample([5], asked)) for _ in range(16)]
+        await asyncio.sleep(0.3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    trainer.loop.run(leave())
+    end = time.monotonic() + 10
+    while not trainer.loop.run(trainer.server.reset_prefix_cache()):
+        assert time.monotonic() < end, "cancelled requests still hold the cache"
+
+
+def test_authors_get_completions_from_it(trainer: Trainer) -> None:
+    base = trainer.push(0, "0")
+    ask = RolloutCompletions(
+        trainer.sampler, build_tokenizer(), trainer.loop, SamplingParams(4, 1.0)
+    )
+    said = ask([[{"role": "user", "content": "one"}], "two"], overrides={"temperature": 0.5})
+    for one in said:
+        assert_sampled_from(base, one["prompt_ids"], one["completion_ids"], one["logprobs"], 0.5)
