@@ -10,6 +10,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
+export VLLM_HOST_IP=127.0.0.1
 out=${OUT:-$(mktemp -d)}
 model=${1:-}
 steps=3
@@ -67,10 +68,12 @@ deepspeed() { # ZeRO stage -> the setting for it
 split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on the next ones
     local name=$1 processes=$2 status
     shift 2
-    VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve "$model" --host 127.0.0.1 \
+    PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 \
+        "$python" -m entrypoint.inference --kill-after 10 vllm serve "$model" --host 127.0.0.1 \
         --port "$port" --dtype bfloat16 --max-model-len 4096 --gpu-memory-utilization 0.8 \
-        --weight-transfer-config '{"backend":"nccl"}' --logprobs-mode processed_logprobs \
-        --max-logprobs -1 >"$out/vllm.log" 2>&1 &
+        --weight-transfer-config '{"backend":"nccl_or_file"}' --logprobs-mode processed_logprobs \
+        --worker-extension-cls miner.rollout.vllm_weights.NcclOrFile \
+        --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
     CUDA_VISIBLE_DEVICES=$(seq -s, 1 "$processes") train "$name" --processes "$processes" \
         model.dtype=bfloat16 rollout.engine=vllm_server "rollout.server=http://127.0.0.1:$port" "$@"
@@ -117,6 +120,7 @@ if [ "$gpus" -gt 0 ]; then
     fi
     if [ -n "$vllm" ] && [ "$gpus" -gt 1 ]; then
         stage "vLLM server + trainer, 2 GPUs" split.log split split 1
+        stage "the same, weights by a file" file.log split file 1 rollout.weights=file
     else
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi

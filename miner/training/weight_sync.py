@@ -168,9 +168,9 @@ def whole_weights(
     Args:
         gathered: its state dict, where this process holds only parts of the model.
     """
+    if gathered is not None and isinstance(model, PeftModel):
+        return _merged(model, gathered)
     if gathered is not None:
-        if isinstance(model, PeftModel):
-            raise WeightSyncError("adapters under ZeRO-3 travel by NCCL only")
         own = {name for name, _ in model.named_parameters()}  # tied weights once
         return {name: t.cpu().contiguous() for name, t in gathered.items() if name in own}
     if not isinstance(model, PeftModel):
@@ -184,6 +184,25 @@ def whole_weights(
         }
     finally:
         model.unmerge_adapter()
+
+
+def _merged(model: PeftModel, gathered: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Base weights plus what active LoRA adapters add, of a model that is spread over ranks."""
+    merged: dict[str, torch.Tensor] = {}
+    for name, _ in model.named_parameters():
+        if model.prefix in name or name not in gathered:
+            continue
+        weight = gathered[name].cpu()
+        layer, adapted, _ = name.partition(".base_layer.weight")
+        if adapted:
+            lora: Any = model.get_submodule(layer)
+            for adapter in lora.active_adapters:
+                down, up = (gathered[f"{layer}.lora_{x}.{adapter}.weight"].cpu() for x in "AB")
+                added = lora.scaling[adapter] * (up.float() @ down.float())
+                weight = (weight.float() + added).to(weight.dtype)
+        base_name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        merged[base_name] = weight.contiguous()
+    return merged
 
 
 def connect_bounded(

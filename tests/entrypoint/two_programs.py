@@ -15,6 +15,7 @@ from pathlib import Path
 import tomli_w
 
 from entrypoint.inventory import pretend_hardware
+from entrypoint.ladder import put_setting
 from entrypoint.memory import ModelShape
 from entrypoint.programs import inference_program, vllm_command
 from entrypoint.run_plan import RunPlan
@@ -79,8 +80,12 @@ def two_programs(
     flags: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     ranks: int = 1,
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[TwoPrograms]:
-    """Start both; `vllm` is what stands for that word in the planned command, `flags` come last."""
+    """Start both; `vllm` is what stands for that word in the planned command, `flags` come last.
+
+    `settings` are the trainer's by dotted names, over those of a short run.
+    """
     now, port = time.time(), free_port()
     plan = RunPlan.model_validate(
         {
@@ -99,7 +104,10 @@ def two_programs(
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
     deepspeed = spread_over_two_ranks(plan) if ranks > 1 else {}
-    plan.settings_file.write_text(tomli_w.dumps(settings_for(plan, base, port, deepspeed)))
+    chosen = settings_for(plan, base, port, deepspeed)
+    for key, value in (settings or {}).items():
+        put_setting(chosen, key, value)
+    plan.settings_file.write_text(tomli_w.dumps(chosen))
     plan.write()
     topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
     program = inference_program(plan, topology, base)

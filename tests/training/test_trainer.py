@@ -245,6 +245,10 @@ def test_adapters_alone_are_trained_and_arrive_merged(tmp_path):
     assert all(torch.equal(start[name], base[name]) for name in base)
     trainer.train()
     trained = whole_weights(trainer.model)
+    spread = whole_weights(trainer.model, trainer.model.state_dict())  # as ZeRO-3 gathers it
+    assert spread.keys() == trained.keys()
+    for name, weight in trained.items():
+        torch.testing.assert_close(spread[name], weight)
     changed = {name for name in base if not torch.equal(trained[name], start[name])}
     assert changed == {name for name in base if "proj" in name}
     ids = torch.tensor([[5, 6, 7, 8]])
