@@ -26,6 +26,14 @@ LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
 GAP_ALARM = 0.1
 """Above it the importance ratio of a typical token is off by more than a tenth."""
 
+GAP_GROWTH, GAP_FLOOR = 10.0, 0.005
+"""A gap that numerics leave stays as it is; one of weights that do not arrive grows by the step."""
+
+
+def gap_is_wide(gap: float, first: float) -> bool:
+    """Whether a step's logprob gap wants an alarm, given that of the run's first step."""
+    return gap > GAP_ALARM or gap > max(GAP_FLOOR, GAP_GROWTH * first)
+
 
 class Record(BaseModel):
     """Base of all records: immutable; fields of newer versions are ignored."""

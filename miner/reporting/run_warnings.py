@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from miner.reporting.records import GAP_ALARM, LOGPROB_GAP
+from miner.reporting.records import LOGPROB_GAP, gap_is_wide
 from miner.reporting.run_folder import Run
 
 _RECENT_STEPS = 10
@@ -37,11 +37,8 @@ def _channel(run: Run) -> list[str]:
 def _numbers(run: Run) -> list[str]:
     bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
     found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
-    gaps = [
-        (r.metrics[LOGPROB_GAP], r.step)
-        for r in run.steps
-        if r.metrics.get(LOGPROB_GAP, 0.0) > GAP_ALARM
-    ]
+    gaps = [(r.metrics[LOGPROB_GAP], r.step) for r in run.steps if LOGPROB_GAP in r.metrics]
+    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, first=gaps[0][0])]
     if gaps:
         worst, step = max(gaps)
         found.append(

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import GAP_ALARM, LOGPROB_GAP, StepRecord
+from miner.reporting.records import LOGPROB_GAP, StepRecord, gap_is_wide
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
@@ -48,6 +48,7 @@ class Recorder(TrainerCallback):
         self._applied_rate = applied_rate
         self._heart = heart
         self._began = time.monotonic()
+        self._first_gap: float | None = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -90,10 +91,13 @@ class Recorder(TrainerCallback):
         )
         self._run.add_step(record)
         gap = record.metrics.get(LOGPROB_GAP, 0.0)
-        if gap > GAP_ALARM:
+        if self._first_gap is None:
+            self._first_gap = gap
+        if gap_is_wide(gap, self._first_gap):
             self._progress.note(
                 f"step {state.global_step}: logprobs of engine and trainer differ by {gap:.3f} on "
-                f"average (alarm above {GAP_ALARM}): check dtype, temperature and weight transfer"
+                f"average, in the first step by {self._first_gap:.3f}: check dtype, temperature "
+                "and weight transfer"
             )
         self._progress.update(
             state.global_step,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from miner.reporting.records import GAP_ALARM, LOGPROB_GAP
+from miner.reporting.records import LOGPROB_GAP
 from miner.reporting.run_folder import RunFolder
 from miner.rollout import Group, GroupResult, RolloutStats
 from miner.training.heart import Heart
@@ -13,8 +13,17 @@ from miner.training.recorder import Recorder
 from tests.builders import build_task, build_trajectory
 
 
-@pytest.mark.parametrize(("gap", "alarmed"), [(GAP_ALARM / 2, False), (2 * GAP_ALARM, True)])
-def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide(tmp_path, gap, alarmed):
+@pytest.mark.parametrize(
+    ("gaps", "alarmed"),
+    [
+        ([0.05, 0.09], []),
+        ([0.2], ["0.200"]),
+        ([1e-6, 0.004], []),
+        ([1e-6, 0.006, 0.009], ["0.006", "0.009"]),  # weights that do not all arrive
+        ([0.006, 0.05, 0.07], ["0.070"]),
+    ],
+)
+def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_path, gaps, alarmed):
     notes = []
     progress = SimpleNamespace(note=notes.append, update=lambda step, values: None)
     result = GroupResult(Group(build_task(), 1), (build_trajectory(),), varied=False)
@@ -26,8 +35,10 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide(tmp_path, gap, 
         lambda: None,
         Heart(tmp_path),
     )
-    state = SimpleNamespace(global_step=3, max_steps=10, is_world_process_zero=True)
-    recorder.on_log(None, state, None, {"reward": 1.0, LOGPROB_GAP: gap})
-    [record] = RunFolder(tmp_path).read().steps
-    assert record.metrics[LOGPROB_GAP] == pytest.approx(gap)
-    assert [f"differ by {gap:.3f}" in note for note in notes] == [True] * alarmed
+    for step, gap in enumerate(gaps, start=1):
+        state = SimpleNamespace(global_step=step, max_steps=10, is_world_process_zero=True)
+        recorder.on_log(None, state, None, {"reward": 1.0, LOGPROB_GAP: gap})
+    records = RunFolder(tmp_path).read().steps
+    assert [r.metrics[LOGPROB_GAP] for r in records] == pytest.approx(gaps)
+    assert len(notes) == len(alarmed)
+    assert all(f"differ by {gap} on average" in n for gap, n in zip(alarmed, notes, strict=True))
