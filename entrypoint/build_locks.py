@@ -16,7 +16,7 @@ from entrypoint.run_plan import WATCHDOG
 def remove_build_locks() -> None:
     """Remove every lock below TORCH_EXTENSIONS_DIR, if it is set, and say so.
 
-    Only while nobody builds there.
+    Between attempts, when at most compilers that outlive a killed trainer by moments build there.
     """
     folder = os.environ.get("TORCH_EXTENSIONS_DIR")
     if not folder:

@@ -2,7 +2,8 @@
 
 vLLM is several processes. When its first one dies of a signal, those with the model live on (seen
 with vLLM 0.31) and keep their GPU's memory, so that a server started anew finds none. This process
-stands between it and supervisord: when the first process ends, the others are killed.
+stands between it and supervisord: when the first process ends, the others are killed. Only where
+this process itself is killed do they live on.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m entrypoint.inference")
     parser.add_argument("--kill-after", type=float, required=True, metavar="SECONDS",
                         help="between SIGTERM and SIGKILL")  # fmt: skip
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.add_argument("program")
+    parser.add_argument("words", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    program, *words = options.command
-    found = shutil.which(program)
+    found = shutil.which(options.program)
     if found is None:
-        print(f"inference: there is no program {program!r} on PATH", file=sys.stderr)
+        print(f"inference: there is no program {options.program!r} on PATH", file=sys.stderr)
         return 127
-    ended = reaper.run([found, *words], os.environ, stop_at=math.inf, kill_after=options.kill_after)
+    ended = reaper.run(
+        [found, *options.words], os.environ, stop_at=math.inf, kill_after=options.kill_after
+    )
     return ended.exit_status if ended.exit_status >= 0 else 128 - ended.exit_status
 
 

@@ -39,7 +39,9 @@ def trainer_program(plan: RunPlan, topology: Topology) -> Program:
 
 def inference_program(plan: RunPlan, topology: Topology, model_dir: Path) -> Program:
     """One vLLM server, all of whose processes end together."""
-    kill_after = max(1.0, plan.stop_seconds - 2)  # before supervisord kills
+    kill_after = (
+        plan.stop_seconds / 2
+    )  # before supervisord kills, which would reach only the wrapper
     whole = (sys.executable, "-m", "entrypoint.inference", "--kill-after", f"{kill_after:g}")
     return Program(
         name=INFERENCE,

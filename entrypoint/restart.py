@@ -92,9 +92,9 @@ def after_attempt(
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
     was, and so is a loss of environment or inference servers; a second crash takes a rung too,
-    since memory trouble has many faces. After a second loss of the inference server, or a second
-    hang, weights reach it by a file; after another one, or a third crash, or where the server does
-    not stay up, vLLM is given up.
+    since memory trouble has many faces. After a second loss of the inference server (or hang, which
+    may be one) weights reach it by a file; after another one, or a third crash, or where the server
+    does not stay up, vLLM is given up, and at the last restart without trying the file.
 
     Args:
         by_file: the settings with weights by a file; None if there is no server, or they do.
@@ -113,8 +113,10 @@ def after_attempt(
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
     kinds = Counter(end.kind for end in ends)
     crashes = kinds[EndKind.CRASHED]
-    out_of_touch = kinds[EndKind.INFERENCE_LOST] > 1 or kinds[EndKind.HUNG] > 1
-    if by_file and out_of_touch and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
+    lost = kinds[EndKind.INFERENCE_LOST] + kinds[EndKind.HUNG]
+    out_of_touch = lost > 1 and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG)
+    last_chance = len(ends) == max_restarts
+    if by_file and out_of_touch and not (alone and last_chance):
         return NextAttempt(by_file, rungs, f"{last}: again, with weights to vLLM by a file")
     if alone and (last.kind is EndKind.UNSERVED or out_of_touch or crashes > 2):
         return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")

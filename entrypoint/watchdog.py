@@ -106,6 +106,7 @@ class Watchdog:
         if self._inference_health is None:
             return
         say("the inference server is started anew", speaker=WATCHDOG)
+        self._inference_starts.clear()  # this start is ours, not a sign that it does not stay up
         self._control.stop(INFERENCE)
         try:
             self._control.start(INFERENCE)

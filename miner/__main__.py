@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
+from typing import NoReturn
 
 import typer
 
@@ -16,6 +18,7 @@ from miner.publishing.errors import PublishingError
 from miner.reporting.command import report_command
 from miner.rollout.sampler import EngineLostError
 from miner.training.command import train_command
+from miner.training.launch import launched
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,14 +37,35 @@ def main() -> None:
     """Run the command line; a failure that a person can mend is one sentence on stderr."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
+        _run()
+    except SystemExit as end:
+        if end.code and launched():
+            _leave(end.code if isinstance(end.code, int) else 1)
+        raise
+    except BaseException:
+        if not launched():
+            raise
+        traceback.print_exc()
+        _leave(1)
+
+
+def _run() -> None:
+    try:
         app()
     except (EnvironmentFault, PublishingError, EngineLostError) as error:
         rank = os.environ.get("RANK", "0")  # of several trainer processes
         print(f"error{'' if rank == '0' else f' (rank {rank})'}: {error}", file=sys.stderr)
         if getattr(error, "stuck", False):
-            sys.stdout.flush()
-            os._exit(_status(error))  # the interpreter would wait for the thread that hangs
+            _leave(_status(error))  # the interpreter would wait for the thread that hangs
         sys.exit(_status(error))
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once. A rank that failed would wait for the others while it ends its process groups,
+    and they wait for it; the launcher ends them by its status."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _status(error: Exception) -> int:

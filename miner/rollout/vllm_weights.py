@@ -36,10 +36,10 @@ class WeightFile:
     dtype_names: list[str]
     shapes: list[list[int]]
 
-    def tensors(self, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-        """One after the other. Raises: ValueError where the file holds something else."""
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """One by one, on the CPU. Raises: ValueError where the file holds something else."""
         announced = zip(self.names, self.dtype_names, self.shapes, strict=True)
-        with safe_open(self.file, "pt", device=str(device)) as file:
+        with safe_open(self.file, "pt") as file:
             for name, dtype, shape in announced:
                 tensor = file.get_tensor(name)
                 if (str(tensor.dtype), list(tensor.shape)) != (f"torch.{dtype}", shape):
@@ -63,16 +63,16 @@ class NcclOrFileEngine(NCCLWeightTransferEngine):
         """See the base class."""
         try:
             if "file" in update_info:
-                self.model.load_weights(WeightFile(**update_info).tensors(self.device))
+                self.model.load_weights(WeightFile(**update_info).tensors())
+                if self.device.type != "cpu":
+                    torch.accelerator.synchronize()
             else:
                 super().update_weights(update_info)
         except BaseException:
             # A model in the middle of a reload has no tensors, and the first request would end the
-            # server. With some of the old ones in place it waits for the next push.
+            # server. With whatever can be put in place it waits for the next push.
             self.finish_weight_update()
             raise
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize()
 
     def finish_weight_update(self) -> None:
         """See the base class."""

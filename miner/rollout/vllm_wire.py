@@ -85,6 +85,7 @@ class ModelConfig(msgspec.Struct, frozen=True):
 
     logprobs_mode: str
     max_model_len: int
+    dtype: str
 
 
 class VllmConfig(msgspec.Struct, frozen=True):

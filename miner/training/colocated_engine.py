@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -12,8 +11,6 @@ import torch
 from miner.rollout.sampler import EngineLostError
 from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
 from miner.training.engines import Stray
-
-logger = logging.getLogger(__name__)
 
 
 class ColocatedEngine:
@@ -100,12 +97,11 @@ class ColocatedEngine:
             f"{stray.line if stray else 'the vLLM engine is gone'}; start the trainer again"
         )
 
+    def part(self) -> None:
+        """See `GenerationEngine`. vLLM ends torch's process groups with its engine."""
+        self._generation.llm.llm_engine.engine_core.shutdown()
+
     def close(self) -> None:
-        """See `GenerationEngine`. Ends torch's process groups too, as vLLM does with its engine."""
-        if self._sampler is None:
-            return
-        self._sampler.close()
-        try:
-            self._generation.llm.llm_engine.engine_core.shutdown()
-        except Exception as error:  # must not hide what ended the run
-            logger.warning("vLLM did not shut down in order: %s", error)
+        """See `GenerationEngine`."""
+        if self._sampler is not None:
+            self._sampler.close()

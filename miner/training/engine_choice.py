@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from miner.training.zero import gathered_weights, zero_stage
 
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (
-    f"""--weight-transfer-config '{{"backend":"{NCCL_OR_FILE}"}}' """
-    "--worker-extension-cls miner.rollout.vllm_weights.NcclOrFile"
+    f"""--weight-transfer-config '{{"backend":"{NCCL_OR_FILE}"}}' --worker-extension-cls """
+    "miner.rollout.vllm_weights.NcclOrFile (and this repository on its PYTHONPATH)"
 )
 
 
@@ -127,8 +128,8 @@ def _server_engine(
     ]
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
-        backend, context = _agreed(servers, loop, rollout.max_episode_tokens)
-        way = _way_for_weights(rollout.weights, backend, len(servers))
+        agreed = _agreed(servers, loop, rollout.max_episode_tokens)
+        way = _way_for_weights(rollout.weights, agreed.backend, len(servers))
     except ConfigurationError:
         for server in servers:
             loop.run(server.close())
@@ -137,8 +138,16 @@ def _server_engine(
     def make_sync(trainer: Any) -> WeightSync:
         if way == "nccl":
             return _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
+
+        def weights() -> dict[str, torch.Tensor]:
+            gathered = gathered_weights(trainer)
+            if not ranks.leads:
+                return {}
+            whole = whole_weights(learner.model, gathered)
+            return {name: weight.to(agreed.dtype) for name, weight in whole.items()}
+
         return FileWeightSync(
-            lambda: whole_weights(learner.model, gathered_weights(trainer)),
+            weights,
             servers,
             loop,
             Path(settings.run_dir),
@@ -147,7 +156,7 @@ def _server_engine(
         )
 
     return ServerEngine(
-        VllmServerSampler(servers, learner.reply_rules(context)),
+        VllmServerSampler(servers, learner.reply_rules(agreed.context)),
         loop,
         make_sync,
         start_seconds=rollout.start_seconds,
@@ -157,10 +166,17 @@ def _server_engine(
     )
 
 
-def _agreed(
-    servers: list[VllmServer], loop: BackgroundLoop, episode_tokens: int
-) -> tuple[str, int]:
-    """How weights travel, and the shortest context. Raises: `ConfigurationError`."""
+@dataclass(frozen=True)
+class _Agreed:
+    """What all servers are: how they take weights, their shortest context, what they hold."""
+
+    backend: str
+    context: int
+    dtype: torch.dtype
+
+
+def _agreed(servers: list[VllmServer], loop: BackgroundLoop, episode_tokens: int) -> _Agreed:
+    """Raises: `ConfigurationError` for flags that cannot work."""
     try:
         configs = [loop.run(server.config()) for server in servers]
     except SamplerError as error:
@@ -171,7 +187,13 @@ def _agreed(
             f"the inference server's --max-model-len is {context}, rollout.max_episode_tokens is "
             f"{episode_tokens}: raise the one or lower the other"
         )
-    return _common_backend(servers, configs), context
+    dtype = getattr(torch, configs[0].model_config.dtype.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ConfigurationError(
+            f"{servers[0].url} holds its weights in {configs[0].model_config.dtype!r}, which torch "
+            "does not know: start it with --dtype bfloat16"
+        )
+    return _Agreed(_common_backend(servers, configs), context, dtype)
 
 
 def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str:

@@ -59,6 +59,10 @@ class GenerationEngine(Protocol):
         """Wait for an engine that was lost, and bring it the weights. Raises: `EngineLostError`."""
         ...
 
+    def part(self) -> None:
+        """All ranks have done their work: end what would disturb the end of the process."""
+        ...
+
     def close(self) -> None:
         """Let go of threads and connections."""
         ...
@@ -94,6 +98,9 @@ class TransformersEngine:
         return None
 
     def recover(self) -> None:
+        """See `GenerationEngine`."""
+
+    def part(self) -> None:
         """See `GenerationEngine`."""
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def launch(count: int, command: Sequence[str]) -> int:
 
 def launched() -> bool:
     """Whether this process is a launcher's rank. If so, it ends with the launcher from now on."""
-    return hold_lifeline()
+    return "RANK" in os.environ and hold_lifeline()
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], asked: list[int]) -> int:

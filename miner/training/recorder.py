@@ -90,15 +90,7 @@ class Recorder(TrainerCallback):
             },
         )
         self._run.add_step(record)
-        gap = record.metrics.get(LOGPROB_GAP, 0.0)
-        if self._first_gap is None:
-            self._first_gap = gap
-        if gap_is_wide(gap, self._first_gap):
-            self._progress.note(
-                f"step {state.global_step}: logprobs of engine and trainer differ by {gap:.3f} on "
-                f"average, in the first step by {self._first_gap:.3f}: check dtype, temperature "
-                "and weight transfer"
-            )
+        self._compare_gaps(record)
         self._progress.update(
             state.global_step,
             {
@@ -108,3 +100,20 @@ class Recorder(TrainerCallback):
                 "eta_seconds": self._pace.seconds_left(state.global_step),
             },
         )
+
+    def _compare_gaps(self, record: StepRecord) -> None:
+        """Alarm where engine and trainer disagree; growth is measured from the run's first step."""
+        gap = record.metrics.get(LOGPROB_GAP)
+        if gap is None:
+            return
+        if self._first_gap is None:
+            steps = self._run.read().steps
+            self._first_gap = next(
+                r.metrics[LOGPROB_GAP] for r in steps if LOGPROB_GAP in r.metrics
+            )
+        if gap_is_wide(gap, self._first_gap):
+            self._progress.note(
+                f"step {record.step}: logprobs of engine and trainer differ by {gap:.3f} on "
+                f"average, in the first step by {self._first_gap:.3f}: check dtype, temperature "
+                "and weight transfer"
+            )

@@ -244,7 +244,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)
-        ranks.gather(None)  # an engine that closes may end the process groups of this process
+        ranks.gather(None)  # nobody ends anything while another rank still works
+        engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)
 
 

@@ -11,6 +11,7 @@ from miner.training.adapters_base import forget_adapters_base, holds_adapters, m
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
 from miner.training.settings import Settings, load_settings, to_toml
+from miner.training.weight_sync import WEIGHT_FILE
 
 SETTINGS_FILE = "settings.toml"
 BASE_FILE = "base_fingerprint.json"
@@ -23,7 +24,7 @@ MAY_DIFFER: dict[str, Any] = {
     "optimizer": {"micro_batch", "micro_batch_tokens", "max_skipped"},
     "rollout": {
         *("max_episode_tokens", "attempts", "episode_seconds", "engine", "server"),
-        *("memory_share", "start_seconds", "sync_seconds"),
+        *("weights", "memory_share", "start_seconds", "sync_seconds"),
     },
 }
 """Settings that a resumed run may change: where it plays, how much memory and time it takes."""
@@ -60,6 +61,7 @@ def prepare_run_dir(settings: Settings) -> None:
             make_adapters_base(path, checkpoint.path, folder)
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
+    (folder / WEIGHT_FILE).unlink(missing_ok=True)
     if checkpoint is None:
         for leftover in ("metrics.jsonl", "evaluations.jsonl"):
             (folder / leftover).unlink(missing_ok=True)

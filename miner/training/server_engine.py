@@ -120,6 +120,9 @@ class ServerEngine:
         self._push()
         logger.warning("the inference server is back, with the weights of step %d", self._version)
 
+    def part(self) -> None:
+        """See `GenerationEngine`."""
+
     def close(self) -> None:
         """See `GenerationEngine`."""
         self._loop.run(self.sampler.close())

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +29,13 @@ CACHE_RESETS = 20
 """Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
 
 CACHE_PAUSE_S = 0.25
+
+
+WEIGHT_FILE = "weights-on-their-way.safetensors"
+"""In the run folder; one that a kill left there is removed at the next start."""
+
+UNFINISHED = "on their way"
+"""What weights are called while they travel, so that nobody takes half of them for a model."""
 
 
 class WeightSyncError(EngineLostError):
@@ -135,8 +142,7 @@ class FileWeightSync:
         tensors = self._weights()
         if not self._leads:
             return
-        file = self._folder / "weights-on-their-way.safetensors"
-        save_file(tensors, file)
+        file = self._folder / WEIGHT_FILE
         update = {
             "names": list(tensors),
             "dtype_names": [str(t.dtype).removeprefix("torch.") for t in tensors.values()],
@@ -144,65 +150,65 @@ class FileWeightSync:
             "file": str(file.absolute()),
         }
         try:
+            save_file(tensors, file)
             self._loop.run(self._update(update, label))
         finally:
             file.unlink(missing_ok=True)
 
     async def _update(self, update: dict[str, Any], label: str) -> None:
-        await self._to_all("start_weight_update", {})
-        await self._to_all("update_weights", {"update_info": update})
-        await self._to_all("finish_weight_update", {"weight_version": label})
+        try:
+            await self._to_all("start_weight_update", {})
+            await self._to_all("update_weights", {"update_info": update})
+            await self._to_all("finish_weight_update", {"weight_version": label})
+        except SamplerError:
+            # A server that is in the middle of an update refuses to start another one.
+            with suppress(SamplerError):
+                await self._to_all("finish_weight_update", {})
+            raise
 
     async def _to_all(self, path: str, body: object) -> None:
         calls = (server.post(path, body, seconds=self._seconds) for server in self._servers)
-        await asyncio.gather(*calls)
+        ended = await asyncio.gather(*calls, return_exceptions=True)  # none is left reading
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
 
 
 def whole_weights(
-    model: torch.nn.Module, gathered: dict[str, torch.Tensor] | None = None
+    model: torch.nn.Module, gathered: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """The weights under the base model's names, on the CPU, with adapters merged in.
+    """The weights under the base model's names, on the CPU, with LoRA adapters merged in.
 
-    The model itself is unchanged afterwards, up to the rounding of merging and unmerging.
+    The model itself is left alone: merging into a bfloat16 base and taking it out again would
+    round it a little every time.
 
     Args:
-        gathered: its state dict, where this process holds only parts of the model.
+        gathered: its weights by name, where this process holds only parts of the model.
     """
-    if gathered is not None and isinstance(model, PeftModel):
-        return _merged(model, gathered)
-    if gathered is not None:
-        own = {name for name, _ in model.named_parameters()}  # tied weights once
-        return {name: t.cpu().contiguous() for name, t in gathered.items() if name in own}
-    if not isinstance(model, PeftModel):
-        return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-    model.merge_adapter()
-    try:
-        return {
-            name.replace(".base_layer", ""): p.detach().cpu().clone().contiguous()
-            for name, p in model.get_base_model().named_parameters()
-            if model.prefix not in name
-        }
-    finally:
-        model.unmerge_adapter()
-
-
-def _merged(model: PeftModel, gathered: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Base weights plus what active LoRA adapters add, of a model that is spread over ranks."""
-    merged: dict[str, torch.Tensor] = {}
-    for name, _ in model.named_parameters():
-        if model.prefix in name or name not in gathered:
+    held = dict(model.named_parameters())
+    weights = held if gathered is None else gathered
+    whole: dict[str, torch.Tensor] = {}
+    for name in held:  # tied weights once
+        if name not in weights or (isinstance(model, PeftModel) and model.prefix in name):
             continue
-        weight = gathered[name].cpu()
+        weight = weights[name].detach().cpu()
         layer, adapted, _ = name.partition(".base_layer.weight")
         if adapted:
-            lora: Any = model.get_submodule(layer)
-            for adapter in lora.active_adapters:
-                down, up = (gathered[f"{layer}.lora_{x}.{adapter}.weight"].cpu() for x in "AB")
-                added = lora.scaling[adapter] * (up.float() @ down.float())
-                weight = (weight.float() + added).to(weight.dtype)
+            weight = _with_adapters(weight, layer, model.get_submodule(layer), weights)
         base_name = name.removeprefix("base_model.model.").replace(".base_layer", "")
-        merged[base_name] = weight.contiguous()
-    return merged
+        whole[base_name] = weight.contiguous()
+    return whole
+
+
+def _with_adapters(
+    weight: torch.Tensor, name: str, layer: Any, weights: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    """`weight` of the LoRA layer `name` plus what its active adapters add."""
+    for adapter in layer.active_adapters:
+        down, up = (weights[f"{name}.lora_{x}.{adapter}.weight"].detach().cpu() for x in "AB")
+        added = layer.scaling[adapter] * (up.float() @ down.float())
+        weight = (weight.float() + added).to(weight.dtype)
+    return weight
 
 
 def connect_bounded(
@@ -227,6 +233,9 @@ def push_confirmed(
     Raises: `WeightSyncError`, one sentence that says where it stands, within about `seconds`.
     """
     with _diagnosed(f"weights {label!r} did not arrive", seconds, servers, loop):
+        if leads:
+            for server in servers:
+                loop.run(server.set_weight_version(UNFINISHED))
         bounded(lambda: sync.push(label), seconds)
         if leads:
             loop.run(_settle(servers, label))

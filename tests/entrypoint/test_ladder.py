@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, Settings, step_down
+from entrypoint.ladder import LADDER, Settings, step_down, weights_by_file, without_vllm
 from entrypoint.outcome import Outcome
 from entrypoint.presets import PRESETS
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
@@ -138,6 +138,44 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
     assert isinstance(decision, Outcome)
     assert decision.status is status
+
+
+LOST, HUNG, CRASHED = EndKind.INFERENCE_LOST, EndKind.HUNG, EndKind.CRASHED
+SERVER: Settings = {"rollout": {"engine": "vllm_server", "server": "http://h"}, **MICRO_BATCH_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "engine", "weights"),
+    [
+        ([LOST], "vllm_server", None),
+        ([LOST, LOST], "vllm_server", "file"),
+        ([LOST, HUNG], "vllm_server", "file"),
+        ([LOST, LOST, HUNG], "transformers", None),
+        ([LOST, LOST, EndKind.OUT_OF_MEMORY], "vllm_server", "file"),
+        ([LOST, LOST, EndKind.UNREACHABLE, LOST], "transformers", None),
+        ([CRASHED, CRASHED, LOST, LOST], "transformers", None),  # the last restart
+        ([CRASHED, CRASHED, CRASHED], "transformers", None),
+        ([EndKind.UNSERVED], "transformers", None),
+    ],
+)
+def test_what_becomes_of_vllm(kinds: list[EndKind], engine: str, weights: str | None) -> None:
+    settings, rungs, ends = SERVER, 0, []
+    for kind in kinds:
+        ends.append(AttemptEnd(kind, ""))
+        decision = after_attempt(
+            ends,
+            settings,
+            rungs,
+            4,
+            by_file=weights_by_file(settings),
+            alone=without_vllm(settings),
+        )
+        assert isinstance(decision, NextAttempt)
+        settings, rungs = decision.settings, decision.rungs
+    assert settings["rollout"]["engine"] == engine
+    assert settings["rollout"].get("weights") == weights
+    memory_trouble = EndKind.OUT_OF_MEMORY in kinds or kinds.count(CRASHED) > 1
+    assert (settings["optimizer"]["micro_batch"] < 32) is memory_trouble
 
 
 def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:

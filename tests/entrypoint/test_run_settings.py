@@ -17,7 +17,7 @@ from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Job, parse_invocation
-from entrypoint.ladder import Settings, get_setting
+from entrypoint.ladder import Settings, get_setting, step_down, weights_by_file, without_vllm
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
@@ -32,6 +32,7 @@ from entrypoint.trainer_settings import (
     parse_overrides,
     trainer_settings,
 )
+from miner.training.run_dir import prepare_run_dir
 from miner.training.settings import check_divides, load_settings
 from miner.training.zero import zero_stage
 
@@ -66,6 +67,36 @@ def planned(
         job(), paths, plan, topology, hardware.cpus, shape.parameters, wanted
     )
     return settings, plan, topology
+
+
+@pytest.mark.parametrize("inventory", ["2xH100-80GB", "4xH100-80GB"])
+def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
+    tmp_path: Path, inventory: str
+) -> None:
+    """Each change in turn, in the run folder of the settings before it."""
+
+    def take_up(settings: Settings) -> None:
+        file = tmp_path / "trainer.toml"
+        file.write_text(tomli_w.dumps(settings))
+        prepare_run_dir(load_settings(file, [f"run_dir={tmp_path / 'run'}"], environ={}))
+
+    planned_settings, _, _ = planned(inventory=inventory)
+    for name in ("model", "deepspeed"):  # neither folder nor file is there
+        planned_settings.pop(name, None)
+    planned_settings["optimizer"].pop("deepspeed", None)
+    take_up(planned_settings)
+    settings: Settings | None = weights_by_file(planned_settings)
+    assert settings is not None
+    take_up(settings)
+    rungs, taken = 0, 0
+    while step := step_down(settings, rungs):
+        settings, rungs, _ = step
+        take_up(settings)
+        taken += 1
+    assert taken > 1
+    settings = without_vllm(settings)
+    assert settings is not None
+    take_up(settings)
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,27 @@ def test_an_inference_server_that_is_lost_three_times_is_given_up(fake: Build) -
     assert settings["rollout"] == {"engine": "transformers"}
 
 
+def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:
+    supervisor = fake(
+        *[beats, exits(76)] * 4,
+        *[beats, exits(0)],
+        inference_health=HEALTH,
+        max_restarts=4,
+        trainer_can_generate=False,
+    )
+    start = supervisor.start
+
+    def start_and_say_when(program: str) -> None:
+        start(program)
+        if program == INFERENCE:
+            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    supervisor.plan.settings_file.write_text(VLLM)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done.count("start inference") == 4
+
+
 def test_an_inference_server_that_keeps_crashing_is_given_up(
     fake: Build, serve: Callable[..., Any]
 ) -> None:

@@ -32,22 +32,27 @@ STEPS = 3
 SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
 
 
-def planned_words(base: Path) -> tuple[str, ...]:
-    """What follows `vllm` as planned for two GPUs."""
-    topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
+TWO_GPUS, FOUR_GPUS = "2xH100-80GB", "4xH100-80GB"
+
+
+def planned_words(base: Path, inventory: str = TWO_GPUS) -> tuple[str, ...]:
+    """What follows `vllm` as planned for these GPUs; of four, two are vLLM's (data parallel)."""
+    topology = plan_topology(pretend_hardware(inventory), SHAPE, BatchShape())
     vllm, *words = vllm_command(topology, base)
     assert vllm == "vllm"
     return tuple(words)
 
 
-def words_for_a_cpu(base: Path, port: int, memory_share: float = 0.9) -> tuple[str, ...]:
+def words_for_a_cpu(
+    base: Path, port: int, memory_share: float = 0.9, inventory: str = TWO_GPUS
+) -> tuple[str, ...]:
     """The planned words with the little that a CPU needs to be different."""
     replaced = {
         str(INFERENCE_PORT): str(port),
         "bfloat16": "float32",
         "0.90": f"{memory_share:.2f}",
     }
-    words = planned_words(base)
+    words = planned_words(base, inventory)
     assert replaced.keys() <= set(words)
     return tuple(replaced.get(word, word) for word in words)
 
@@ -109,7 +114,7 @@ def two_programs(
         put_setting(chosen, key, value)
     plan.settings_file.write_text(tomli_w.dumps(chosen))
     plan.write()
-    topology = plan_topology(pretend_hardware("2xH100-80GB"), SHAPE, BatchShape())
+    topology = plan_topology(pretend_hardware(TWO_GPUS), SHAPE, BatchShape())
     program = inference_program(plan, topology, base)
     wrapper = program.command[: program.command.index("vllm")]
     programs = {
@@ -143,7 +148,7 @@ def two_programs(
 def spread_over_two_ranks(plan: RunPlan) -> dict[str, object]:
     """Settings for the planned DeepSpeed of four GPUs at its highest stage, in float32."""
     needs_deepspeed()
-    topology = plan_topology(pretend_hardware("4xH100-80GB"), SHAPE, BatchShape())
+    topology = plan_topology(pretend_hardware(FOUR_GPUS), SHAPE, BatchShape())
     assert topology.processes == 2
     config = deepspeed_config(replace(topology, zero_stage=3))
     config.pop("bf16")

@@ -44,10 +44,10 @@ def needs_real_vllm() -> None:
 
 
 @contextmanager
-def real_server(base: Path, log: Path) -> Iterator[str]:
-    """`vllm serve` with the planned flags; yields its URL."""
+def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
+    """`vllm serve` with the flags planned for these GPUs; yields its URL."""
     port = free_port()
-    words = words_for_a_cpu(base, port, MEMORY_SHARE)
+    words = words_for_a_cpu(base, port, MEMORY_SHARE, inventory)
     with log.open("w") as out:
         process = subprocess.Popen(
             [str(BIN / "vllm"), *words, *CPU_FLAGS],

@@ -59,7 +59,11 @@ class StubVllm:
         self._journal = journal
         self._numbers = itertools.count()
         self._config = {
-            "model_config": {"logprobs_mode": logprobs_mode, "max_model_len": max_model_len},
+            "model_config": {
+                "logprobs_mode": logprobs_mode,
+                "max_model_len": max_model_len,
+                "dtype": str(model.dtype),
+            },
             "weight_transfer_config": backend and {"backend": backend},
         }
         self.weights = WeightReceiver(model)

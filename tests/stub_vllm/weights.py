@@ -52,6 +52,8 @@ class WeightReceiver:
 
     def finish(self, version: str | None) -> None:
         """/finish_weight_update."""
+        if self._state == "started":  # an update that broke off
+            self._state = "updated"
         self._go("updated", "ready")
         if version is not None:
             self.version = version

@@ -31,7 +31,13 @@ from miner.training.engines import TransformersEngine
 from miner.training.ranks import Ranks
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.server_engine import ServerEngine
-from miner.training.weight_sync import FileWeightSync, WeightSyncError, whole_weights
+from miner.training.weight_sync import (
+    WEIGHT_FILE,
+    FileWeightSync,
+    WeightSyncError,
+    push_confirmed,
+    whole_weights,
+)
 from tests.builders import (
     CountingEnvironment,
     ScriptedSource,
@@ -46,6 +52,7 @@ from tests.stub_vllm.serving import stub_in_thread
 PROMPT = [5, 6, 7, 8]
 RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 UPDATE = [
+    "/update_weight_version",  # nobody takes half of them for a model
     *("/start_weight_update", "/update_weights", "/finish_weight_update"),
     "/reset_prefix_cache",
 ]
@@ -178,7 +185,7 @@ def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, se
         engine.freshen()
     line = str(caught.value)
     assert "weights '4' did not arrive: it was not done after 0.5 s" in line
-    assert f"{server.url} answers and holds 'default'" in line
+    assert f"{server.url} answers and holds 'on their way'" in line
     assert "\n" not in line
 
 
@@ -192,7 +199,7 @@ def test_a_push_that_the_server_refuses_is_explained(engine, server):
 def test_a_push_that_the_server_does_not_confirm_has_failed(engine, server):
     server.stub.weights.finish = lambda version: None
     engine.weights_changed(4)
-    with pytest.raises(WeightSyncError, match="calls its weights 'default' afterwards"):
+    with pytest.raises(WeightSyncError, match="calls its weights 'on their way' afterwards"):
         engine.freshen()
 
 
@@ -203,7 +210,7 @@ def test_a_server_that_stays_dead_is_named(engine, server, caplog):
     engine._start_seconds = 0.1
     with pytest.raises(EngineLostError, match=f"{server.url} did not answer for 0.1 s"):
         engine.freshen()
-    assert f"weights '1' did not arrive: {server.url}/start_weight_update failed" in caplog.text
+    assert f"weights '1' did not arrive: {server.url}/update_weight_version failed" in caplog.text
 
 
 def test_a_server_that_died_between_rollouts_is_waited_for(engine, model, loop, server):
@@ -302,6 +309,26 @@ def test_an_evaluation_during_which_the_server_was_lost_is_repeated(engine, serv
     assert repeat_until_held(engine, play) == "with the right ones"
 
 
+def test_a_push_that_one_of_two_servers_refuses_leaves_both_ready_for_the_next(
+    server, model, loop, stack, tmp_path
+):
+    other = Server(stack)
+    stack.callback(other.die)
+    servers = [VllmServer(one.url, reply_timeout_s=20) for one in (server, other)]
+    for one in servers:
+        stack.callback(lambda one=one: loop.run(one.close()))
+    sync = FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20)
+    sync.connect()
+    other.stub.broken["/update_weights"] = 500
+    with pytest.raises(WeightSyncError, match=r"weights '1' did not arrive"):
+        push_confirmed(sync, "1", servers, loop, seconds=20)
+    assert [one.stub.weights.version for one in (server, other)] == ["on their way"] * 2
+    assert not (tmp_path / WEIGHT_FILE).exists()
+    other.stub.broken.clear()
+    push_confirmed(sync, "2", servers, loop, seconds=20)
+    assert [one.stub.weights.version for one in (server, other)] == ["2"] * 2
+
+
 class GenerationDouble:
     """TRL's VLLMGeneration in colocate mode, with sleep: it refuses what the real one would."""
 
@@ -389,7 +416,7 @@ def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_g
     for _ in range(3):
         with engine.playing():
             loop.run(give_up())
-    engine.close()
+    engine.part()
     assert engine.sampler.failure is None
     assert len(generation._engine.aborted) == 3
     assert generation.log[-1] == "shutdown"
