@@ -33,6 +33,7 @@ from miner.environments.builtin import BuiltinSource
 from miner.rollout import ChatRenderer, EpisodeParams, Sample, SamplingParams, Scheduler
 from miner.tiny_model.build import recipe_for, recipe_tokenizer
 from miner.tiny_model.network import build_network
+from miner.training.ranks import Ranks
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.settings import Settings, load_settings
 from miner.training.tasks import training_dataset
@@ -91,7 +92,8 @@ def played(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> dict[str, 
         lambda groups: asyncio.run(scheduler.run(groups)),
         settings.reward,
         renderer.eos_token_id,
-        seed=0,
+        0,
+        Ranks(),
     )
     columns = rollout(prompts(settings), None)
     if rollout.latest is None or rollout.latest.lost or rollout.latest.invalid_replies:
