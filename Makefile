@@ -10,7 +10,7 @@ help: ## list the commands
 setup: ## make .venv with the pinned packages (CPU)
 	@scripts/setup.sh
 
-setup-vllm: setup ## make .venv-vllm, vLLM for CPUs, which only tests need
+setup-vllm: setup ## make .venv-vllm: vLLM for CPUs, for the tests and to try
 	@scripts/setup-vllm.sh
 
 demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck sizes; SEED=n)

@@ -39,9 +39,7 @@ def trainer_program(plan: RunPlan, topology: Topology) -> Program:
 
 def inference_program(plan: RunPlan, topology: Topology, model_dir: Path) -> Program:
     """One vLLM server, all of whose processes end together."""
-    kill_after = (
-        plan.stop_seconds / 2
-    )  # before supervisord kills, which would reach only the wrapper
+    kill_after = plan.stop_seconds / 2  # supervisord's own SIGKILL would reach only the wrapper
     whole = (sys.executable, "-m", "entrypoint.inference", "--kill-after", f"{kill_after:g}")
     return Program(
         name=INFERENCE,

@@ -4,8 +4,9 @@
 #   scripts/gpu_check.sh [MODEL]     MODEL: folder of a chat model; without it the demo's is made
 #
 # Stages that cannot run here are skipped and say why. The table at the end is what belongs into
-# docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 3 nothing could run.
-# PYTHON names the interpreter (default: python3), OUT the folder for runs and logs.
+# docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch,
+# 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
+# logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -83,6 +84,10 @@ split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on
     return $status
 }
 
+"$python" -c 'import torch' >/dev/null 2>&1 || {
+    echo "gpu_check: $python has no torch: set PYTHON, for example to .venv/bin/python" >&2
+    exit 2
+}
 gpus=0
 if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) && [ "$gpus" -gt 0 ]; then
     note "GPUs and driver" found "$gpus x $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"

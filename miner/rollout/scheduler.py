@@ -65,6 +65,10 @@ class RetryParams:
         return self.infrastructure_attempts
 
 
+LOUD_LOSSES = 3
+"""So many are told one by one: a server that dies loses all the episodes that it was serving."""
+
+
 class Scheduler:
     """Runs groups of episodes from one source with one sampler.
 
@@ -98,6 +102,7 @@ class Scheduler:
         self._retry = retry or RetryParams()
         self._worth = worth
         self._on_episode = on_episode
+        self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
         self._sessions = itertools.count()
 
@@ -117,10 +122,16 @@ class Scheduler:
         Raises: ExceptionGroup of errors that are not typed failures.
         """
         replacements = iter(range(max_replacements if fresh else 0))
+        self._losses = 0
         async with asyncio.TaskGroup() as running:
             tasks = [
                 running.create_task(self._run_group(group, fresh, replacements)) for group in groups
             ]
+        if self._losses > LOUD_LOSSES:
+            logger.warning(
+                "%d more episodes of this rollout were lost",
+                self._losses - LOUD_LOSSES,
+            )
         return [task.result() for task in tasks]
 
     async def _run_group(
@@ -141,7 +152,9 @@ class Scheduler:
     async def _play(self, task: EpisodeTask) -> Outcome:
         outcome = await self._play_with_retries(task)
         if isinstance(outcome, LostEpisode):
-            logger.warning(
+            self._losses += 1
+            logger.log(
+                logging.WARNING if self._losses <= LOUD_LOSSES else logging.DEBUG,
                 "lost %s after %d attempts: %s: %s",
                 task, outcome.attempts, type(outcome.error).__name__, outcome.error,
             )  # fmt: skip

@@ -72,7 +72,8 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     if not on_gpu and not _vllm_for_cpus():
         raise ConfigurationError(
             'rollout.engine="vllm_colocated" needs a CUDA GPU, or a vLLM that was built for CPUs, '
-            'and there is neither: use "transformers"'
+            'and there is neither: use "transformers", or the Python of .venv-vllm (make '
+            "setup-vllm)"
         )
     rollout = settings.rollout
     rules = learner.reply_rules(rollout.max_episode_tokens)
@@ -211,8 +212,8 @@ def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str
     [backend, *others] = sorted(backends, key=str)
     if others or backend not in ("nccl", NCCL_OR_FILE):
         raise ConfigurationError(
-            f"the inference servers take weights by {sorted(map(str, backends))}: start each with "
-            f"{TRANSFER_FLAGS}"
+            f"the inference servers take weights by {sorted(map(str, backends))} (None: not at "
+            f"all): start each with {TRANSFER_FLAGS}"
         )
     return backend
 
@@ -220,6 +221,11 @@ def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str
 def _way_for_weights(wanted: str, backend: str, servers: int) -> str:
     """ "nccl" or "file". Raises: `ConfigurationError` where servers or machine cannot do it."""
     way = wanted
+    if wanted == "nccl" and backend == NCCL_OR_FILE and not torch.cuda.is_available():
+        raise ConfigurationError(
+            'rollout.weights="nccl" needs a CUDA GPU in the trainer and there is none: leave it '
+            'out, or set it to "file"'
+        )
     if wanted == "auto":
         for_nccl = torch.cuda.is_available() and servers == 1
         way = "nccl" if for_nccl or backend == "nccl" else "file"

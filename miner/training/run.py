@@ -229,6 +229,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         first = checkpoint.step if checkpoint else 0
         progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
         stack.enter_context(progress)
+        if checkpoint:
+            progress.note(f"going on from step {checkpoint.step}")
         held_out = HeldOut(
             run.evaluate,
             lambda score: handover.publish(run.trainer, score),

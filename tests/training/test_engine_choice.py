@@ -42,6 +42,7 @@ def settings_for(tmp_path, *overrides):
         ({"max_model_len": 512}, (), "--max-model-len is 512"),
         ({"dev_mode": False}, (), "VLLM_SERVER_DEV_MODE=1"),
         ({"backend": "nccl"}, ("rollout.weights=file",), "nccl_or_file"),
+        ({}, ("rollout.weights=nccl",), "needs a CUDA GPU in the trainer"),
     ],
 )
 def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, words, loop, tmp_path):
