@@ -139,7 +139,7 @@ class Watchdog:
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
         began = self._clock()
-        remove_build_locks()  # nobody builds between two attempts
+        remove_build_locks()
         try:
             self._control.start(TRAINER)
         except StartError as error:

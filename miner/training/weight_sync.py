@@ -30,7 +30,6 @@ CACHE_RESETS = 20
 
 CACHE_PAUSE_S = 0.25
 
-
 WEIGHT_FILE = "weights-on-their-way.safetensors"
 """In the run folder; one that a kill left there is removed at the next start."""
 

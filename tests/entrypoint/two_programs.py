@@ -75,6 +75,25 @@ class TwoPrograms:
         return RunFolder(self.plan.train_dir).read().steps
 
 
+def run_plan(folder: Path, port: int) -> RunPlan:
+    """A run of a quarter of an hour at most, its server at `port`."""
+    now = time.time()
+    return RunPlan.model_validate(
+        {
+            "run_dir": folder / "run",
+            "output_dir": folder / "out/repo",
+            "socket": folder / "s",
+            "started_at": now,
+            "trainer_ends_at": now + 800,
+            "ends_at": now + 850,
+            "kill_at": now + 900,
+            "inference_health": f"http://127.0.0.1:{port}/health",
+            "poll_seconds": 0.1,
+            "stop_seconds": 5.0,
+        }
+    )
+
+
 @contextmanager
 def two_programs(
     folder: Path,
@@ -91,21 +110,8 @@ def two_programs(
 
     `settings` are the trainer's by dotted names, over those of a short run.
     """
-    now, port = time.time(), free_port()
-    plan = RunPlan.model_validate(
-        {
-            "run_dir": folder / "run",
-            "output_dir": folder / "out/repo",
-            "socket": folder / "s",
-            "started_at": now,
-            "trainer_ends_at": now + 800,
-            "ends_at": now + 850,
-            "kill_at": now + 900,
-            "inference_health": f"http://127.0.0.1:{port}/health",
-            "poll_seconds": 0.1,
-            "stop_seconds": 5.0,
-        }
-    )
+    port = free_port()
+    plan = run_plan(folder, port)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
     deepspeed = spread_over_two_ranks(plan) if ranks > 1 else {}
