@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import Any
 
 GONE = "-"
@@ -17,7 +18,7 @@ EDITS = "edits"
 def fold(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each document as a change of the one before, the first as a change of nothing."""
     flat = [{}, *(dict(_flat(document)) for document in documents)]
-    return [_change(old, new) for old, new in zip(flat, flat[1:], strict=False)]
+    return [_change(old, new) for old, new in pairwise(flat)]
 
 
 def unfold(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:

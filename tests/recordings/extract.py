@@ -26,7 +26,7 @@ HEADERS = {"authorization", "content-type"}
 _RULES = re.compile(r"(?s)\A# Game Rules\n(.*)\n\n# Current Game State\n")
 _REFUSED = re.compile(r'(?s)\A(Invalid action: ".*?")\n\n(.*?)\n\n(?=Legal Actions:\n)')
 _WIRE = re.compile(
-    r"# Game Rules\n|Game: |Game Over: |Invalid action: |Current point card: |\[Observer: |[\d -]+\Z"
+    r"# Game Rules\n|Game( Over)?: |Invalid action: |Current point card: |\[Observer: |[\d -]+\Z"
 )
 _ATTEMPT = re.compile(r"attempt \d of \d")
 _PARAMETERS = re.compile(r"(?:\((?:self, )?|, )(\w+)(?=[:=,)])")

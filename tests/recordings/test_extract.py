@@ -14,9 +14,7 @@ from tests.recordings.extract import extracted, without_prose
 SIZES = {8, 10, 12, 14, 16}
 
 
-@pytest.mark.skipif(
-    not WHOLE.is_dir(), reason="no recordings beside the checkout: extract unchecked"
-)
+@pytest.mark.skipif(not WHOLE.is_dir(), reason="no recordings beside the checkout")
 @pytest.mark.parametrize("name", FILES)
 def test_the_extract_is_what_the_recordings_give(name: str) -> None:
     assert read_extract(name) == extracted(name, WHOLE)
