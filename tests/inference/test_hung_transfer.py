@@ -11,7 +11,7 @@ def test_a_transfer_that_hangs_does_not_keep_the_process_alive():
     script = """
 import concurrent.futures, threading
 import miner.__main__ as miner
-from miner.training.weight_sync import WeightSyncHungError
+from miner.inference.vllm.weight_sync import WeightSyncHungError
 
 def app():
     concurrent.futures.ThreadPoolExecutor(1).submit(threading.Event().wait)
