@@ -39,7 +39,7 @@ def test_a_rank_that_failed_does_not_wait_for_the_others_at_its_end(failure, sta
 import atexit, threading
 import typer
 import miner.__main__ as miner
-from miner.rollout import EngineLostError
+from miner.inference.sampler import EngineLostError
 
 def command():
     atexit.register(threading.Event().wait)  # as ending NCCL's process groups would
