@@ -87,7 +87,8 @@ class _Solved:
                     mean += later[outcome, after[:, own, None], after[None, :, other]]
                 np.maximum(best, mean, out=best)
             found += best
-        return found / (left * left)
+        found /= left * left
+        return found
 
     def _three_ways(
         self,
