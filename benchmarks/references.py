@@ -6,8 +6,8 @@ tournament plays it. Two ways:
 * `random` and `match` (bid = prize) are simulated; 0.001 is a little more than one standard error
   of 400,000 games.
 * The best response is exact, by dynamic programming over what a player can know: the prizes left,
-  both hands and the lead. With 8 cards that takes seconds, with 10 minutes and 6 GB, with 12 more
-  than a workstation has; the larger ones of `miner.evaluation.references` are estimates.
+  both hands and the lead. With 8 cards that takes seconds, with 10 it takes over 5 GB and many
+  minutes, with 12 more than a workstation has: what reports show for these is an estimate.
 """
 
 from __future__ import annotations
