@@ -19,6 +19,7 @@ from miner.duel.games import DuelGame, Table
 from miner.duel.memory import Notes
 from miner.duel.outcome import Cause, Forfeit, GameRecord, Ply, Usage, result_of
 from miner.duel.players.base import Player, Reply, ReplyForfeit
+from miner.duel.players.rules import RulePlayer
 from miner.duel.tools import MOVE
 from miner.duel.turn import Request, Result, carry_out
 from miner.duel.wording import Wording
@@ -161,13 +162,13 @@ class _Play:
 
     async def _ask(self, request: Request) -> Reply:
         clock, usage = self._rules.clock, self.usage[request.player]
+        player = self._players[request.player]
         begun = clock()
         try:
-            async with asyncio.timeout(self._rules.turn_limit_s):
-                reply = await self._players[request.player].reply(request)
-        except TimeoutError as error:
-            message = f"no reply within {self._rules.turn_limit_s:g} s"
-            raise ReplyForfeit(Cause.SLOW, message) from error
+            if isinstance(player, RulePlayer):
+                reply = player.answer(request)
+            else:
+                reply = await self._in_time(player, request)
         finally:
             usage.seconds += clock() - begun
             if request.kind == "turn":
@@ -177,6 +178,16 @@ class _Play:
         usage.prompt_tokens += reply.prompt_tokens
         usage.tokens += reply.tokens
         return reply
+
+    async def _in_time(self, player: Player, request: Request) -> Reply:
+        limit = self._rules.turn_limit_s
+        try:
+            async with asyncio.timeout(limit) as timeout:
+                return await player.reply(request)
+        except TimeoutError as error:
+            if not timeout.expired():
+                raise  # the player's own
+            raise ReplyForfeit(Cause.SLOW, f"no reply within {limit:g} s") from error
 
     def _give_away(self, seat: int, cause: Cause) -> None:
         self.forfeit = Forfeit(seat, cause)

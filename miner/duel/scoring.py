@@ -86,7 +86,8 @@ def advancing(groups: Sequence[Mapping[str, float]], boss: str | None = None) ->
         if not contenders:
             continue
         best = max(contenders.values())
-        if boss in group and len(groups) == 1 and group[boss] >= best:
+        held = group.get(boss) if boss is not None else None
+        if held is not None and len(groups) == 1 and held >= best:
             continue
         going += [name for name, score in contenders.items() if score == best]
     return going

@@ -18,6 +18,9 @@ Schema = dict[str, Any]
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _OPEN_THOUGHT = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_SHORT = 64
+"""Arguments of moves are shorter; what is longer is not worth remembering."""
+
 _THOUGHT_ENDS = ("</think>", "</thinking>")
 
 
@@ -28,17 +31,13 @@ class ToolCall:
     name: str
     arguments: str
 
-    def decoded(self) -> dict[str, Any]:
+    def decoded(self) -> Mapping[str, Any]:
         """The arguments; empty unless they are a JSON object. Texts lose thoughts and margins."""
-        try:
-            arguments = json.loads(self.arguments)
-        except (ValueError, RecursionError, TypeError):  # TypeError: a server that sends null
-            return {}
-        if not isinstance(arguments, dict):
-            return {}
-        return {name: _plain(value) for name, value in arguments.items()}
+        short = isinstance(self.arguments, str) and len(self.arguments) < _SHORT
+        return _decoded(self.arguments) if short else _decode(self.arguments)
 
 
+@lru_cache(maxsize=512)
 def move_call(action: int) -> ToolCall:
     """The call that plays `action`."""
     return ToolCall(MOVE, f'{{"action_id": {action}}}')
@@ -90,6 +89,19 @@ def _memory_tools(words: ToolWording) -> tuple[Schema, ...]:
         }
         schemas.append(_function(name, description, properties))
     return tuple(schemas)
+
+
+def _decode(text: str) -> Mapping[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError, TypeError):  # TypeError: a server that sends null
+        return {}
+    if not isinstance(arguments, dict):
+        return {}
+    return {name: _plain(value) for name, value in arguments.items()}
+
+
+_decoded = lru_cache(maxsize=512)(_decode)
 
 
 def _function(name: str, description: str, properties: Schema) -> Schema:

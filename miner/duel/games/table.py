@@ -8,7 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from random import Random
 
 import pyspiel
@@ -44,9 +44,10 @@ class Table:
 
     Attributes:
         opening: random actions played before the players', part of the history.
+        generators: random numbers of players of our own, for the length of the game.
     """
 
-    __slots__ = ("_chance", "game", "loaded", "opening", "seed", "state")
+    __slots__ = ("_chance", "game", "generators", "loaded", "opening", "seed", "state")
 
     def __init__(self, game: DuelGame, seed: int, configuration: int | None = None) -> None:
         self.game = game
@@ -54,6 +55,7 @@ class Table:
         drawn = configuration_of(game, seed) if configuration is None else configuration
         self.loaded: LoadedDuelGame = game.load(drawn)
         self.state: pyspiel.State = self.loaded.game.new_initial_state()
+        self.generators: dict[Hashable, Random] = {}
         self._chance = ChanceStream(seed)
         self.opening = self._open() if game.random_opening else []
         self._draw()
