@@ -18,7 +18,7 @@ from miner.environments.errors import ConfigurationError
 
 Parser = Callable[[str, Collection[str]], list[ToolCall]]
 
-_BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+_BLOCK, _BLOCK_END = "<tool_call>\n", "\n</tool_call>"
 _OPENING = "<tool_call>"
 _PYTHON_TAG = "<|python_tag|>"
 _MISTRAL = "[TOOL_CALLS"
@@ -42,9 +42,15 @@ _FAMILIES = (
 def _qwen25(text: str, offered: Collection[str]) -> list[ToolCall]:
     """Blocks of `<tool_call>`, each on lines of its own; a block that is no JSON is passed over."""
     calls: list[ToolCall] = []
-    for block in _BLOCK.findall(text):
+    start = text.find(_BLOCK)
+    while start != -1:
+        begin = start + len(_BLOCK)
+        end = text.find(_BLOCK_END, begin)
+        if end == -1:
+            break
         with suppress(json.JSONDecodeError):
-            calls += _calls(json.loads(block.strip()), offered)
+            calls += _calls(json.loads(text[begin:end].strip()), offered)
+        start = text.find(_BLOCK, end + len(_BLOCK_END))
     return calls
 
 

@@ -145,7 +145,9 @@ def _reply(answer: Any, url: str) -> Reply:
     calls = message.get("tool_calls")
     content = message.get("content")
     return Reply(
-        calls=[call for entry in (calls if isinstance(calls, list) else []) for call in _call(entry)],
+        calls=[
+            call for entry in (calls if isinstance(calls, list) else []) for call in _call(entry)
+        ],
         content=without_thoughts(content) if isinstance(content, str) and content else None,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         tokens=_count(usage.get("completion_tokens")),
