@@ -10,9 +10,9 @@ import torch
 from transformers.utils import logging
 
 from miner.evaluation.policies import SamplerPolicy
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.model_folder import load_model_folder
-from miner.rollout.sampler import SamplingParams
-from miner.rollout.transformers_sampler import TransformersSampler
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from miner.environments.base import Environment, EpisodeTask, Message, Transition
 from miner.environments.errors import ProtocolError
+from miner.inference.sampler import Sampler, SamplingParams
 from miner.rollout.renderer import ChatRenderer
-from miner.rollout.sampler import Sampler, SamplingParams
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
 

@@ -21,7 +21,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from miner.environments.base import Message
-from miner.rollout.sampler import Sample
+from miner.inference.sampler import Sample
 
 logger = logging.getLogger(__name__)
 

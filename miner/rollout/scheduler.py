@@ -25,10 +25,10 @@ from miner.environments.errors import (
     InfrastructureError,
     ProtocolError,
 )
+from miner.inference.sampler import Sampler, SamplerError
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
-from miner.rollout.sampler import Sampler, SamplerError
 from miner.rollout.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from miner.environments.base import EpisodeTask, Message, Transition
+from miner.inference.sampler import Sample, SamplerError
 from miner.rollout.renderer import ChatRenderer, DriftKind
-from miner.rollout.sampler import Sample, SamplerError
 
 ENVIRONMENT_TURN = -1
 """`turn_ids` entry of tokens that no turn has sampled."""

@@ -10,28 +10,33 @@ from typing import Any
 
 import torch
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
+from miner.distributed.zero import gathered_weights, zero_stage
 from miner.environments import ConfigurationError
 from miner.environments.servers import split_server_urls
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import SamplerError
-from miner.rollout.transformers_sampler import TransformersSampler
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.rollout.vllm_wire import NCCL_OR_FILE, VllmConfig
-from miner.training.colocated_engine import ColocatedEngine
-from miner.training.engines import GenerationEngine, TransformersEngine
+from miner.inference.engines import GenerationEngine, TransformersEngine
+from miner.inference.sampler import SamplerError
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
+    FileWeightSync,
+    NcclWeightSync,
+    WeightSync,
+    whole_weights,
+)
+from miner.inference.vllm.wire import NCCL_OR_FILE, VllmConfig
 from miner.training.learner import Learner
-from miner.training.ranks import Ranks
-from miner.training.server_engine import ServerEngine, wait_until_healthy
-from miner.training.settings import Settings
-from miner.training.weight_sync import FileWeightSync, NcclWeightSync, WeightSync, whole_weights
-from miner.training.zero import gathered_weights, zero_stage
 
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (
     f"""--weight-transfer-config '{{"backend":"{NCCL_OR_FILE}"}}' --worker-extension-cls """
-    "miner.rollout.vllm_weights.NcclOrFile (and this repository on its PYTHONPATH)"
+    "miner.inference.vllm.worker.NcclOrFile (and this repository on its PYTHONPATH)"
 )
 
 
@@ -102,7 +107,7 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
 
     if on_gpu:
         return ColocatedEngine(make_generation, make_sampler)
-    from miner.rollout.vllm_reload import reloading_on_cpu
+    from miner.inference.vllm.reload import reloading_on_cpu
 
     return ColocatedEngine(make_generation, make_sampler, sleeps=False, reloading=reloading_on_cpu)
 

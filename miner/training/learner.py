@@ -10,13 +10,13 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
+from miner.config.settings import Settings
+from miner.inference.transformers.sampler import eos_token_ids
+from miner.inference.vllm.replies import ReplyRules
 from miner.publishing import fresh_process
 from miner.publishing.merge import write_trained_model
 from miner.rollout.model_folder import load_model_folder
-from miner.rollout.transformers_sampler import eos_token_ids
-from miner.rollout.vllm_replies import ReplyRules
 from miner.training.adapters_base import adapters_base
-from miner.training.settings import Settings
 
 
 class Learner:

@@ -12,9 +12,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.settings import OptimizerSettings
+from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline, Phase
-from miner.training.ranks import Ranks
-from miner.training.settings import OptimizerSettings
 
 
 class Pace(TrainerCallback):

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from miner.config.settings import Settings
 from miner.environments import ConfigurationError
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
 from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
-from miner.training.settings import Settings
 
 
 def prepare_run(settings: Settings, *, in_process: bool) -> None:

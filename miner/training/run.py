@@ -12,21 +12,23 @@ import torch
 from rich.console import Console
 from transformers import PrinterCallback
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource
 from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult, interleaved
 from miner.evaluation.runner import Rules, evaluate
+from miner.inference.engines import GenerationEngine, NewWeights
+from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import SamplingParams
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.engine_choice import open_engine
-from miner.training.engines import GenerationEngine, NewWeights
 from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
 from miner.training.handover import Handover
@@ -35,11 +37,9 @@ from miner.training.held_out import HeldOut
 from miner.training.learner import Learner
 from miner.training.pace import Pace
 from miner.training.preparation import checked_paths
-from miner.training.ranks import Ranks
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.settings import Settings
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config

@@ -17,11 +17,11 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
 
+from miner.config.settings import Settings
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
-from miner.training.settings import Settings
 
 Credit = Literal["episode", "turn"]
 

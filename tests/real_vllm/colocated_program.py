@@ -15,11 +15,12 @@ from typing import Any
 
 from vllm import LLM
 
-from miner.rollout import BackgroundLoop, SamplingParams
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import SamplingParams
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.reload import reloading_on_cpu
+from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_reload import reloading_on_cpu
-from miner.training.weight_sync import whole_weights
 from tests.builders import build_tokenizer
 from tests.real_vllm.models import PROMPTS, RULES, model, save_model
 

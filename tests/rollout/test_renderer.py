@@ -7,7 +7,7 @@ import trl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.rollout import ChatRenderer, DriftKind, TokenizerError
+from miner.rollout.renderer import ChatRenderer, DriftKind, TokenizerError
 from tests.builders import (
     CHATML,
     INST,

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.rollout.sampler import SamplerError, SamplingParams
-from miner.rollout.transformers_sampler import TransformersSampler, eos_token_ids
-from miner.rollout.vllm_wire import NCCL_OR_FILE
+from miner.inference.sampler import SamplerError, SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
+from miner.inference.vllm.wire import NCCL_OR_FILE
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
 
 NEUTRAL = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from miner.rollout.engine import BatchEngine, DecodeRow
-from miner.rollout.forward import CachedForward
+from miner.inference.transformers.batching import BatchEngine, DecodeRow
+from miner.inference.transformers.forward import CachedForward
 
 
 @dataclass

@@ -3,10 +3,10 @@
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.settings import OptimizerSettings
+from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline
 from miner.training.pace import Pace
-from miner.training.ranks import Ranks
-from miner.training.settings import OptimizerSettings
 
 
 class Clock:

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import agent_seat, deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
-from miner.training.settings import EnvironmentSettings, load_settings
 from miner.training.tasks import decode_task, encode_task, training_dataset, training_task
 
 

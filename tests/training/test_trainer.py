@@ -10,11 +10,11 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
+from miner.config.settings import load_settings
+from miner.inference.vllm.weight_sync import whole_weights
 from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
-from miner.training.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config, spread_over_tokens, without_padding
-from miner.training.weight_sync import whole_weights
 from tests.builders import build_qwen3, build_tokenizer
 
 

@@ -18,8 +18,8 @@ import msgspec
 from yarl import URL
 
 from miner.http_replies import describe, excerpt, read_bounded
-from miner.rollout.sampler import EngineLostError, SamplerError
-from miner.rollout.vllm_wire import (
+from miner.inference.sampler import EngineLostError, SamplerError
+from miner.inference.vllm.wire import (
     BYTES_PER_TOKEN,
     CACHE_RESET,
     COMPLETION,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import torch
 
-from miner.rollout import SamplerError, SamplingParams
-from miner.rollout.transformers_sampler import TransformersSampler
+from miner.inference.sampler import SamplerError, SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
 from tests.builders import build_qwen3, build_tokenizer
 from tests.rollout.sampling import GREEDY, PROMPTS, build_endless_qwen3, generated
 

@@ -1,6 +1,6 @@
 """What of vLLM and TRL the miner calls, as data, and a check that the installed ones have it.
 
-`python -m miner.rollout.vllm_surface` imports both (no GPU is needed), tries every call of the
+`python -m miner.inference.vllm.surface` imports both (no GPU is needed), tries every call of the
 tables against the real signature, and ends with status 1 and one line for each that does not fit.
 Tests hold their stand-ins for the engine to the same tables.
 """

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from miner.config.settings import Settings
+from miner.distributed.launch import free_port, launched
 from miner.environments import ConfigurationError
-from miner.training.launch import free_port, launched
-from miner.training.settings import Settings
 
 logger = logging.getLogger(__name__)
 

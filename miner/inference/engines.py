@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.rollout.sampler import Sampler
-from miner.rollout.transformers_sampler import TransformersSampler
+from miner.inference.sampler import Sampler
+from miner.inference.transformers.sampler import TransformersSampler
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from miner.rollout.sampler import EngineLostError, Sample, SamplerError, SamplingParams
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_surface import CompletionLike, EngineLike
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.surface import CompletionLike, EngineLike
 
 logger = logging.getLogger(__name__)
 

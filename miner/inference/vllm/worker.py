@@ -1,10 +1,10 @@
 """vLLM's side of weights that travel by NCCL or by a file: a backend that its workers load.
 
 `vllm serve --weight-transfer-config '{"backend":"nccl_or_file"}' --worker-extension-cls
-miner.rollout.vllm_weights.NcclOrFile`, with this package on PYTHONPATH, has each worker import this
-module, which registers the backend. It is vLLM's own for NCCL, and takes a safetensors file that
-this host sees as well: for several servers, for a CPU, and for a host where NCCL fails. The
-trainer's side is `miner.training.weight_sync`.
+miner.inference.vllm.worker.NcclOrFile`, with this package on PYTHONPATH, has each worker import
+this module, which registers the backend. It is vLLM's own for NCCL, and takes a safetensors file
+that this host sees as well: for several servers, for a CPU, and for a host where NCCL fails. The
+trainer's side is `miner.inference.vllm.weight_sync`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from safetensors import safe_open
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 
-from miner.rollout.vllm_reload import finish_reload
-from miner.rollout.vllm_wire import NCCL_OR_FILE
+from miner.inference.vllm.reload import finish_reload
+from miner.inference.vllm.wire import NCCL_OR_FILE
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 LAUNCHER = """
 import os, signal, subprocess, sys, time
-from miner.training.launch import launch
+from miner.distributed.launch import launch
 {before}
 status = launch(int(sys.argv[1]), [sys.executable, "-c", sys.argv[2]])
 print(status)
@@ -18,7 +18,7 @@ print(status)
 
 RANK = """
 import os, pathlib, signal, sys, time
-from miner.training.launch import launched
+from miner.distributed.launch import launched
 assert launched()
 rank = int(os.environ["RANK"])
 pathlib.Path(os.environ["PLACE"], f"pid-{rank}").write_text(str(os.getpid()))

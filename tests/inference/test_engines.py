@@ -10,33 +10,29 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import pytest
 import torch
 
-from miner.rollout import (
-    ChatRenderer,
-    EngineLostError,
-    EpisodeParams,
-    Group,
-    RetryParams,
-    SamplingParams,
-    Scheduler,
-    Trajectory,
-)
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.training.colocated_engine import ColocatedEngine
-from miner.training.engines import TransformersEngine
-from miner.training.ranks import Ranks
-from miner.training.recovery import play_through, repeat_until_held
-from miner.training.server_engine import ServerEngine
-from miner.training.weight_sync import (
+from miner.background_loop import BackgroundLoop
+from miner.distributed.ranks import Ranks
+from miner.inference.engines import TransformersEngine
+from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.server_engine import ServerEngine
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
     WEIGHT_FILE,
     FileWeightSync,
     WeightSyncError,
     push_confirmed,
     whole_weights,
 )
+from miner.rollout.episode import EpisodeParams
+from miner.rollout.groups import Group
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import RetryParams, Scheduler
+from miner.rollout.trajectory import Trajectory
+from miner.training.recovery import play_through, repeat_until_held
 from tests.builders import (
     CountingEnvironment,
     ScriptedSource,

@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from miner.rollout import EngineLostError, SamplerError, SamplingParams
-from miner.rollout.transformers_sampler import eos_token_ids
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_server_sampler import VllmServerSampler
+from miner.inference.sampler import EngineLostError, SamplerError, SamplingParams
+from miner.inference.transformers.sampler import eos_token_ids
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.server_sampler import VllmServerSampler
 from tests.builders import build_qwen3, build_tokenizer
 from tests.environments.raw_server import CLOSE, http, raw_server
 from tests.stub_vllm.app import StubVllm

@@ -21,9 +21,9 @@ import torch
 from peft import PeftModel
 from safetensors.torch import save_file
 
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import EngineLostError, SamplerError
-from miner.rollout.vllm_client import VllmServer
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import EngineLostError, SamplerError
+from miner.inference.vllm.client import VllmServer
 
 CACHE_RESETS = 20
 """Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
@@ -102,7 +102,7 @@ class NcclWeightSync:
 
 
 class FileWeightSync:
-    """Weights through a file that trainer and servers both see, for `miner.rollout.vllm_weights`.
+    """Weights through a file that trainer and servers both see, for `miner.inference.vllm.worker`.
 
     Slower than NCCL by a write and a read of the whole model, and independent of it: it reaches
     several servers, and servers without a GPU.

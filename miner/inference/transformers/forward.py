@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from miner.rollout.slot_cache import SlotCache
+from miner.inference.transformers.slot_cache import SlotCache
 
 
 class Row(Protocol):

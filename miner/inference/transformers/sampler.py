@@ -30,15 +30,15 @@ from typing import Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.rollout.engine import BatchEngine, DecodeRow
-from miner.rollout.forward import (
+from miner.inference.sampler import Sample, SamplerError, SamplingParams, room_for_reply
+from miner.inference.transformers.batching import BatchEngine, DecodeRow
+from miner.inference.transformers.forward import (
     CachedForward,
     Forward,
     PlainForward,
     cache_obstacle,
     evaluation_mode,
 )
-from miner.rollout.sampler import Sample, SamplerError, SamplingParams, room_for_reply
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import EngineLostError
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.rollout.vllm_wire import BASE_WEIGHTS
-from miner.training.engines import Stray
-from miner.training.ranks import Ranks
-from miner.training.weight_sync import (
+from miner.background_loop import BackgroundLoop
+from miner.distributed.ranks import Ranks
+from miner.inference.engines import Stray
+from miner.inference.sampler import EngineLostError
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
     WeightSync,
     WeightSyncError,
     WeightSyncHungError,
     connect_bounded,
     push_confirmed,
 )
+from miner.inference.vllm.wire import BASE_WEIGHTS
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ def test_a_transfer_that_hangs_does_not_keep_the_process_alive():
     script = """
 import concurrent.futures, threading
 import miner.__main__ as miner
-from miner.training.weight_sync import WeightSyncHungError
+from miner.inference.vllm.weight_sync import WeightSyncHungError
 
 def app():
     concurrent.futures.ThreadPoolExecutor(1).submit(threading.Event().wait)
@@ -39,7 +39,7 @@ def test_a_rank_that_failed_does_not_wait_for_the_others_at_its_end(failure, sta
 import atexit, threading
 import typer
 import miner.__main__ as miner
-from miner.rollout import EngineLostError
+from miner.inference.sampler import EngineLostError
 
 def command():
     atexit.register(threading.Event().wait)  # as ending NCCL's process groups would

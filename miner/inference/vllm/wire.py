@@ -21,7 +21,7 @@ BASE_WEIGHTS: Final = "default"
 """`weight_version` of a server that nobody has sent weights to."""
 
 NCCL_OR_FILE: Final = "nccl_or_file"
-"""The weight-transfer backend of ours (`miner.rollout.vllm_weights`)."""
+"""The weight-transfer backend of ours (`miner.inference.vllm.worker`)."""
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from miner.rollout.sampler import EngineLostError, Sample, SamplerError, SamplingParams
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_wire import BASE_WEIGHTS
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.wire import BASE_WEIGHTS
 
 
 class VllmServerSampler:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from miner.config.settings import Settings
 from miner.environments import ConfigurationError
-from miner.training.settings import Settings
 
 
 def zero_stage(settings: Settings) -> int:

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from miner.rollout import EngineLostError, SamplerError, SamplingParams
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_surface import ENGINE_CALLS, SAMPLING, Call, misfits
+from miner.inference.sampler import EngineLostError, SamplerError, SamplingParams
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.surface import ENGINE_CALLS, SAMPLING, Call, misfits
 from tests.builders import build_qwen3
 from tests.stub_vllm.engine_double import EngineDouble
 

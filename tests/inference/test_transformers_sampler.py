@@ -11,8 +11,9 @@ import torch
 from scipy.stats import chisquare
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from miner.rollout import SamplerError, SamplingParams, transformers_sampler
-from miner.rollout.transformers_sampler import TransformersSampler
+from miner.inference.sampler import SamplerError, SamplingParams
+from miner.inference.transformers import sampler as transformers_sampler
+from miner.inference.transformers.sampler import TransformersSampler
 from tests.builders import build_llama, build_qwen3, build_tokenizer
 from tests.rollout.sampling import GREEDY, PROMPTS, build_endless_qwen3, generated
 

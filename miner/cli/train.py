@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from miner.config.settings import Settings, check_divides, load_settings, to_toml
+from miner.distributed.launch import launch, launched
 from miner.environments import ConfigurationError
-from miner.training.launch import launch, launched
-from miner.training.settings import Settings, check_divides, load_settings, to_toml
 
 DIVERGED_STATUS = 1
 """A crash like any other: the orchestrator starts again from the last checkpoint."""
@@ -85,8 +85,8 @@ def _train(settings: Settings) -> None:
     import torch
     from transformers.utils.logging import disable_progress_bar
 
+    from miner.distributed.ranks import LeadFailedError, join_ranks
     from miner.training.guard import TrainingDivergedError
-    from miner.training.ranks import LeadFailedError, join_ranks
     from miner.training.run import train
 
     disable_progress_bar()

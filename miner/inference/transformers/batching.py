@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from miner.rollout.forward import Forward
-from miner.rollout.sampler import Sample
-from miner.rollout.slot_cache import SlotTable
+from miner.inference.sampler import Sample
+from miner.inference.transformers.forward import Forward
+from miner.inference.transformers.slot_cache import SlotTable
 
 MAX_FORWARD_TOKENS = 16_384
 """Bound on rows x tokens of one forward, and with it on the memory of activations."""

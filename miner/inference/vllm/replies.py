@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miner.rollout.sampler import Sample, SamplerError, room_for_reply
+from miner.inference.sampler import Sample, SamplerError, room_for_reply
 
 LOGPROB_SLACK = 1e-3
 """A logarithm of a probability may be this far above 0 by rounding."""

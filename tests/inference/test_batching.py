@@ -5,8 +5,13 @@ import math
 import pytest
 import torch
 
-from miner.rollout.engine import BatchEngine, DecodeRow, buckets, draw
-from miner.rollout.forward import CachedForward, PlainForward, cache_obstacle, evaluation_mode
+from miner.inference.transformers.batching import BatchEngine, DecodeRow, buckets, draw
+from miner.inference.transformers.forward import (
+    CachedForward,
+    PlainForward,
+    cache_obstacle,
+    evaluation_mode,
+)
 from tests.builders import build_llama, build_qwen3
 
 

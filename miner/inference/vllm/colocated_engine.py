@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from miner.rollout.sampler import EngineLostError
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.training.engines import Stray
+from miner.inference.engines import Stray
+from miner.inference.sampler import EngineLostError
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 
 
 class ColocatedEngine:
