@@ -42,7 +42,7 @@ class Transition:
     """What one reply led to.
 
     Attributes:
-        messages: messages to answer next; empty when `done`.
+        messages: messages to answer next; empty when `done`, or with `appended`.
         reward: reward of this turn as the environment gives it; for the games 0.0 until the end.
         done: whether the episode is over.
         score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
@@ -50,6 +50,8 @@ class Transition:
         valid: whether the reply was parsed into a legal action.
         recorded: the reply as the chat's history shows it from now on, None for verbatim (the
             grader strips think blocks and surrounding space).
+        appended: text by which the assistant's own message goes on after the reply, which has not
+            ended it; the policy continues from there. None where `messages` are to be answered.
     """
 
     messages: tuple[Message, ...]
@@ -59,6 +61,7 @@ class Transition:
     action: int | None = None
     valid: bool = True
     recorded: str | None = None
+    appended: str | None = None
 
 
 class Environment(Protocol):

@@ -120,7 +120,14 @@ def _checked_score(transition: Transition, environment: Environment) -> float | 
     """The score of a final transition, None for any other one."""
     score = transition.score
     if not transition.done:
-        _check_messages(transition.messages, environment)
+        if transition.appended is None:
+            _check_messages(transition.messages, environment)
+        elif transition.messages:
+            raise ProtocolError(
+                f"{environment.server} both answered and wrote on in the assistant's message: "
+                "expected one of them",
+                server=environment.server,
+            )
         return None
     if score is None or not 0.0 <= score <= 1.0:
         raise ProtocolError(

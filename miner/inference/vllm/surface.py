@@ -21,6 +21,7 @@ class CompletionLike(Protocol):
     token_ids: Any
     logprobs: Any
     finish_reason: str | None
+    stop_reason: int | str | None
 
 
 class OutputLike(Protocol):
