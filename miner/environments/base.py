@@ -32,9 +32,15 @@ class EpisodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the policy is shown next: the messages since its last reply (system + user at first)."""
+    """What the policy is shown next.
+
+    Attributes:
+        messages: the messages since its last reply (system + user at first).
+        stop: texts at the end of which each reply of the episode ends, on top of its own end.
+    """
 
     messages: tuple[Message, ...]
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class ChatRenderer:
 
     def _tail(self, text: str) -> str:
         """`text` from its last special token on: what the reply's tokens may merge with."""
-        return text[max(0, *map(text.rfind, self._boundaries)) :]
+        return text[max([0, *map(text.rfind, self._boundaries)]) :]
 
     def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
         reply = self._decode(body, skip_special_tokens=False)
