@@ -129,6 +129,26 @@ class ChatRenderer:
         )
         return Continuation(kind, text, new_ids)
 
+    def continue_message(self, held_text: str, sample: Sample, appended: str) -> Continuation:
+        """The prompt where the environment writes on in the assistant's own message.
+
+        Args:
+            held_text: text of the prompt that `sample` answered.
+            sample: the reply; it has not ended its message.
+            appended: what the environment writes after it.
+
+        Raises: ValueError where the reply has ended its message.
+        """
+        body, reply = _body(sample), self.reply_text(sample)
+        if body != sample.token_ids:
+            raise ValueError("a message that the policy has ended cannot be continued")
+        new_ids = self.encode(appended)
+        tail = self._tail(held_text)
+        held = self.encode(tail) + body
+        clean = self.encode(tail + reply + appended) == held + new_ids
+        kind = DriftKind.CLEAN if clean else DriftKind.REALIGN
+        return Continuation(kind, held_text + reply + appended, new_ids)
+
     def _encode_anew(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -150,7 +170,7 @@ class ChatRenderer:
 
     def _tail(self, text: str) -> str:
         """`text` from its last special token on: what the reply's tokens may merge with."""
-        return text[max(0, *map(text.rfind, self._boundaries)) :]
+        return text[max([0, *map(text.rfind, self._boundaries)]) :]
 
     def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
         reply = self._decode(body, skip_special_tokens=False)
