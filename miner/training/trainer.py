@@ -43,7 +43,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         gradient_accumulation_steps=accumulation,
         steps_per_generation=accumulation,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.max_episode_tokens,
+        max_completion_length=rollout.episode_limit,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
