@@ -78,8 +78,9 @@ def test_the_output_is_written_behind_the_code_and_generation_goes_on() -> None:
 
 
 def test_sampled_ids_are_never_tokenised_anew() -> None:
-    odd = [i for letter in "<code>21</code>" for i in ids_of(letter)]  # a token a letter
-    assert tuple(odd) != ids_of("<code>21</code>")
+    word = next(text for i in range(300, 400) if len(text := text_of([i])) > 1)
+    odd = [i for letter in f"{word}<code>21</code>" for i in ids_of(letter)]  # a token a letter
+    assert tuple(odd) != ids_of(text_of(odd))
     made = CodeAgentEnvironment(Doubling(), TOKENIZER).generate(script(odd, "42"), CONFIG, ["ask "])
     assert made[0][: len(odd)] == odd
     assert [len(row) for row in made] == [len(row) for row in made.logprobs]
