@@ -92,11 +92,11 @@ def run_settings(arguments: argparse.Namespace, seed: int, out: Path) -> Setting
             f"run_dir={out / f'seed-{seed}'}",
             f"seed={seed}",
             f"reward.learn_turns={arguments.learn}",
-            "rollout.groups_per_step=8",
+            f"rollout.groups_per_step={arguments.groups}",
             "rollout.group_size=8",
             "rollout.max_reply_tokens=16",
             "rollout.max_episode_tokens=128",
-            "optimizer.micro_batch=64",
+            f"optimizer.micro_batch={8 * arguments.groups}",
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
         ],
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--form", type=Form, choices=list(Form), default=Form.INLINE)
     parser.add_argument("--learn", choices=("all", "first"), default="all")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=16)
     parser.add_argument("--rate", type=float, default=8e-4)
     parser.add_argument("--out", type=Path, default=Path("runs/code-agent"))
     arguments = parser.parse_args()
