@@ -120,7 +120,8 @@ def _checked_score(transition: Transition, environment: Environment) -> float | 
     """The score of a final transition, None for any other one."""
     score = transition.score
     if not transition.done:
-        _check_messages(transition.messages, environment)
+        if not transition.appended:
+            _check_messages(transition.messages, environment)
         return None
     if score is None or not 0.0 <= score <= 1.0:
         raise ProtocolError(
