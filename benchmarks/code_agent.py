@@ -96,7 +96,6 @@ def run_settings(arguments: argparse.Namespace, seed: int, out: Path) -> Setting
             "rollout.group_size=8",
             "rollout.max_reply_tokens=16",
             "rollout.max_episode_tokens=128",
-            f"optimizer.micro_batch={8 * arguments.groups}",
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
         ],
@@ -117,7 +116,7 @@ def train(base: Path, settings: Settings, form: Form, seed: int) -> dict[str, An
     found["base greedy"] = play.score(held_out, 0.0)
     print(found, flush=True)
     rollout = RolloutFunction(
-        play.groups, settings.reward, loaded.chat.renderer.eos_token_id, seed, Ranks()
+        play.groups, settings.reward, loaded.chat.renderer.eos_token_id, Ranks()
     )
     steps = settings.optimizer.max_steps
     trainer = EpisodeTrainer(

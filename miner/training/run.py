@@ -116,7 +116,7 @@ class Run:
             else (),
         )
         self.rollout = RolloutFunction(
-            self._play, settings.reward, learner.renderer.eos_token_id, settings.seed, ranks
+            self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
         self.guard = UpdateGuard(settings.optimizer.max_skipped)
         self.trainer = self._make_trainer()
