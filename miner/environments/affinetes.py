@@ -41,6 +41,7 @@ MAX_SEED: Final = 4_294_967_195
 # The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
 _KEEP_ALIVE_S: Final = 4.0
 _CONNECT_S: Final = 5.0
+_HEALTH_S: Final = 5.0
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
 _T = TypeVar("_T")
@@ -59,7 +60,7 @@ class AffinetesClient:
         base = URL(self.url)
         self._paths = {
             name: base / name
-            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json")
+            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
         }
         self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=_CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
@@ -143,6 +144,20 @@ class AffinetesClient:
         """Name and version of the server's API, by its own account."""
         body = await self._request("GET", "openapi.json", None, STEP_REPLY_LIMIT, self._timeout)
         return self._decode(API, body, "openapi.json").info
+
+    async def complaint(self) -> str:
+        """Why nobody can play on the server now, in a few words; "" where somebody answers.
+
+        A server that has no such page is there all the same; 5xx is a proxy without its server.
+        """
+        patience = aiohttp.ClientTimeout(total=_HEALTH_S)
+        try:
+            async with self._connections().get(
+                self._paths["health"], timeout=patience, allow_redirects=False
+            ) as response:
+                return f"HTTP {response.status}" if response.status >= 500 else ""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return describe(error)
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
