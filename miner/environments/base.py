@@ -105,6 +105,18 @@ class EnvironmentSource(Protocol):
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
         ...
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs of the servers that play; empty where episodes are played in-process."""
+        ...
+
+    async def complaint(self, server: str) -> str:
+        """Ask one of `servers` for a sign of life: "" if it answers, else what is wrong.
+
+        `open` takes a server that does not answer only where all others do not either.
+        """
+        ...
+
     async def close(self) -> None:
         """Close connections and servers of the channel's own."""
         ...
