@@ -14,7 +14,7 @@ class _WithoutRewards(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("All reward functions returned None")
+        return "All reward functions returned None" not in str(record.msg)
 
 
 _FILTER = _WithoutRewards()
