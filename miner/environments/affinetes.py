@@ -18,6 +18,7 @@ import msgspec
 from yarl import URL
 
 from miner.environments.affinetes_wire import (
+    API,
     ENVELOPE,
     EVALUATE_REPLY,
     EVALUATE_REPLY_LIMIT,
@@ -25,6 +26,7 @@ from miner.environments.affinetes_wire import (
     STEP_REPLY,
     STEP_REPLY_LIMIT,
     STOP_REPLY,
+    ApiInfo,
     EvaluateReply,
     ServerMethod,
     StepReply,
@@ -57,7 +59,8 @@ class AffinetesClient:
         self.url = url.rstrip("/")
         base = URL(self.url)
         self._paths = {
-            name: base / name for name in ("reset", "step", "stop", "evaluate", "methods", "health")
+            name: base / name
+            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
         }
         self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=_CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
@@ -136,6 +139,11 @@ class AffinetesClient:
         """What the server offers, by its own account."""
         body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
         return tuple(self._decode(METHODS, body, "methods").methods)
+
+    async def api_info(self) -> ApiInfo:
+        """Name and version of the server's API, by its own account."""
+        body = await self._request("GET", "openapi.json", None, STEP_REPLY_LIMIT, self._timeout)
+        return self._decode(API, body, "openapi.json").info
 
     async def complaint(self) -> str:
         """Why nobody can play on the server now, in a few words; "" where somebody answers.

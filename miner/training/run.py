@@ -31,6 +31,7 @@ from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.engine_choice import open_engine
+from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
 from miner.training.handover import Handover
@@ -128,7 +129,7 @@ class Run:
             learner.renderer,
             EpisodeParams(
                 SamplingParams(rollout.max_reply_tokens, rollout.temperature),
-                rollout.max_episode_tokens,
+                rollout.episode_limit,
             ),
             retry=RetryParams(
                 infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
@@ -243,6 +244,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     with ExitStack() as stack:
         heart.beat("loading the model")
         learner = Learner(settings, base)
+        settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
         in_process = settings.optimizer.deepspeed is None
         handover = Handover(output, learner, ranks, in_process=in_process)
