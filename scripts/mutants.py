@@ -64,7 +64,7 @@ def main() -> None:
         "packages",
         nargs="*",
         metavar="PACKAGE=COUNT",
-        help=f"{', '.join(PACKAGES)}; COUNT mutants, or all (default: rewards=all, others={SAMPLE})",
+        help=f"COUNT or all mutants of {', '.join(PACKAGES)} (rewards=all, others={SAMPLE})",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
@@ -72,7 +72,9 @@ def main() -> None:
     wanted = options.packages or [
         f"{name}={'all' if name == 'rewards' else SAMPLE}" for name in PACKAGES
     ]
-    print("| package | mutants | tried | killed | hung or broken | survived | unreached | noticed |")
+    print(
+        "| package | mutants | tried | killed | hung or broken | survived | unreached | noticed |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for text in wanted:
         name, _, count = text.partition("=")
@@ -90,7 +92,9 @@ def row(name: str, count: str, seed: int, processes: int) -> str:
     names = sorted(statuses(folder))
     if not names:
         sys.exit(f"mutants: mutmut made none of {name}: see {log}")
-    tried = names if count == "all" else random.Random(seed).sample(names, min(int(count), len(names)))
+    tried = (
+        names if count == "all" else random.Random(seed).sample(names, min(int(count), len(names)))
+    )
     reached = json.loads((folder / "mutants" / "mutmut-stats.json").read_text())
     tested = {key for key, tests in reached["tests_by_mangled_function_name"].items() if tests}
     reachable = [mutant for mutant in tried if mutant.rpartition("__mutmut_")[0] in tested]
@@ -151,7 +155,8 @@ def prepare(folder: Path, package: Package) -> None:
         "use_git_change_detection": ["false"],
     }
     lines = [
-        f"{key}=\n    " + "\n    ".join(values) if key.endswith("s") or len(values) > 1
+        f"{key}=\n    " + "\n    ".join(values)
+        if key.endswith("s") or len(values) > 1
         else f"{key}={values[0]}"
         for key, values in settings.items()
     ]
@@ -189,7 +194,9 @@ def difference(folder: Path, mutant: str) -> str:
     lines = difflib.unified_diff(
         texts[original].splitlines()[1:], texts[function].splitlines()[1:], n=0, lineterm=""
     )
-    return "\n".join(f"    {line}" for line in lines if line[:3] not in ("---", "+++") and line[:2] != "@@")
+    return "\n".join(
+        f"    {line}" for line in lines if line[:3] not in ("---", "+++") and line[:2] != "@@"
+    )
 
 
 def functions(source: str, names: set[str]) -> Iterator[tuple[str, str]]:

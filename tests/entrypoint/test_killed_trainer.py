@@ -16,9 +16,7 @@ from safetensors.torch import load_file
 
 from entrypoint.ladder import put_setting
 from entrypoint.run_plan import RunPlan
-from miner.publishing.best import BestModel, Evaluated
-from miner.publishing.merge import write_trained_model
-from miner.publishing.publisher import PUBLICATION_FILE, Publisher
+from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from tests.training.in_process import TINY, working_in
 
@@ -36,10 +34,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def plan_for(folder: Path, base: Path) -> RunPlan:
-    """A run that is killed with its last step's checkpoint complete, and nothing of it published.
-
-    The base is said to have lost every game, so that the trained weights are published at the end.
-    """
+    """A run whose only checkpoint is that of its last step: attempt 2 has nothing left to train."""
     now = time.time()
     fields = {
         "run_dir": folder / "run",
@@ -54,9 +49,6 @@ def plan_for(folder: Path, base: Path) -> RunPlan:
     plan = RunPlan.model_validate(fields)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
-    Publisher(plan.output_dir).publish_base(base)
-    lost = BestModel(Evaluated(0, (0.0,) * 40))
-    (plan.train_dir / "best.json").write_text(json.dumps(lost.state()))
     settings: dict[str, object] = {}
     overrides = {
         "model.path": str(base),
@@ -64,7 +56,6 @@ def plan_for(folder: Path, base: Path) -> RunPlan:
         "run_dir": str(plan.train_dir),
         "optimizer.max_steps": STEPS,
         "checkpoint.every_steps": STEPS,
-        "evaluation.episodes": 40,
     }
     for text in TINY:
         key, _, value = text.partition("=")
@@ -96,16 +87,13 @@ def test_attempt_2_goes_on_with_the_weights_that_attempt_1_had(tmp_path: Path, b
     assert said.count("trainer: attempt") == 2
     assert f"going on from step {STEPS}" in said
 
+    assert verify_model(plan.output_dir, load=False)
     steps = [record.step for record in RunFolder(plan.train_dir).steps.read()[0]]
     assert steps == list(range(1, STEPS + 1))  # none was trained again
-    published = json.loads((plan.output_dir / PUBLICATION_FILE).read_text())
-    assert published["step"] == STEPS
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    write_trained_model(base, plan.train_dir / "checkpoints" / f"checkpoint-{STEPS}", saved)
-    of_attempt_1 = load_file(saved / "model.safetensors")
-    of_attempt_2 = load_file(plan.output_dir / "model.safetensors")
+    checkpoint = plan.train_dir / "checkpoints" / f"checkpoint-{STEPS}"
+    of_attempt_1 = load_file(checkpoint / "model.safetensors")
+    of_attempt_2 = load_file(plan.train_dir / "weights.safetensors")
     begun_with = load_file(base / "model.safetensors")
-    assert of_attempt_1.keys() == of_attempt_2.keys()
+    assert of_attempt_1.keys() == of_attempt_2.keys() == begun_with.keys()
     assert all(torch.equal(of_attempt_2[name], tensor) for name, tensor in of_attempt_1.items())
     assert any(not torch.equal(begun_with[name], t) for name, t in of_attempt_1.items())
