@@ -21,7 +21,7 @@ from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, planned_words, two_programs
 
-pytestmark = pytest.mark.timeout(900)  # slow shared machines: training runs for real here
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
