@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import typer
 
+from miner.cli.agent import agent_command
 from miner.cli.demo import demo_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.probe import probe_command
@@ -31,6 +32,7 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("report")(report_command)
 app.command("demo")(demo_command)
+app.command("agent")(agent_command)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+pytest_plugins = ["tests.skips", "pytester"]
 
 torch.set_num_threads(1)  # tests run on small machines beside others, and tiny models gain nothing
 # Where setup has built DeepSpeed's communication. Elsewhere a build that was killed may have left

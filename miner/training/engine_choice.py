@@ -86,7 +86,7 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             "setup-vllm)"
         )
     rollout = settings.rollout
-    rules = learner.reply_rules(rollout.max_episode_tokens)
+    rules = learner.reply_rules(rollout.episode_limit)
 
     def make_generation(trainer: Any) -> Any:
         from trl.generation.vllm_generation import VLLMGeneration
@@ -144,7 +144,7 @@ def _server_engine(
     ]
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
-        agreed = _agreed(servers, loop, rollout.max_episode_tokens)
+        agreed = _agreed(servers, loop, rollout.episode_limit)
         way = _way_for_weights(rollout.weights, agreed.backend, len(servers))
     except ConfigurationError:
         for server in servers:

@@ -64,7 +64,9 @@ class Container:
         plan.output_dir.parent.mkdir()
         if scenario.published:
             write_model(plan.output_dir)
-        plan.settings_file.write_text(f"[optimizer]\nmicro_batch = 32\n{scenario.settings}")
+        plan.settings_file.write_text(
+            f"[optimizer]\nmicro_batch_tokens = 8192\n{scenario.settings}"
+        )
         plan.write()
         trainer = [sys.executable, str(FAKES / "trainer.py"), str(plan.train_dir)]
         trainer += [str(plan.output_dir), str(model), scenario.script]
@@ -175,11 +177,11 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
         "as it was",
-        "half the micro-batch (optimizer.micro_batch 32 -> 16)",
-        "half the micro-batch again (optimizer.micro_batch 16 -> 8)",
+        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
+        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
     ]
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["optimizer"]["micro_batch"] == 8
+    assert settings["optimizer"]["micro_batch_tokens"] == 2048
 
 
 def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:

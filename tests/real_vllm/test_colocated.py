@@ -80,7 +80,7 @@ def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Pa
         "rollout.max_episode_tokens": 1024,
         "rollout.memory_share": 0.05,
         "optimizer.max_steps": 2,
-        "optimizer.micro_batch": 8,
+        "optimizer.micro_batch_tokens": 2400,
         "evaluation.episodes": 10,
         "threads": 1,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.inference.sampler import SamplerError, SamplingParams
+from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
 from miner.inference.vllm.wire import ENGINE_HEADER, NCCL_OR_FILE
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
@@ -26,6 +26,16 @@ NEUTRAL = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
+
+
+def finish(
+    sample: Sample, stop: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, str | None]:
+    """How vLLM reports an end: a stop string is a "stop" whose reason is that string."""
+    if sample.finish_reason != "stop_string":
+        return {"finish_reason": sample.finish_reason, "stop_reason": None}
+    text = tokenizer.decode(sample.token_ids, skip_special_tokens=True)
+    return {"finish_reason": "stop", "stop_reason": next(s for s in stop if s in text)}
 
 
 class StubVllm:
@@ -55,6 +65,7 @@ class StubVllm:
         self._sampler = TransformersSampler(model, tokenizer, seed=seed)
         self._defaults = model.generation_config.to_dict() if model.generation_config else {}
         self._eos = eos_token_ids(model, tokenizer)
+        self._tokenizer = tokenizer
         self._name = name
         self._context = max_model_len
         self._engines = data_parallel_size
@@ -169,7 +180,10 @@ class StubVllm:
         version = self.weights.version
         self._running += 1
         try:
-            sample = await self._sampler.sample(prompt, SamplingParams(limit, body["temperature"]))
+            stop = tuple(body.get("stop", ()))
+            sample = await self._sampler.sample(
+                prompt, SamplingParams(limit, body["temperature"], stop)
+            )
         finally:
             self._running -= 1
         self.completions.append((version, body))
@@ -187,8 +201,7 @@ class StubVllm:
             "index": 0,
             "text": "",
             "logprobs": logprobs,
-            "finish_reason": sample.finish_reason,
-            "stop_reason": None,
+            **finish(sample, stop, self._tokenizer),
             "prompt_token_ids": prompt,
             "token_ids": list(sample.token_ids),
         }

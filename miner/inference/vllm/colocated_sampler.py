@@ -35,12 +35,12 @@ MakeParams = Callable[[dict[str, Any]], Any]
 
 
 def vllm_sampling_params(options: dict[str, Any]) -> Any:
-    """`MakeParams` of the installed vLLM: whole replies at their end, and no text."""
+    """`MakeParams` of the installed vLLM: whole replies at their end, and text only to stop at."""
     from vllm import SamplingParams as VllmSamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     kind = RequestOutputKind.FINAL_ONLY
-    return VllmSamplingParams(**options, output_kind=kind, detokenize=False)
+    return VllmSamplingParams(**options, output_kind=kind, detokenize="stop" in options)
 
 
 def take_over_threads() -> None:
@@ -61,6 +61,7 @@ class _Request:
     limit: int
     temperature: float
     seed: int
+    stop: tuple[str, ...]
     version: int
     future: asyncio.Future[Sample]
 
@@ -109,6 +110,7 @@ class VllmColocatedSampler:
             limit=self._rules.limit(prompt_ids, params.max_tokens),
             temperature=params.temperature,
             seed=self._seeds.next(),
+            stop=params.stop,
             version=self.weight_version,
             future=asyncio.get_running_loop().create_future(),
         )
@@ -174,7 +176,9 @@ class VllmColocatedSampler:
             request = self._arrived.popleft()
             if request.future.cancelled():
                 continue
-            options = self._rules.options(request.limit, request.temperature, request.seed)
+            options = self._rules.options(
+                request.limit, request.temperature, request.seed, request.stop
+            )
             prompt = {"prompt_token_ids": request.prompt_ids}
             try:
                 self._engine.add_request(request.name, prompt, self._make_params(options))
@@ -199,6 +203,8 @@ class VllmColocatedSampler:
                     limit=request.limit,
                     weight_version=request.version,
                     said_by="the engine",
+                    stop=request.stop,
+                    stop_reason=said.stop_reason,
                 ),
             )
         except (SamplerError, ValueError) as error:

@@ -15,9 +15,9 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
-from miner.inference.sampler import Sample, SamplerError, room_for_reply
+from miner.inference.sampler import FinishReason, Sample, SamplerError, room_for_reply
 
 LOGPROB_SLACK = 1e-3
 """A logarithm of a probability may be this far above 0 by rounding."""
@@ -50,9 +50,11 @@ class ReplyRules:
         """Longest reply to `prompt_ids`. Raises: `SamplerError` for a prompt that cannot be run."""
         return min(max_tokens, room_for_reply(prompt_ids, self.vocabulary, self.context))
 
-    def options(self, limit: int, temperature: float, seed: int) -> dict[str, Any]:
+    def options(
+        self, limit: int, temperature: float, seed: int, stop: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """vLLM's sampling parameters for the plain softmax, none left to the model's defaults."""
-        return {
+        options: dict[str, Any] = {
             "max_tokens": limit,
             "temperature": temperature,
             "top_p": 1.0,
@@ -65,6 +67,9 @@ class ReplyRules:
             "logprobs": 0,
             "seed": seed,
         }
+        if stop:
+            options["stop"] = list(stop)
+        return options
 
     def sample(
         self,
@@ -75,15 +80,25 @@ class ReplyRules:
         limit: int,
         weight_version: int,
         said_by: str,
+        stop: Sequence[str] = (),
+        stop_reason: int | str | None = None,
     ) -> Sample:
-        """The reply as a sample. Raises: `SamplerError`, saying what no engine may answer."""
-        trouble = self._trouble(ids, logprobs, finish_reason, limit)
+        """The reply as a sample.
+
+        Args:
+            stop: the stop strings that were asked for.
+            stop_reason: which of them the engine says has ended the reply, if one has.
+
+        Raises: `SamplerError`, saying what no engine may answer.
+        """
+        reason = "stop_string" if finish_reason == "stop" and stop_reason in stop else finish_reason
+        trouble = self._trouble(ids, logprobs, reason, limit)
         if trouble:
             raise SamplerError(f"{said_by} {trouble}: check its version and flags")
         return Sample(
             token_ids=tuple(ids),
             logprobs=tuple(min(0.0, value) for value in logprobs),
-            finish_reason="stop" if finish_reason == "stop" else "length",
+            finish_reason=cast(FinishReason, reason),
             weight_version=weight_version,
         )
 
@@ -99,7 +114,7 @@ class ReplyRules:
             return f"gave logprobs {min(logprobs)} to {max(logprobs)} that no drawn token can have"
         if any(token in eos for token in ids[:-1]):
             return "went on after the token that ends a reply"
-        if finish_reason not in ("stop", "length"):
+        if finish_reason not in get_args(FinishReason):
             return f"ended a reply with {finish_reason!r}"
         if (finish_reason == "stop") != (ids[-1] in eos):
             return f"ended a reply with {finish_reason!r} on the id {ids[-1]}"

@@ -59,7 +59,7 @@ class VllmServerSampler:
             `SamplerError` for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
-        options = self._rules.options(limit, params.temperature, self._seeds.next())
+        options = self._rules.options(limit, params.temperature, self._seeds.next(), params.stop)
         failed: set[VllmServer] = set()
         for attempt in range(1, self._tries + 1):
             server = self._place(session, failed)
@@ -83,6 +83,8 @@ class VllmServerSampler:
                     limit=limit,
                     weight_version=version,
                     said_by=f"{server.url}/v1/completions",
+                    stop=params.stop,
+                    stop_reason=choice.stop_reason,
                 )
             finally:
                 self._busy[server] -= 1

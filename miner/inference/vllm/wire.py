@@ -34,11 +34,12 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One reply; its ids include the token it stopped on."""
+    """One reply; its ids include the token it stopped on, or that completed the stop string."""
 
     token_ids: list[int]
     logprobs: CompletionLogprobs
     finish_reason: str
+    stop_reason: int | str | None = None
 
 
 class CompletionReply(msgspec.Struct, frozen=True):
