@@ -23,8 +23,9 @@ EAGER = {"TORCH_COMPILE_DISABLE": "1"}
 
 
 def with_vllm(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python that has vLLM."""
+    """Run the Python that has vLLM, with as many threads as it takes by itself."""
     environment = {**os.environ, **CPU_ENVIRONMENT, "ENVIRONMENT_SERVER_URLS": "", **EAGER}
+    environment.pop("OMP_NUM_THREADS", None)
     return subprocess.run(
         [str(BIN / "python"), *words],
         env=environment,
