@@ -106,7 +106,7 @@ async def _play(
             unplayed = max(0, most - len(match.games)) if most else 0
             progress.update(bar, advance=unplayed)
             if not console.is_terminal:
-                console.print(_line(match), highlight=False, soft_wrap=True)
+                console.print(_line(match), highlight=False, markup=False, soft_wrap=True)
 
         return await play_league(
             players, games, rules, limits, boss=boss, on_game=on_game, on_match=on_match

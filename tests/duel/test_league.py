@@ -44,7 +44,10 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     result = await play_league(players, ["clobber", "othello"], RULES, Limits(pairs=2))
     failed = {(m.first, m.second) for m in result.matches if m.failure}
     assert failed == {("a", "broken"), ("broken", "b"), ("broken", "silent")}
-    assert result.row("silent", "othello").forfeits == {"no tool call": 8}
+    for match in result.matches:
+        if match.second == "silent" and match.failure is None:
+            assert [record.second_forfeits for record in match.games] == [True] * 4
+    assert set(result.row("silent", "othello").forfeits) == {"no tool call"}
     assert result.row("a", "othello").wins >= 4
     assert result.standings()[-1][0] in ("silent", "broken")
     assert "broken" not in result.advancing()
@@ -112,7 +115,8 @@ async def test_scenes_show_what_lies_on_the_table() -> None:
     goofspiel, othello, dice = (frames(match.games[0])[-1] for match in result.matches)
     record = result.matches[0].games[0]
     points = [int(part) for part in dict(goofspiel["facts"])["points"].split(" : ")]
-    assert (points[0] > points[1]) == (record.returns[0] > 0)
+    assert (points[0] > points[1]) - (points[0] < points[1]) == record.returns[0]
+    assert len(goofspiel["rounds"]) == len(goofspiel["rows"][1]["items"])
     discs = sum(cell in "xo" for row in othello["board"]["cells"] for cell in row)
     assert discs == sum(count for _, count in othello["facts"])
     assert [len(row["items"]) for row in dice["rows"]] == [5, 5]
@@ -146,7 +150,7 @@ async def test_a_page_holds_no_code_of_a_players(tmp_path: Path) -> None:
     )
     page = league_page(result, {}, 2)
     assert "</script><script>" not in page
-    assert "<i>" not in page
+    assert "<i>" not in page.partition("<script>")[0]  # after it, texts stay texts
 
 
 async def test_a_league_wants_names_that_differ() -> None:

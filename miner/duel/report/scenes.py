@@ -115,6 +115,9 @@ def _goofspiel(table: Table, ply: Ply | None) -> Scene:
         [prize + 1, first + 1, second + 1]
         for prize, first, second in zip(prizes, bids[0], bids[1], strict=False)
     ]
+    if over:  # the last round plays itself
+        cards = set(range(size))
+        rounds.append([(cards - set(played)).pop() + 1 for played in (prizes, *bids)])
     points = [sum(p for p, *b in rounds if b[seat] > b[1 - seat]) for seat in (0, 1)]
     return {"rows": rows, "facts": [["points", f"{points[0]} : {points[1]}"]], "rounds": rounds}
 
