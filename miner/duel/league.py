@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LeagueResult:
-    """All matches of a league; everything else follows from them."""
+    """All matches of a league; everything else follows from those that did not break off."""
 
     players: list[str]
     games: list[str]
@@ -62,7 +62,7 @@ class LeagueResult:
 
     def environment_scores(self, game: str) -> Scores:
         """Each player's pooled score in a game."""
-        return environment_scores(self.players, [_tally(m) for m in self.matches if m.game == game])
+        return environment_scores(self.players, [_tally(match) for match in self._decided(game)])
 
     def task_scores(self) -> Scores:
         """Each player's mean quantile over the games, what ranks are made of."""
@@ -76,11 +76,14 @@ class LeagueResult:
         """Who would go on from this group."""
         return advancing([self.task_scores()], self.boss)
 
+    def _decided(self, game: str) -> list[MatchResult]:
+        return [m for m in self.matches if m.game == game and m.failure is None]
+
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
         seen: list[tuple[GameRecord, int]] = []
-        for match in self.matches:
-            if match.game == game and player in (match.first, match.second):
+        for match in self._decided(game):
+            if player in (match.first, match.second):
                 seen += [(record, int(player == match.second)) for record in match.games]
         results = [
             (opposite(record.result) if second else record.result, record.first_seat ^ second)
