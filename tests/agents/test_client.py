@@ -1,4 +1,4 @@
-"""The client of a `vllm serve`: what it asks, what it makes of answers, and of servers that fail."""
+"""The client of a `vllm serve`: what it asks, what it makes of answers, and servers that fail."""
 
 from __future__ import annotations
 
