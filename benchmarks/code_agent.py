@@ -45,9 +45,9 @@ class Play:
     """Plays groups with a model's current weights."""
 
     def __init__(self, loaded: LoadedModel, settings: Settings, form: Form, seed: int) -> None:
-        self._renderer = loaded.renderer
+        self._renderer = loaded.chat.renderer
         self._rollout = settings.rollout
-        self.sampler = TransformersSampler(loaded.model, loaded.tokenizer, seed=seed)
+        self.sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, seed=seed)
         self.source = CodeAgentSource(Arithmetic(), LocalSandbox(), form=form)
         self.loop = BackgroundLoop()
 
@@ -96,7 +96,6 @@ def run_settings(arguments: argparse.Namespace, seed: int, out: Path) -> Setting
             "rollout.group_size=8",
             "rollout.max_reply_tokens=16",
             "rollout.max_episode_tokens=128",
-            f"optimizer.micro_batch={8 * arguments.groups}",
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
         ],
@@ -117,13 +116,13 @@ def train(base: Path, settings: Settings, form: Form, seed: int) -> dict[str, An
     found["base greedy"] = play.score(held_out, 0.0)
     print(found, flush=True)
     rollout = RolloutFunction(
-        play.groups, settings.reward, loaded.renderer.eos_token_id, seed, Ranks()
+        play.groups, settings.reward, loaded.chat.renderer.eos_token_id, Ranks()
     )
     steps = settings.optimizer.max_steps
     trainer = EpisodeTrainer(
         model=loaded.model,
         args=grpo_config(settings),
-        processing_class=loaded.tokenizer,
+        processing_class=loaded.chat.tokenizer,
         train_dataset=Dataset.from_dict({"prompt": tasks}),
         reward_funcs=[episode_reward],
         rollout_func=rollout,

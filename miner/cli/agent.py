@@ -44,15 +44,15 @@ def agent_command(
         raise ConfigurationError("--executor e2b needs a key: set E2B_API_KEY")
     loaded = load_model_folder(model, torch.float32)
     executer = E2BExecuter() if executor is Where.E2B else LocalExecuter()
-    environment = CodeAgentEnvironment(executer, loaded.tokenizer, max_turns=max_turns)
+    environment = CodeAgentEnvironment(executer, loaded.chat.tokenizer, max_turns=max_turns)
     config = VLLMClientGenerationConfig(temperature=temperature, max_tokens=max_tokens)
-    asked = [loaded.renderer.render([{"role": "user", "content": text}]) for text in prompt]
+    asked = [loaded.chat.renderer.render([{"role": "user", "content": text}]) for text in prompt]
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with (
         BackgroundLoop() as loop,
-        TransformersSampler(loaded.model, loaded.tokenizer) as sampler,
+        TransformersSampler(loaded.model, loaded.chat.tokenizer) as sampler,
     ):
-        client = SamplerClient(sampler, loaded.tokenizer, loop)
+        client = SamplerClient(sampler, loaded.chat.tokenizer, loop)
         try:
             answers = environment.run_agent(client, config, asked)
         finally:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
-from miner.inference.vllm.wire import NCCL_OR_FILE
+from miner.inference.vllm.wire import ENGINE_HEADER, NCCL_OR_FILE
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
 
 NEUTRAL = {
@@ -43,7 +43,8 @@ class StubVllm:
 
     Attributes:
         calls: every request but completions, as (path, body), in order.
-        completions: one (weight version, body) for each completion that was sampled.
+        completions: one (weight version, body) for each completion that was sampled; "engine" in
+            the body is the one that the header asked for, or None.
         hung: paths that never answer; `broken`: paths that answer this HTTP status.
     """
 
@@ -57,6 +58,7 @@ class StubVllm:
         logprobs_mode: str = "processed_logprobs",
         max_model_len: int = 1024,
         backend: str | None = NCCL_OR_FILE,
+        data_parallel_size: int = 1,
         dev_mode: bool = True,
         journal: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -66,6 +68,7 @@ class StubVllm:
         self._tokenizer = tokenizer
         self._name = name
         self._context = max_model_len
+        self._engines = data_parallel_size
         self._running = 0
         self._journal = journal
         self._numbers = itertools.count()
@@ -75,6 +78,7 @@ class StubVllm:
                 "max_model_len": max_model_len,
                 "dtype": str(model.dtype),
             },
+            "parallel_config": {"data_parallel_size": data_parallel_size},
             "weight_transfer_config": backend and {"backend": backend},
         }
         self.weights = WeightReceiver(model)
@@ -124,7 +128,9 @@ class StubVllm:
         async def endpoint(request: Request) -> Response:
             raw = await request.body()
             body = await request.json() if raw else None
-            if path != "/v1/completions":
+            if path == "/v1/completions":
+                body["engine"] = request.headers.get(ENGINE_HEADER)
+            else:
                 self.calls.append((path, body))
             return await self._answer(path, lambda: answer(body))
 
@@ -210,6 +216,12 @@ class StubVllm:
         """Raises: ValueError for what vLLM refuses, and for any distribution but the softmax."""
         if body["model"] != self._name:
             raise ValueError(f"the model {body['model']!r} does not exist")
+        if body["engine"] is not None:
+            body["engine"] = int(body["engine"])
+            if not 0 <= body["engine"] < self._engines:
+                raise ValueError(f"data_parallel_rank {body['engine']} is out of range")
+        if not isinstance(body.get("seed"), int):
+            raise ValueError("no seed: all engines would draw with the same random numbers")
         if not body.get("return_token_ids") or body.get("logprobs") != 0:
             raise ValueError("token ids and logprobs were not asked for")
         for name, neutral in NEUTRAL.items():

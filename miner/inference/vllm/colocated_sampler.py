@@ -22,8 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
-from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.replies import ReplyRules, RequestSeeds
 from miner.inference.vllm.surface import CompletionLike, EngineLike
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,15 @@ def vllm_sampling_params(options: dict[str, Any]) -> Any:
     return VllmSamplingParams(**options, output_kind=kind, detokenize="stop" in options)
 
 
+def take_over_threads() -> None:
+    """Give the calling thread the number of threads that torch has in this process.
+
+    torch does so itself, but only with its first parallel operation in a thread. vLLM on a CPU
+    plans its attention before, by OpenMP's own number, and then refuses to run with another.
+    """
+    torch.get_num_threads()
+
+
 @dataclass(eq=False)
 class _Request:
     """One request in flight: what is asked, of which weights, and who waits on which loop."""
@@ -49,6 +60,7 @@ class _Request:
     prompt_ids: list[int]
     limit: int
     temperature: float
+    seed: int
     stop: tuple[str, ...]
     version: int
     future: asyncio.Future[Sample]
@@ -60,6 +72,7 @@ class VllmColocatedSampler:
     Args:
         engine: vLLM's LLMEngine.
         rules: what may be asked and answered.
+        seed: of all draws; each process needs one of its own.
         make_params: builds the engine's sampling parameters.
         prepare_thread: run once on the worker thread, such as choosing its CUDA device.
     """
@@ -69,11 +82,13 @@ class VllmColocatedSampler:
         engine: EngineLike,
         rules: ReplyRules,
         *,
+        seed: int = 0,
         make_params: MakeParams = vllm_sampling_params,
-        prepare_thread: Callable[[], None] = lambda: None,
+        prepare_thread: Callable[[], None] = take_over_threads,
     ) -> None:
         self._engine = engine
         self._rules = rules
+        self._seeds = RequestSeeds(seed)
         self._make_params = make_params
         self._names = itertools.count()
         self._lock = threading.Lock()
@@ -94,6 +109,7 @@ class VllmColocatedSampler:
             prompt_ids=list(prompt_ids),
             limit=self._rules.limit(prompt_ids, params.max_tokens),
             temperature=params.temperature,
+            seed=self._seeds.next(),
             stop=params.stop,
             version=self.weight_version,
             future=asyncio.get_running_loop().create_future(),
@@ -160,7 +176,9 @@ class VllmColocatedSampler:
             request = self._arrived.popleft()
             if request.future.cancelled():
                 continue
-            options = self._rules.options(request.limit, request.temperature, request.stop)
+            options = self._rules.options(
+                request.limit, request.temperature, request.seed, request.stop
+            )
             prompt = {"prompt_token_ids": request.prompt_ids}
             try:
                 self._engine.add_request(request.name, prompt, self._make_params(options))

@@ -4,12 +4,15 @@ Invariants:
 * the distribution drawn from is the softmax at the given temperature and nothing else: every
   sampling parameter is named, because vLLM fills in what is not from the model's
   generation_config.json (top-p, top-k, repetition penalty);
+* no two requests of a run draw with the same random numbers: each has a seed of its own, because
+  engines that vLLM starts side by side, or starts again, all begin with the same one;
 * a reply becomes a sample only if an engine that did what it was asked could have given it.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
@@ -21,6 +24,17 @@ LOGPROB_SLACK = 1e-3
 
 LOWEST_LOGPROB = -9999.0
 """What vLLM writes for a probability of 0: no token can have been drawn with it."""
+
+
+class RequestSeeds:
+    """A seed for each request: the same ones in the same order for the same `seed`."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+
+    def next(self) -> int:
+        """One more; vLLM takes 64 bits with a sign, torch reads the lower 32 on a CPU."""
+        return self._draw.getrandbits(63)
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,9 @@ class ReplyRules:
         """Longest reply to `prompt_ids`. Raises: `SamplerError` for a prompt that cannot be run."""
         return min(max_tokens, room_for_reply(prompt_ids, self.vocabulary, self.context))
 
-    def options(self, limit: int, temperature: float, stop: Sequence[str] = ()) -> dict[str, Any]:
+    def options(
+        self, limit: int, temperature: float, seed: int, stop: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """vLLM's sampling parameters for the plain softmax, none left to the model's defaults."""
         options: dict[str, Any] = {
             "max_tokens": limit,
@@ -49,6 +65,7 @@ class ReplyRules:
             "frequency_penalty": 0.0,
             "stop_token_ids": sorted(self.eos_token_ids),
             "logprobs": 0,
+            "seed": seed,
         }
         if stop:
             options["stop"] = list(stop)
