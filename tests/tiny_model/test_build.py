@@ -13,7 +13,8 @@ from miner.tiny_model.__main__ import main
 from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
-from miner.tiny_model.warm_start import WarmStartRecipe, encode_conversation
+from miner.tiny_model.examples import Encoder
+from miner.tiny_model.warm_start import WarmStartRecipe, lookup_accuracy
 
 SMALL = Recipe(
     data=DataRecipe(sizes=(4,), max_turns=2, noise_tokens=4),
@@ -114,8 +115,8 @@ def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
 def test_a_training_example_equals_the_rendering_of_its_chat():
     tokenizer = build.recipe_tokenizer(SMALL)
     rng = random.Random(3)
-    conversation = draw_conversation(rng, replace(SMALL.data, noise=0.0), 1.0)
-    example = encode_conversation(conversation, tokenizer, rng)
+    conversation = draw_conversation(rng, replace(SMALL.data, noise=0.0))
+    (example,) = Encoder(tokenizer).encode([conversation], rng)
     messages = [{"role": "system", "content": conversation.system}] if conversation.system else []
     for turn in conversation.turns:
         messages += [
@@ -140,7 +141,7 @@ def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeyp
     monkeypatch.setattr(sys, "argv", ["tiny_model", f"--out={tmp_path / 'model'}", "--steps=2"])
     main()
     first = capsys.readouterr().out.splitlines()
-    assert first[0] == "making the tiny base model: 2 steps, kept for next time"
+    assert first[0] == "making the tiny base model: 2 steps at most, kept for next time"
     assert first[-1] == str(tmp_path / "model")
     made = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
     main()
