@@ -59,7 +59,7 @@ class DataRecipe:
         (Rule.HIGHEST, 0.1),
         (Rule.LOWEST, 0.1),
     )
-    sharpness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
+    sharpness: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
     full: float = 0.9
     follow_pair: float = 0.1
     shrinking: float = 0.7
