@@ -29,13 +29,16 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
+from miner.config.settings import Settings, load_settings
+from miner.distributed.ranks import Ranks
 from miner.environments.builtin import BuiltinSource
-from miner.rollout import ChatRenderer, EpisodeParams, Sample, SamplingParams, Scheduler
+from miner.inference.sampler import Sample, SamplingParams
+from miner.rollout.episode import EpisodeParams
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import Scheduler
 from miner.tiny_model.build import recipe_for, recipe_tokenizer
 from miner.tiny_model.network import build_network
-from miner.training.ranks import Ranks
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.settings import Settings, load_settings
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
 

@@ -35,16 +35,12 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments import EpisodeTask
 from miner.environments.step import StepSource
-from miner.rollout import (
-    ChatRenderer,
-    EpisodeParams,
-    Group,
-    RolloutStats,
-    Sample,
-    Sampler,
-    SamplingParams,
-    Scheduler,
-)
+from miner.inference.sampler import Sample, Sampler, SamplingParams
+from miner.rollout.episode import EpisodeParams
+from miner.rollout.groups import Group
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import Scheduler
+from miner.rollout.stats import RolloutStats
 from miner.tiny_model.tokenizer import build_tokenizer
 from mock_env_server.running import running_server
 

@@ -65,7 +65,7 @@ def vllm_command(topology: Topology, model_dir: Path) -> tuple[str, ...]:
         "--max-num-seqs": str(topology.live_episodes),
         "--gpu-memory-utilization": f"{topology.memory_share:.2f}",
         "--weight-transfer-config": '{"backend":"nccl_or_file"}',
-        "--worker-extension-cls": "miner.rollout.vllm_weights.NcclOrFile",
+        "--worker-extension-cls": "miner.inference.vllm.worker.NcclOrFile",
         "--logprobs-mode": "processed_logprobs",
         "--max-logprobs": "-1",
     }

@@ -10,15 +10,15 @@ from typing import NoReturn
 
 import typer
 
-from miner.demo import demo_command
+from miner.cli.demo import demo_command
+from miner.cli.evaluate import evaluate_command
+from miner.cli.probe import probe_command
+from miner.cli.report import report_command
+from miner.cli.train import train_command
+from miner.distributed.launch import launched
 from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
-from miner.environments.command import probe_command
-from miner.evaluation.command import evaluate_command
+from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
-from miner.reporting.command import report_command
-from miner.rollout.sampler import EngineLostError
-from miner.training.command import train_command
-from miner.training.launch import launched
 
 app = typer.Typer(
     no_args_is_help=True,

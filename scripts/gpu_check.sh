@@ -73,7 +73,7 @@ split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on
         "$python" -m entrypoint.inference --kill-after 10 vllm serve "$model" --host 127.0.0.1 \
         --port "$port" --dtype bfloat16 --max-model-len 4096 --gpu-memory-utilization 0.8 \
         --weight-transfer-config '{"backend":"nccl_or_file"}' --logprobs-mode processed_logprobs \
-        --worker-extension-cls miner.rollout.vllm_weights.NcclOrFile \
+        --worker-extension-cls miner.inference.vllm.worker.NcclOrFile \
         --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
     CUDA_VISIBLE_DEVICES=$(seq -s, 1 "$processes") train "$name" --processes "$processes" \
@@ -104,7 +104,7 @@ fi
 vllm=""
 if "$python" -c 'import vllm' 2>/dev/null; then
     vllm=yes
-    stage "calls fit vLLM and TRL" surface.log "$python" -m miner.rollout.vllm_surface
+    stage "calls fit vLLM and TRL" surface.log "$python" -m miner.inference.vllm.surface
 else
     note "calls fit vLLM and TRL" skipped "vLLM is not installed"
 fi

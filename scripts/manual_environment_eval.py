@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.evaluation.command import PolicyName
+from miner.cli.evaluate import PolicyName
 
 BASELINES = tuple(policy.value for policy in PolicyName)
 

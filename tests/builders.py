@@ -24,14 +24,9 @@ from miner.environments import (
     ProtocolError,
     Transition,
 )
-from miner.rollout import (
-    DriftKind,
-    RolloutRow,
-    Sample,
-    SamplingParams,
-    Trajectory,
-    TurnRecord,
-)
+from miner.inference.sampler import Sample, SamplingParams
+from miner.rollout.renderer import DriftKind
+from miner.rollout.trajectory import RolloutRow, Trajectory, TurnRecord
 
 CHATML = (
     "{% for m in messages %}"

@@ -10,9 +10,9 @@ import torch
 from transformers.utils import logging
 
 from miner.evaluation.policies import SamplerPolicy
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.model_folder import load_model_folder
-from miner.rollout.sampler import SamplingParams
-from miner.rollout.transformers_sampler import TransformersSampler
 
 
 @contextmanager
@@ -34,5 +34,7 @@ def model_policy(
         "cuda" if on_gpu else None,
     )
     params = SamplingParams(max_reply_tokens, temperature)
-    with TransformersSampler(loaded.model, loaded.tokenizer, max_sessions=max_sessions) as sampler:
-        yield SamplerPolicy(name, sampler, loaded.renderer, params)
+    with TransformersSampler(
+        loaded.model, loaded.chat.tokenizer, max_sessions=max_sessions
+    ) as sampler:
+        yield SamplerPolicy(name, sampler, loaded.chat.renderer, params)

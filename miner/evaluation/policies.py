@@ -17,8 +17,8 @@ from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
 from miner.evaluation.references import MATCH
+from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
-from miner.rollout.sampler import Sampler, SamplerError, SamplingParams
 
 DISPLAY_NAMES = {"match": MATCH.name}
 

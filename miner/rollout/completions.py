@@ -13,10 +13,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from miner.background_loop import BackgroundLoop
 from miner.environments import ConfigurationError
 from miner.environments.base import Message
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import Sampler, SamplingParams
+from miner.inference.sampler import Sampler, SamplingParams
 
 Prompt = str | Sequence[Message]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from miner.config.settings import Settings
 from miner.publishing.merge import ADAPTER_CONFIG, write_trained_model
-from miner.training.settings import Settings
 
 FOLDER = "adapters_base"
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.distributed.ranks import Ranks
 from miner.training.pace import Pace
-from miner.training.ranks import Ranks
 
 MARKER = "complete.json"
 

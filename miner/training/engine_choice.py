@@ -10,28 +10,33 @@ from typing import Any
 
 import torch
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
+from miner.distributed.zero import gathered_weights, zero_stage
 from miner.environments import ConfigurationError
 from miner.environments.servers import split_server_urls
-from miner.rollout.loop import BackgroundLoop
-from miner.rollout.sampler import SamplerError
-from miner.rollout.transformers_sampler import TransformersSampler
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.rollout.vllm_wire import NCCL_OR_FILE, VllmConfig
-from miner.training.colocated_engine import ColocatedEngine
-from miner.training.engines import GenerationEngine, TransformersEngine
+from miner.inference.engines import GenerationEngine, TransformersEngine
+from miner.inference.sampler import SamplerError
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
+    FileWeightSync,
+    NcclWeightSync,
+    WeightSync,
+    whole_weights,
+)
+from miner.inference.vllm.wire import NCCL_OR_FILE, VllmConfig
 from miner.training.learner import Learner
-from miner.training.ranks import Ranks
-from miner.training.server_engine import ServerEngine, wait_until_healthy
-from miner.training.settings import Settings
-from miner.training.weight_sync import FileWeightSync, NcclWeightSync, WeightSync, whole_weights
-from miner.training.zero import gathered_weights, zero_stage
 
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (
     f"""--weight-transfer-config '{{"backend":"{NCCL_OR_FILE}"}}' --worker-extension-cls """
-    "miner.rollout.vllm_weights.NcclOrFile (and this repository on its PYTHONPATH)"
+    "miner.inference.vllm.worker.NcclOrFile (and this repository on its PYTHONPATH)"
 )
 
 
@@ -62,9 +67,14 @@ def open_engine(
             learner.tokenizer,
             max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes)
             // ranks.count,
-            seed=settings.seed * ranks.count + ranks.rank,
+            seed=_sampling_seed(settings, ranks),
         )
     )
+
+
+def _sampling_seed(settings: Settings, ranks: Ranks) -> int:
+    """Of the draws of this process; no two ranks share one, so that groups are not correlated."""
+    return settings.seed * ranks.count + ranks.rank
 
 
 def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> ColocatedEngine:
@@ -76,7 +86,7 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             "setup-vllm)"
         )
     rollout = settings.rollout
-    rules = learner.reply_rules(rollout.max_episode_tokens)
+    rules = learner.reply_rules(rollout.episode_limit)
 
     def make_generation(trainer: Any) -> Any:
         from trl.generation.vllm_generation import VLLMGeneration
@@ -92,17 +102,22 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             enable_sleep_mode=on_gpu,
         )
 
+    seed = _sampling_seed(settings, ranks)
+
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
-            return VllmColocatedSampler(llm.llm_engine, rules)
+            return VllmColocatedSampler(llm.llm_engine, rules, seed=seed)
         device = torch.cuda.current_device()
         return VllmColocatedSampler(
-            llm.llm_engine, rules, prepare_thread=lambda: torch.cuda.set_device(device)
+            llm.llm_engine,
+            rules,
+            seed=seed,
+            prepare_thread=lambda: torch.cuda.set_device(device),
         )
 
     if on_gpu:
         return ColocatedEngine(make_generation, make_sampler)
-    from miner.rollout.vllm_reload import reloading_on_cpu
+    from miner.inference.vllm.reload import reloading_on_cpu
 
     return ColocatedEngine(make_generation, make_sampler, sleeps=False, reloading=reloading_on_cpu)
 
@@ -129,7 +144,7 @@ def _server_engine(
     ]
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
-        agreed = _agreed(servers, loop, rollout.max_episode_tokens)
+        agreed = _agreed(servers, loop, rollout.episode_limit)
         way = _way_for_weights(rollout.weights, agreed.backend, len(servers))
     except ConfigurationError:
         for server in servers:
@@ -157,7 +172,9 @@ def _server_engine(
         )
 
     return ServerEngine(
-        VllmServerSampler(servers, learner.reply_rules(agreed.context)),
+        VllmServerSampler(
+            servers, learner.reply_rules(agreed.context), seed=_sampling_seed(settings, ranks)
+        ),
         loop,
         make_sync,
         start_seconds=rollout.start_seconds,

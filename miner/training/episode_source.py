@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import ProbeReport
 from miner.reporting.run_folder import RunFolder
-from miner.rollout.loop import BackgroundLoop
-from miner.training.ranks import Ranks
-from miner.training.settings import Settings
 
 SERVER_PATIENCE_S = 60.0
 """How long environment servers may take to start."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from miner.distributed.ranks import Ranks
+from miner.distributed.zero import gathered_weights
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.learner import Learner
-from miner.training.ranks import Ranks
-from miner.training.zero import gathered_weights
 
 
 class Handover:

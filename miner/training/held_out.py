@@ -15,6 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
 from miner.publishing.best import BestModel, Evaluated
@@ -22,7 +23,6 @@ from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
-from miner.training.ranks import Ranks
 
 BEST_FILE = "best.json"
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from miner.inference.engines import GenerationEngine, Stray
+from miner.inference.sampler import EngineLostError
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
-from miner.rollout.sampler import EngineLostError
 from miner.rollout.trajectory import Trajectory
-from miner.training.engines import GenerationEngine, Stray
 
 logger = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+from miner.config.settings import RewardSettings
+from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.potential import POTENTIALS
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
-from miner.training.ranks import Ranks
-from miner.training.settings import RewardSettings
 from miner.training.tasks import decode_task
 
 logger = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from miner.config.settings import Settings, load_settings, to_toml
 from miner.environments import ConfigurationError
+from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
-from miner.training.settings import Settings, load_settings, to_toml
-from miner.training.weight_sync import WEIGHT_FILE
 
 SETTINGS_FILE = "settings.toml"
 BASE_FILE = "base_fingerprint.json"

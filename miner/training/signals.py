@@ -8,7 +8,7 @@ from types import FrameType
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.training.ranks import Ranks
+from miner.distributed.ranks import Ranks
 
 
 class StopRequest(TrainerCallback):

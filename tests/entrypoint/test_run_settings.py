@@ -32,9 +32,9 @@ from entrypoint.trainer_settings import (
     parse_overrides,
     trainer_settings,
 )
+from miner.config.settings import check_divides, load_settings
+from miner.distributed.zero import zero_stage
 from miner.training.run_dir import prepare_run_dir
-from miner.training.settings import check_divides, load_settings
-from miner.training.zero import zero_stage
 
 SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
 FACTS = ModelFacts("Qwen3ForCausalLM", "F32", 2_400_000, SHAPE, True, ())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from miner.rollout.vllm_surface import FIELDS
+from miner.inference.vllm.surface import FIELDS
 from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, planned_words, two_programs

@@ -21,9 +21,9 @@ from entrypoint.programs import inference_program, vllm_command
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import INFERENCE_PORT, deepspeed_config
+from miner.distributed.launch import free_port
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
-from miner.training.launch import free_port
 from tests.deepspeed_here import needs_deepspeed
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from miner.cli.evaluate import evaluate_command
 from miner.environments import EnvironmentFault
-from miner.evaluation.command import evaluate_command
 from miner.evaluation.results import EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows

@@ -9,8 +9,8 @@ from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy
 from miner.evaluation.runner import evaluate
+from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
-from miner.rollout.sampler import Sample, SamplerError, SamplingParams
 from tests.builders import build_tokenizer
 
 TASK = EpisodeTask("goofspiel", 0, 0)

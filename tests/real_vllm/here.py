@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.programs import ONE_HOST
-from miner.training.launch import free_port
+from miner.distributed.launch import free_port
 from tests.entrypoint.two_programs import words_for_a_cpu
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, Qwen3ForCausalLM
 
-from miner.rollout.vllm_replies import ReplyRules
+from miner.inference.vllm.replies import ReplyRules
 from tests.builders import build_qwen3, build_tokenizer
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]

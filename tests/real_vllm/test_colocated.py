@@ -93,5 +93,5 @@ def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: in
 
 
 def test_every_call_that_is_made_fits_the_installed_vllm() -> None:
-    done = with_vllm("-m", "miner.rollout.vllm_surface")
+    done = with_vllm("-m", "miner.inference.vllm.surface")
     assert done.returncode == 0, done.stdout

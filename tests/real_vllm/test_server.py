@@ -14,18 +14,19 @@ from scipy.stats import chisquare
 from torch import softmax
 from transformers import Qwen3ForCausalLM
 
-from miner.rollout import BackgroundLoop, SamplingParams
-from miner.rollout.completions import RolloutCompletions
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_server_sampler import VllmServerSampler
-from miner.rollout.vllm_wire import BASE_WEIGHTS, NCCL_OR_FILE
-from miner.training.weight_sync import (
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import SamplingParams
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
     FileWeightSync,
     WeightSyncError,
     connect_bounded,
     push_confirmed,
     whole_weights,
 )
+from miner.inference.vllm.wire import BASE_WEIGHTS, NCCL_OR_FILE
+from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
 from tests.entrypoint.two_programs import FOUR_GPUS, TWO_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from miner.rollout import SamplingParams
+from miner.inference.sampler import SamplingParams
 from tests.builders import build_qwen3
 
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0)

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
+from miner.background_loop import BackgroundLoop
 from miner.environments import ConfigurationError
-from miner.rollout import BackgroundLoop, SamplingParams
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.rollout.completions import RolloutCompletions
-from miner.rollout.transformers_sampler import TransformersSampler
-from miner.rollout.vllm_client import VllmServer
-from miner.rollout.vllm_colocated_sampler import VllmColocatedSampler
-from miner.rollout.vllm_replies import ReplyRules
-from miner.rollout.vllm_server_sampler import VllmServerSampler
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.engine_double import EngineDouble

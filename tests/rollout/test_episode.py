@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.environments import InfrastructureError, Observation, ProtocolError, Transition
-from miner.rollout import (
-    ChatRenderer,
-    DriftKind,
-    EpisodeParams,
-    EpisodeTooLong,
-    Sample,
-    SamplerError,
-    SamplingParams,
-    play_episode,
-)
+from miner.inference.sampler import Sample, SamplerError, SamplingParams
+from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
+from miner.rollout.renderer import ChatRenderer, DriftKind
 from tests.builders import (
     CHATML,
     PLAIN,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from miner.rollout import BackgroundLoop
+from miner.background_loop import BackgroundLoop
 
 
 @pytest.fixture

@@ -3,16 +3,14 @@
 import pytest
 import torch
 
-from miner.rollout import (
-    BackgroundLoop,
-    ChatRenderer,
-    EpisodeParams,
-    Group,
-    RolloutStats,
-    SamplingParams,
-    Scheduler,
-)
-from miner.rollout.transformers_sampler import TransformersSampler
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.episode import EpisodeParams
+from miner.rollout.groups import Group
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import Scheduler
+from miner.rollout.stats import RolloutStats
 from tests.builders import (
     THINK_STRIPPING,
     CountingEnvironment,

@@ -9,19 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
-from miner.rollout import (
-    ChatRenderer,
-    EpisodeParams,
-    EpisodeTooLong,
-    Group,
-    LostEpisode,
-    RetryParams,
-    RolloutStats,
-    SamplerError,
-    SamplingParams,
-    Scheduler,
-    Trajectory,
-)
+from miner.inference.sampler import SamplerError, SamplingParams
+from miner.rollout.episode import EpisodeParams, EpisodeTooLong
+from miner.rollout.groups import Group, LostEpisode
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import RetryParams, Scheduler
+from miner.rollout.stats import RolloutStats
+from miner.rollout.trajectory import Trajectory
 from tests.builders import (
     CountingEnvironment,
     ScriptedSampler,

@@ -3,7 +3,7 @@
 import torch
 from datasets import Dataset
 
-from miner.training.settings import load_settings
+from miner.config.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 

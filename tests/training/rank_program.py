@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
+from miner.config.settings import load_settings
+from miner.distributed.ranks import join_ranks
+from miner.distributed.zero import gathered_weights
 from miner.training.guard import UpdateGuard
-from miner.training.ranks import join_ranks
-from miner.training.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.zero import gathered_weights
 from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3

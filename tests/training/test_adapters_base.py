@@ -11,17 +11,17 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
+from miner.config.settings import load_settings
+from miner.distributed.ranks import Ranks
 from miner.environments import ConfigurationError
+from miner.inference.vllm.weight_sync import whole_weights
 from miner.publishing.errors import PublishingError
 from miner.training.adapters_base import FOLDER
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.learner import Learner
 from miner.training.pace import Pace
-from miner.training.ranks import Ranks
 from miner.training.run_dir import prepare_run_dir
-from miner.training.settings import load_settings
 from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.weight_sync import whole_weights
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.test_trainer import fixed_rollout
 

@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from rich.console import Console
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import load_settings
+from miner.distributed.ranks import Ranks
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.rollout.loop import BackgroundLoop
 from miner.training.episode_source import training_source
-from miner.training.ranks import Ranks
 from miner.training.run_dir import prepare_run_dir
-from miner.training.settings import load_settings
 
 
 class Nothing(BaseHTTPRequestHandler):

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import load_settings
+from miner.distributed.ranks import Ranks
 from miner.environments import ConfigurationError
-from miner.rollout import BackgroundLoop, EngineLostError
-from miner.rollout.vllm_replies import ReplyRules
+from miner.inference.sampler import EngineLostError
+from miner.inference.vllm.replies import ReplyRules
 from miner.training.engine_choice import open_engine
-from miner.training.ranks import Ranks
-from miner.training.settings import load_settings
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.serving import stub_in_thread

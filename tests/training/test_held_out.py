@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.training.held_out import HeldOut
 from miner.training.pace import Pace
-from miner.training.ranks import Ranks
 
 
 class PublisherDouble:

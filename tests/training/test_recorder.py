@@ -6,7 +6,8 @@ import pytest
 
 from miner.reporting.records import LOGPROB_GAP
 from miner.reporting.run_folder import RunFolder
-from miner.rollout import Group, GroupResult, RolloutStats
+from miner.rollout.groups import Group, GroupResult
+from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
 from miner.training.pace import Pace
 from miner.training.recorder import Recorder

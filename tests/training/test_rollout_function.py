@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from miner.config.settings import RewardSettings
+from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
-from miner.training.ranks import Ranks
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
-from miner.training.settings import RewardSettings
 from miner.training.tasks import encode_task
 from tests.builders import build_trajectory
 

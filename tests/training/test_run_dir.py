@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from miner.config.settings import load_settings
 from miner.environments import ConfigurationError
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import MARKER, newest_checkpoint
 from miner.training.run_dir import BASE_FILE, prepare_run_dir
-from miner.training.settings import load_settings
 from tests.builders import build_qwen3, build_tokenizer
 
 

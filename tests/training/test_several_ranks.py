@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # DeepSpeed compiles 
 
 LAUNCH = """
 import sys
-from miner.training.launch import launch
+from miner.distributed.launch import launch
 rank = [sys.executable, "-m", "tests.training.rank_program", *sys.argv[1:]]
 sys.exit(launch(2, rank))
 """
@@ -73,11 +73,11 @@ def test_ranks_come_to_one_mind(folder):
     program = """
 import json, os, sys
 from pathlib import Path
-from miner.training.launch import launch
+from miner.distributed.launch import launch
 if "RANK" not in os.environ:
     sys.exit(launch(2, [sys.executable, *sys.orig_argv[1:]]))
-from miner.training.ranks import LeadFailedError, join_ranks
-from miner.training.settings import load_settings
+from miner.distributed.ranks import LeadFailedError, join_ranks
+from miner.config.settings import load_settings
 ranks = join_ranks(load_settings(None, [], environ={}))
 def fail():
     raise OSError("full")

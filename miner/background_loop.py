@@ -1,0 +1,91 @@
+"""An event loop on a thread of its own, for synchronous callers such as a trainer.
+
+Invariant: the loop lives as long as the object, so that HTTP connections and servers that belong to
+it survive from one call to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """Runs coroutines to completion on behalf of threads that have no event loop."""
+
+    def __init__(self, name: str = "rollout") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been closed."""
+        return not self._loop.is_closed()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run `coroutine` and return its result or raise its error.
+
+        If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
+        coroutine is cancelled and has cleaned up before the interrupt goes on.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("BackgroundLoop.run would wait for itself: await the coroutine")
+        tasks: list[asyncio.Task[T]] = []
+        over = threading.Event()
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: over.set())
+
+        def give_up() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                coroutine.close()
+                over.set()
+
+        try:
+            self._loop.call_soon_threadsafe(start)
+            over.wait()
+        except BaseException:
+            self._loop.call_soon_threadsafe(give_up)
+            over.wait()
+            raise
+        return tasks[0].result()
+
+    def close(self) -> None:
+        """Cancel what still runs, let it clean up, and end the thread (idempotent)."""
+        if self._loop.is_closed():
+            return
+        self.run(_cancel_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

@@ -1,0 +1,1 @@
+"""What a person types: arguments in, exit status out."""

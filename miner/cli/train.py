@@ -1,0 +1,124 @@
+"""`python -m miner train`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from miner.config.settings import Settings, check_divides, load_settings, to_toml
+from miner.distributed.launch import launch, launched
+from miner.environments import ConfigurationError
+
+DIVERGED_STATUS = 1
+"""A crash like any other: the orchestrator starts again from the last checkpoint."""
+
+LEAD_FAILED_STATUS = 1
+"""Of the other ranks; the launcher reports rank 0's."""
+
+OUT_OF_MEMORY_STATUS = 75
+"""Tells the orchestrator that the run would go on with less."""
+
+
+def train_command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings, dotted: rollout.group_size=16 environment.deck_sizes='[8]'. "
+            "They win over the file. --dry-run lists them all.",
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")
+    ] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Trainer processes on this machine, one GPU each.")
+    ] = 1,
+) -> None:
+    """Learn a game and publish the best model.
+
+    Plays whole episodes on the servers of ENVIRONMENT_SERVER_URLS (or in this process, with
+    environment.channel=builtin), learns by GRPO, and keeps a loadable model at output.dir from the
+    first minute. A run that was killed goes on where it was when started again with the same
+    run_dir.
+
+    Example:
+      python -m miner train model.path=MODEL output.dir=OUT environment.channel=builtin
+    """
+    settings = load_settings(config, overrides or ())
+    check_divides(settings, processes)
+    if dry_run:
+        typer.echo(to_toml(settings), nl=False)
+        return
+    for name, value in (
+        ("HF_HUB_OFFLINE", "1"),
+        ("TRL_EXPERIMENTAL_SILENCE", "1"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+    ):
+        os.environ.setdefault(name, value)
+    from miner.training.preparation import prepare_run  # imports torch: seconds
+
+    if processes > 1:
+        prepare_run(settings, in_process=False)
+        options = ["--config", str(config)] if config else []
+        rank = [sys.executable, "-m", "miner", "train", *options, *(overrides or ())]
+        _end_like(launch(processes, rank))
+    if not launched():
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigurationError(
+                "WORLD_SIZE is set, by torchrun for example: start several trainer processes with "
+                "--processes N instead"
+            )
+        prepare_run(settings, in_process=settings.optimizer.deepspeed is None)
+    _train(settings)
+
+
+def _train(settings: Settings) -> None:
+    """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
+    import torch
+    from transformers.utils.logging import disable_progress_bar
+
+    from miner.distributed.ranks import LeadFailedError, join_ranks
+    from miner.training.guard import TrainingDivergedError
+    from miner.training.run import train
+
+    disable_progress_bar()
+
+    ranks = join_ranks(settings)
+    console = Console(quiet=not ranks.leads)
+    try:
+        result = train(settings, console, ranks)
+    except LeadFailedError:
+        raise typer.Exit(LEAD_FAILED_STATUS) from None
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        typer.echo(
+            f"error: out of memory: {error}; lower optimizer.micro_batch "
+            "(or optimizer.micro_batch_tokens, if set) or rollout.max_episode_tokens",
+            err=True,
+        )
+        raise typer.Exit(OUT_OF_MEMORY_STATUS) from None
+    except TrainingDivergedError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(DIVERGED_STATUS) from None
+    ranks.part()
+    console.print(
+        f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _end_like(status: int) -> NoReturn:
+    """End as the ranks did: with their status, or by the signal that killed them."""
+    if status < 0:
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    raise typer.Exit(status)

@@ -1,0 +1,1 @@
+"""Settings and the facts of the contract; no torch."""

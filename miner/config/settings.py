@@ -1,0 +1,313 @@
+"""Every setting of a training run, documented and bounded where it is declared.
+
+A run is described by one `Settings` value: defaults, then a TOML file, then dotted overrides
+(`rollout.group_size=16`). Unknown keys are errors; `load_settings` says which one and what was
+probably meant. The resolved settings are written next to the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from miner.environments import ConfigurationError
+from miner.environments.servers import split_server_urls
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, and a key nobody declared is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class ModelSettings(Section):
+    path: Path | None = Field(None, description="Folder of the base model (`from_pretrained`).")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Dtype of the trainer's computation; bfloat16 wants a GPU."
+    )
+    tuning: Literal["full", "lora"] = Field(
+        "full", description="lora: only low-rank adapters on all linear layers are trained."
+    )
+    lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
+
+
+class OutputSettings(Section):
+    dir: Path | None = Field(
+        None, description="Where the published model must lie: {checkpoints}/{task_id}/{repo name}."
+    )
+
+
+class EnvironmentSettings(Section):
+    name: str = Field("goofspiel", description="Game to learn.")
+    channel: Literal["auto", "step", "graded", "builtin"] = Field(
+        "auto", description="Source of episodes; auto lets the conformance probe decide."
+    )
+    servers: tuple[str, ...] = Field(
+        (), description="Environment servers; empty: taken from ENVIRONMENT_SERVER_URLS."
+    )
+    opponent: Literal["random", "mcts"] = Field("random", description="Always named to the server.")
+    deck_sizes: tuple[Literal[8, 10, 12, 14, 16], ...] = Field(
+        (8, 10, 12, 14, 16), min_length=1, description="Goofspiel: sizes trained on, equally often."
+    )
+
+
+class RolloutSettings(Section):
+    groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
+    group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
+    temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
+    max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
+    max_episode_tokens: int | None = Field(
+        None,
+        ge=64,
+        description="Longest whole episode, in tokens; empty: as the model's tokenizer needs for "
+        "the games.",
+    )
+    attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
+    episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
+    engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
+        "transformers",
+        description="What generates: the trainer's own model, vLLM servers, or vLLM in the "
+        "trainer's process.",
+    )
+    server: str = Field(
+        "", description="vllm_server: base URLs of `vllm serve`, separated by commas."
+    )
+    weights: Literal["auto", "nccl", "file"] = Field(
+        "auto",
+        description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
+        "a file in run_dir otherwise.",
+    )
+    memory_share: float = Field(
+        0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
+    )
+    start_seconds: float = Field(
+        900.0, gt=0, description="vllm_server: longest wait for a server that starts."
+    )
+    sync_seconds: float = Field(
+        300.0, gt=0, description="vllm_server: longest transfer of the weights."
+    )
+
+    @property
+    def episode_limit(self) -> int:
+        """`max_episode_tokens` once the trainer has filled it in."""
+        if self.max_episode_tokens is None:
+            raise RuntimeError("the model has not been asked for rollout.max_episode_tokens yet")
+        return self.max_episode_tokens
+
+
+class RewardSettings(Section):
+    invalid_reply_penalty: float = Field(
+        1.0, ge=0, description="Taken from the episode's reward for each reply without an action."
+    )
+    shaping: Literal["none", "chance_to_win"] = Field(
+        "none", description="Potential added to each turn; needs credit = turn to have any effect."
+    )
+    credit: Literal["episode", "turn"] = Field(
+        "episode", description="One advantage per episode, or one per turn with its own baseline."
+    )
+    decay: float = Field(
+        1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
+    )
+    scale: Literal["group", "batch", "none"] = Field(
+        "group", description="Standard deviation that advantages are divided by."
+    )
+    learn_turns: Literal["all", "first"] = Field(
+        "all", description="first: only the first reply's tokens are trained (the base recipe)."
+    )
+
+
+class OptimizerSettings(Section):
+    learning_rate: float = Field(4e-4, gt=0, le=1, description="Peak learning rate.")
+    schedule: Literal["constant", "linear"] = Field(
+        "linear", description="linear: down to zero at the planned end, by steps or by time."
+    )
+    warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
+    weight_decay: float = Field(0.0, ge=0)
+    loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = Field(
+        "dapo", description="TRL's loss_type; dapo normalises by sampled tokens."
+    )
+    beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
+    micro_batch: int = Field(32, ge=1, description="Episodes per forward and backward pass.")
+    micro_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens per pass at most, padding included, in place of micro_batch; a single "
+        "longer episode is a pass of its own.",
+    )
+    max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
+    max_skipped: int = Field(
+        3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
+    )
+    deepspeed: Path | None = Field(
+        None, description="DeepSpeed's configuration (JSON) for this run; empty: without DeepSpeed."
+    )
+
+
+class EvaluationSettings(Section):
+    every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
+    episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
+    base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")
+
+
+class DeadlineSettings(Section):
+    seconds: float | None = Field(
+        None, gt=0, description="Training time over all restarts; empty: only max_steps ends it."
+    )
+    ends_at: float | None = Field(
+        None, gt=0, description="Unix time of the kill; the stop is planned ahead of it."
+    )
+
+
+class CheckpointSettings(Section):
+    every_steps: int = Field(20, ge=1, description="Steps between resumable checkpoints.")
+
+
+class Settings(Section):
+    """One training run. See the sections; `python -m miner train --dry-run` prints it resolved."""
+
+    run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
+    seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    model: ModelSettings = ModelSettings()
+    output: OutputSettings = OutputSettings()
+    environment: EnvironmentSettings = EnvironmentSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    reward: RewardSettings = RewardSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    deadline: DeadlineSettings = DeadlineSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Settings:
+        if self.reward.shaping != "none" and self.reward.credit != "turn":
+            raise ValueError(
+                'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
+            )
+        if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
+            raise ValueError(
+                f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
+                ': set engine="vllm_server" together with the servers\' URLs'
+            )
+        return self
+
+    @property
+    def episodes_per_step(self) -> int:
+        """Episodes of one optimizer step: groups times members."""
+        return self.rollout.groups_per_step * self.rollout.group_size
+
+
+def check_divides(settings: Settings, count: int) -> None:
+    """Whether each of `count` processes gets whole groups and whole micro-batches.
+
+    Raises: `ConfigurationError`.
+    """
+    groups = settings.rollout.groups_per_step
+    if groups % count:
+        raise ConfigurationError(
+            f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
+            f"use a multiple of {count}, so that no group is torn apart"
+        )
+    episodes, micro_batch = settings.episodes_per_step // count, settings.optimizer.micro_batch
+    if settings.optimizer.micro_batch_tokens is None and episodes % micro_batch:
+        raise ConfigurationError(
+            f"optimizer.micro_batch={micro_batch} must divide the {episodes} episodes that each "
+            "process learns from per step (rollout.groups_per_step x rollout.group_size / "
+            f"{count} processes)"
+        )
+
+
+def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every dotted name that a TOML file or an override may set."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def load_settings(
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
+
+    Values of overrides are TOML where they parse as such, else plain strings.
+    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS .
+    Raises: `ConfigurationError` naming the file or key, the value and the way out.
+    """
+    tree: dict[str, Any] = _read_toml(config) if config else {}
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ConfigurationError(
+                f"override {override!r} is not KEY=VALUE: write it like rollout.group_size=16"
+            )
+        _set(tree, key.strip(), _parse_value(text.strip()))
+    urls = split_server_urls(environ.get("ENVIRONMENT_SERVER_URLS", ""))
+    environment = tree.setdefault("environment", {})
+    if urls and isinstance(environment, dict) and "servers" not in environment:
+        environment["servers"] = urls
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error)) from None
+    check_divides(settings, 1)
+    return settings
+
+
+def to_toml(settings: Settings) -> str:
+    """The settings as a TOML document that `load_settings` reads back to an equal value."""
+    return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(f"settings file {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigurationError(f"settings file {path} cannot be read: {error}") from None
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        node = tree.setdefault(parent, {})
+        if not isinstance(node, dict):
+            raise ConfigurationError(f"setting {key!r}: {parent!r} is a value, not a section")
+        tree = node
+    tree[leaf] = value
+
+
+def _explain(error: ValidationError) -> str:
+    sentences = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if not key:  # a rule over several settings; it names them itself
+            sentences.append(problem["msg"].removeprefix("Value error, "))
+            continue
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, list(setting_names()), n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"
+            sentences.append(f"setting {key!r} does not exist: {hint}")
+        else:
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}")
+    return "; ".join(sentences)

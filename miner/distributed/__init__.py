@@ -1,0 +1,1 @@
+"""Several trainer processes: launched, agreed, and DeepSpeed's ZeRO."""

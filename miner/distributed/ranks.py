@@ -1,0 +1,141 @@
+"""The processes that train one model together, and how they come to one mind.
+
+Words are torch's: a rank is one process, the world all of them; rank 0 leads: it writes files,
+talks to people and publishes.
+
+Invariants:
+* whatever steers the training loop (when to stop, what to publish, the learning rate) is decided
+  once and shared, because ranks that disagree wait for each other for ever;
+* these agreements travel over a process group of their own, on the CPU: they neither disturb nor
+  wait for the collectives of the backward pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from miner.config.settings import Settings
+from miner.distributed.launch import free_port, launched
+from miner.environments import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LONGEST_WAIT = timedelta(hours=6)
+"""For a slower rank. Hangs are found by the heartbeat, which knows what the run is doing."""
+
+
+class LeadFailedError(Exception):
+    """Rank 0 could not do what all of them wait for; it says itself what went wrong."""
+
+
+class Ranks:
+    """This process among those that train together.
+
+    All methods are collective: every rank calls them, in the same order. Alone, they cost nothing.
+
+    Args:
+        group: process group for the agreements; None for a process that trains alone.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group
+        self.rank = dist.get_rank(group) if group is not None else 0
+        self.count = dist.get_world_size(group) if group is not None else 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in the order of ranks."""
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def share(self, value: T) -> T:
+        """Rank 0's value; what the others pass is dropped."""
+        if self._group is None:
+            return value
+        values = [value if self.leads else None]
+        dist.broadcast_object_list(values, src=0, group=self._group)
+        shared: Any = values[0]
+        return shared
+
+    def most(self, number: int) -> int:
+        """The largest of all ranks' numbers."""
+        return max(self.gather(number))
+
+    def part(self) -> None:
+        """End the world in order, once all ranks are done: torch's threads must not outlive it."""
+        if not dist.is_initialized():
+            return
+        try:
+            self.gather(None)
+            dist.destroy_process_group()
+        except RuntimeError as error:
+            logger.warning("the ranks did not part in order: %s", error)
+
+    def lead_does(self, work: Callable[[], T]) -> T:
+        """What `work` returns on rank 0, which alone does it.
+
+        Raises: what `work` raised on rank 0, `LeadFailedError` on the others.
+        """
+        if not self.leads:
+            done, value = self.share((False, None))
+            if not done:
+                raise LeadFailedError
+            return value  # type: ignore[return-value]
+        try:
+            result = work()
+        except BaseException:
+            self.share((False, None))
+            raise
+        self.share((True, result))
+        return result
+
+
+def join_ranks(settings: Settings) -> Ranks:
+    """The world that the launcher started this process in.
+
+    Raises: `ConfigurationError` if there are fewer GPUs than processes.
+    """
+    count = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    if torch.cuda.is_available() and count > torch.cuda.device_count():
+        raise ConfigurationError(
+            f"{count} trainer processes need a GPU each, {torch.cuda.device_count()} can be seen: "
+            "lower --processes"
+        )
+    if count > 1 or settings.optimizer.deepspeed is not None:
+        _open_world(with_deepspeed=settings.optimizer.deepspeed is not None)
+    if count == 1:
+        return Ranks()
+    return Ranks(dist.new_group(backend="gloo", timeout=LONGEST_WAIT))
+
+
+def _open_world(*, with_deepspeed: bool) -> None:
+    """Connect the ranks, before transformers would do it with a backend and a limit of its own."""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in (alone | {"MASTER_PORT": str(free_port())}).items():
+        os.environ.setdefault(name, value)
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        backend = "nccl"
+    if with_deepspeed:
+        import deepspeed  # takes seconds, and only GPU machines have it
+
+        deepspeed.init_distributed(backend, timeout=LONGEST_WAIT)
+    else:
+        dist.init_process_group(backend, timeout=LONGEST_WAIT)

@@ -1,0 +1,1 @@
+"""What generates: one Sampler protocol, and the engines behind it."""

@@ -1,0 +1,125 @@
+"""What generates while the trainer learns: one protocol, so that nothing else asks which it is.
+
+Invariants:
+* inside `playing()` every sample comes from the trainer's current weights, and carries their
+  version; outside of it the engine may be asleep;
+* weights travel at most once per optimizer step, and never while an episode is being played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from miner.inference.sampler import Sampler
+from miner.inference.transformers.sampler import TransformersSampler
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An engine that was lost: one line, and whether its own requests saw it happen."""
+
+    line: str
+    noticed: bool
+
+
+class GenerationEngine(Protocol):
+    """A sampler and the trainer's weights inside it; used from the trainer's thread."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """What answers."""
+        ...
+
+    def attach(self, trainer: Any) -> None:
+        """Connect to TRL's trainer, once, before anything is played."""
+        ...
+
+    def weights_changed(self, version: int) -> None:
+        """The trainer's weights are those after optimizer step `version` now."""
+        ...
+
+    def freshen(self) -> None:
+        """Have the engine hold the current weights. Raises: `EngineLostError`."""
+        ...
+
+    def playing(self) -> AbstractContextManager[None]:
+        """Inside, the engine is awake and has the current weights. Raises: `EngineLostError`."""
+        ...
+
+    def strayed(self) -> Stray | None:
+        """What happened to the engine since `playing` began; None if nothing did."""
+        ...
+
+    def recover(self) -> None:
+        """Wait for an engine that was lost, and bring it the weights. Raises: `EngineLostError`."""
+        ...
+
+    def part(self) -> None:
+        """All ranks have done their work: end what would disturb the end of the process."""
+        ...
+
+    def close(self) -> None:
+        """Let go of threads and connections."""
+        ...
+
+
+class TransformersEngine:
+    """The trainer's own model generates: nothing travels, nothing sleeps."""
+
+    def __init__(self, sampler: TransformersSampler) -> None:
+        self.sampler = sampler
+
+    def attach(self, trainer: Any) -> None:
+        """See `GenerationEngine`."""
+
+    def weights_changed(self, version: int) -> None:
+        """See `GenerationEngine`."""
+        self.sampler.weight_version = version
+
+    def freshen(self) -> None:
+        """See `GenerationEngine`."""
+        self.sampler.invalidate()
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """See `GenerationEngine`."""
+        self.freshen()
+        yield
+
+    def strayed(self) -> Stray | None:
+        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+        if self.sampler.out_of_memory is not None:
+            raise self.sampler.out_of_memory
+        return None
+
+    def recover(self) -> None:
+        """See `GenerationEngine`."""
+
+    def part(self) -> None:
+        """See `GenerationEngine`."""
+
+    def close(self) -> None:
+        """See `GenerationEngine`."""
+        self.sampler.close()
+
+
+class NewWeights(TrainerCallback):
+    """Tells the engine which optimizer step the trainer's weights are from."""
+
+    def __init__(self, engine: GenerationEngine) -> None:
+        self._engine = engine
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._engine.weights_changed(state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._engine.weights_changed(state.global_step)

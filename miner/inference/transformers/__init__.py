@@ -1,0 +1,1 @@
+"""The model itself generates: continuous batching over a key-value cache."""

@@ -1,0 +1,180 @@
+"""Next-token logits of ragged rows, with a slot cache or, for models it cannot serve, without.
+
+Both ways give the same logits (the cache is checked against the plain way once, at the start), and
+both compute the output head at each row's last position only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from miner.inference.transformers.slot_cache import SlotCache
+
+
+class Row(Protocol):
+    """What a forward needs to know of a row: `ids[:cached]` have their states in `slot`."""
+
+    ids: list[int]
+    slot: int
+    cached: int
+
+
+class Forward(Protocol):
+    """Computes float32 next-token logits `[rows, vocabulary]` and advances `cached`."""
+
+    def pending(self, row: Row) -> int:
+        """Number of ids of `row` that have to go through the model."""
+        ...
+
+    def logits(self, rows: Sequence[Row]) -> Tensor:
+        """Logits after the last id of each row; `rows` ascend by slot."""
+        ...
+
+    def share(self, donor: Row, rows: Sequence[Row]) -> None:
+        """Let `rows`, which begin with the same ids as `donor`, have its states as well."""
+        ...
+
+    def reset(self) -> None:
+        """Drop all states, for example because the weights have changed."""
+        ...
+
+
+class PlainForward:
+    """The whole sequence of each row, left-padded, no cache: always right, never fast."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def pending(self, row: Row) -> int:
+        return len(row.ids)
+
+    def logits(self, rows: Sequence[Row]) -> Tensor:
+        ids, positions = _left_padded([row.ids for row in rows], [0] * len(rows))
+        device = self._model.device
+        output = self._model(
+            input_ids=ids.to(device),
+            attention_mask=(positions >= 0).long().to(device),
+            position_ids=positions.clamp(min=0).to(device),
+            use_cache=False,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()
+
+    def share(self, donor: Row, rows: Sequence[Row]) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+class CachedForward:
+    """Only the ids of each row that its slot does not hold yet."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self.cache = SlotCache()
+
+    def pending(self, row: Row) -> int:
+        return len(row.ids) - row.cached
+
+    def logits(self, rows: Sequence[Row]) -> Tensor:
+        device, dtype = self._model.device, self._model.dtype
+        starts = [row.cached for row in rows]
+        ids, positions = _left_padded([row.ids[row.cached :] for row in rows], starts)
+        ids, positions = ids.to(device), positions.to(device)
+        kv_length = max(len(row.ids) for row in rows)
+        self.cache.aim([row.slot for row in rows], positions, kv_length)
+        positions = positions.clamp(min=0)
+        hidden = torch.arange(kv_length, device=device) > positions[:, :, None]
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+        mask.masked_fill_(hidden, torch.finfo(dtype).min)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        for row in rows:
+            row.cached = len(row.ids)
+        return output.logits[:, -1].float()
+
+    def share(self, donor: Row, rows: Sequence[Row]) -> None:
+        length = min(donor.cached, min(len(row.ids) for row in rows) - 1)
+        self.cache.copy(donor.slot, [row.slot for row in rows], length)
+        for row in rows:
+            row.cached = length
+
+    def reset(self) -> None:
+        self.cache = SlotCache()
+
+
+@contextmanager
+def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards every module is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def cache_obstacle(model: PreTrainedModel) -> str | None:
+    """Why the slot cache cannot serve `model` (None if it can): by its config, then by trial."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"its layers are of the kinds {sorted(kinds)}, not only full attention"
+    windowed = getattr(config, "use_sliding_window", True)
+    if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
+        return f"it attends within a window of {config.sliding_window} tokens"
+    attention = getattr(config, "_attn_implementation", None)
+    if attention not in ("sdpa", "eager"):
+        return f"its attention implementation {attention!r} takes no mask per row"
+    try:
+        difference = _trial(model, config.vocab_size)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        return f"a trial with the cache failed: {type(error).__name__}: {error}"
+    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
+    if not difference <= tolerance:
+        return f"a trial with the cache gave logits off by {difference:.2g} (relative)"
+    return None
+
+
+class _TrialRow:
+    def __init__(self, ids: list[int], slot: int) -> None:
+        self.ids, self.slot, self.cached = ids, slot, 0
+
+
+def _trial(model: PreTrainedModel, vocabulary: int) -> float:
+    """Largest logit difference between two cached, ragged forwards and a plain one, relative."""
+    texts = [[(7 * i + 3 * n + 1) % vocabulary for i in range(n)] for n in (9, 5)]
+    rows = [_TrialRow(ids[: 2 + slot], slot) for slot, ids in enumerate(texts)]
+    with evaluation_mode(model):
+        cached = CachedForward(model)
+        cached.logits(rows)
+        for row, ids in zip(rows, texts, strict=True):
+            row.ids = ids
+        expected = PlainForward(model).logits(rows)
+        difference = (cached.logits(rows) - expected).abs().max()
+        return float(difference / expected.abs().max().clamp(min=1e-6))
+
+
+def _left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Ids `[rows, longest]` with padding 0 on the left, and their positions (negative: padding)."""
+    longest = max(map(len, new_ids))
+    ids = torch.tensor([[0] * (longest - len(new)) + new for new in new_ids])
+    lengths = torch.tensor([len(new) for new in new_ids])
+    offsets = torch.arange(longest) - (longest - lengths)[:, None]
+    return ids, torch.where(offsets < 0, -1, offsets + torch.tensor(starts)[:, None])

@@ -1,0 +1,1 @@
+"""vLLM generates: over HTTP or in this process, and how weights get there."""

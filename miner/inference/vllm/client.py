@@ -1,0 +1,221 @@
+"""The HTTP API of one `vllm serve`, as typed calls: completions, versions, cache, facts.
+
+Invariants:
+* a reply is untrusted: its size is bounded before it is parsed, its types are checked while it is;
+* no, late or broken replies and HTTP 5xx leave as `EngineLostError`, everything else that is not
+  the expected reply as a plain `SamplerError`, which another try would only repeat;
+* the control endpoints need `VLLM_SERVER_DEV_MODE=1`; a server without them is told apart from one
+  that is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from miner.http_replies import describe, excerpt, read_bounded
+from miner.inference.sampler import EngineLostError, SamplerError
+from miner.inference.vllm.wire import (
+    BYTES_PER_TOKEN,
+    CACHE_RESET,
+    COMPLETION,
+    COMPLETION_HEAD,
+    CONTROL_REPLY_LIMIT,
+    ENGINE_HEADER,
+    MODELS,
+    SERVER_INFO,
+    WEIGHT_INFO,
+    WORLD_SIZE,
+    Choice,
+    VllmConfig,
+)
+
+# uvicorn's keep-alive is 5 s unless vLLM is told otherwise: an older connection is not reused.
+_KEEP_ALIVE_S: Final = 4.0
+_CONNECT_S: Final = 5.0
+_CONTROL_S: Final = 30.0
+_CONFIG_S: Final = 180.0
+"""/server_info first runs other programs to describe the machine."""
+
+_T = TypeVar("_T")
+
+
+class VllmServer:
+    """Client of one server. Usable from any event loop; one connection pool per loop.
+
+    Args:
+        url: base URL, `http://host:port`.
+        reply_timeout_s: longest wait for one completion.
+
+    Attributes:
+        engines: how many serve the model side by side; 1 until `config` has told.
+    """
+
+    def __init__(self, url: str, *, reply_timeout_s: float = 120.0) -> None:
+        self.url = url.rstrip("/")
+        self.engines = 1
+        self._base = URL(self.url)
+        self._reply_timeout_s = reply_timeout_s
+        self._model: str | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def complete(
+        self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
+    ) -> Choice:
+        """One completion of `prompt_ids`; `options` are vLLM's sampling parameters, all of them.
+
+        `engine` is the one of `engines` that answers; by default the server chooses.
+
+        Raises: `EngineLostError`, `SamplerError`.
+        """
+        if self._model is None:
+            self._model = await self.model_name()
+        payload = {
+            "model": self._model,
+            "prompt": [prompt_ids],
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            **options,
+        }
+        tokens = len(prompt_ids) + int(options["max_tokens"])
+        body = await self._request(
+            "POST",
+            "v1/completions",
+            payload,
+            limit=COMPLETION_HEAD + BYTES_PER_TOKEN * tokens,
+            seconds=self._reply_timeout_s,
+            headers=None if engine is None else {ENGINE_HEADER: str(engine)},
+        )
+        choices = self._decode(COMPLETION, body, "v1/completions").choices
+        if len(choices) != 1:
+            raise SamplerError(
+                f"{self.url}/v1/completions gave {len(choices)} choices for one prompt, expected 1"
+            )
+        return choices[0]
+
+    async def model_name(self) -> str:
+        """The name under which the server serves its (first) model."""
+        served = self._decode(MODELS, await self._get("v1/models"), "v1/models").data
+        if not served:
+            raise SamplerError(f"{self.url}/v1/models lists no model")
+        return served[0].id
+
+    async def healthy(self) -> bool:
+        """Whether the server answers and its engine lives."""
+        try:
+            await self._get("health")
+        except SamplerError:
+            return False
+        return True
+
+    async def config(self) -> VllmConfig:
+        """What of the server's configuration decides over distribution and weight transfer."""
+        path = "server_info?config_format=json"
+        body = await self._get(path, seconds=_CONFIG_S)
+        config = self._decode(SERVER_INFO, body, path).vllm_config
+        self.engines = config.parallel_config.data_parallel_size
+        return config
+
+    async def weight_version(self) -> str:
+        """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
+        return self._decode(
+            WEIGHT_INFO, await self._get("weight_info"), "weight_info"
+        ).weight_version
+
+    async def set_weight_version(self, label: str) -> None:
+        """Name the weights that were sent last."""
+        await self.post("update_weight_version", {"new_version": label})
+
+    async def world_size(self) -> int:
+        """Number of workers: tensor parallel times data parallel."""
+        return self._decode(
+            WORLD_SIZE, await self._get("get_world_size"), "get_world_size"
+        ).world_size
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached states; False while running requests still hold some."""
+        body = await self.post("reset_prefix_cache", None)
+        return self._decode(CACHE_RESET, body, "reset_prefix_cache").success
+
+    async def post(self, path: str, payload: object, *, seconds: float = _CONTROL_S) -> bytes:
+        """A control call; returns the reply's body."""
+        return await self._request(
+            "POST", path, payload, limit=CONTROL_REPLY_LIMIT, seconds=seconds
+        )
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        session, self._session = self._session, None
+        if session is not None and self._loop is asyncio.get_running_loop():
+            await session.close()
+
+    async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
+        return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        payload: object,
+        *,
+        limit: int,
+        seconds: float,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
+        data = None if payload is None else msgspec.json.encode(payload)
+        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S)
+        try:
+            async with self._connections().request(
+                method, self._base.join(URL(path)), data=data, timeout=patience,
+                allow_redirects=False, headers=headers,
+            ) as response:  # fmt: skip
+                body = await read_bounded(response, limit)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            what = f"no reply in {seconds:g} s" if isinstance(error, TimeoutError) else "failed"
+            raise EngineLostError(
+                f"{self.url}/{path} {what} ({describe(error)}); check the inference server"
+            ) from error
+        if body is None:
+            raise SamplerError(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
+        if response.status != 200:
+            raise self._refusal(path, response.status, body)
+        return body
+
+    def _refusal(self, path: str, status: int, body: bytes) -> SamplerError:
+        detail = excerpt(body[:400].decode("utf-8", "replace"))
+        if status >= 500 or status in (408, 429):
+            return EngineLostError(f"{self.url}/{path} failed with HTTP {status}: {detail}")
+        if status == 404 and not path.startswith("v1/"):
+            return SamplerError(
+                f"{self.url}/{path} does not exist: start `vllm serve` with VLLM_SERVER_DEV_MODE=1 "
+                "in its environment"
+            )
+        return SamplerError(f"{self.url}/{path} answered HTTP {status}, expected 200: {detail}")
+
+    def _decode(self, decoder: msgspec.json.Decoder[_T], body: bytes, path: str) -> _T:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise SamplerError(
+                f"{self.url}/{path} answered in another shape than vLLM's: {error}"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise EngineLostError(
+                f"{self.url}/{path} sent a broken reply of {len(body):,} bytes: {error}"
+            ) from error
+
+    def _connections(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+                headers={"Content-Type": "application/json"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session

@@ -1,0 +1,107 @@
+"""vLLM in the trainer's process, as its generation engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from miner.inference.engines import Stray
+from miner.inference.sampler import EngineLostError
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+
+
+class ColocatedEngine:
+    """vLLM in the trainer's process, on a GPU asleep while the trainer computes.
+
+    TRL's own generate would sleep, and send all weights again, at every turn; here the engine wakes
+    once for all that is played with the same weights, and sleeps once after it.
+
+    Args:
+        make_generation: builds TRL's VLLMGeneration in colocate mode from the trainer; an engine
+            that sleeps is asleep then, and without weights.
+        make_sampler: the sampler over that engine.
+        sleeps: whether the engine gives its memory back in between; vLLM on a CPU cannot.
+        reloading: entered while weights are loaded into the engine.
+    """
+
+    def __init__(
+        self,
+        make_generation: Callable[[Any], Any],
+        make_sampler: Callable[[Any], VllmColocatedSampler],
+        *,
+        sleeps: bool = True,
+        reloading: Callable[[Any], AbstractContextManager[None]] = lambda llm: nullcontext(),
+    ) -> None:
+        self._make_generation = make_generation
+        self._make_sampler = make_sampler
+        self._sleeps = sleeps
+        self._reloading = reloading
+        self._generation: Any = None
+        self._sampler: VllmColocatedSampler | None = None
+        self._version = 0
+        self._loaded: int | None = None
+
+    @property
+    def sampler(self) -> VllmColocatedSampler:
+        """See `GenerationEngine`; there is none before `attach`."""
+        assert self._sampler is not None, "attach comes first"
+        return self._sampler
+
+    def attach(self, trainer: Any) -> None:
+        """See `GenerationEngine`."""
+        self._generation = self._make_generation(trainer)
+        self._sampler = self._make_sampler(self._generation.llm)
+
+    def weights_changed(self, version: int) -> None:
+        """See `GenerationEngine`."""
+        self._version = version
+
+    def freshen(self) -> None:
+        """See `GenerationEngine`. Wakes the part of the engine that holds weights."""
+        if self._loaded == self._version:
+            return
+        with self._reloading(self._generation.llm):
+            self._generation.sync_weights()
+        self._loaded = self.sampler.weight_version = self._version
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """See `GenerationEngine`."""
+        self.freshen()
+        if self._sleeps:
+            self._generation.llm.wake_up(tags=["kv_cache"])
+        try:
+            yield
+        finally:
+            self.sampler.settle()
+            if self._sleeps:
+                self._generation.llm.sleep(level=2)  # drops the weights: waking loads them anew
+                self._loaded = None
+
+    def strayed(self) -> Stray | None:
+        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+        failure = self.sampler.failure
+        if isinstance(failure, torch.OutOfMemoryError):
+            raise failure
+        if failure is None:
+            return None
+        return Stray(f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True)
+
+    def recover(self) -> None:
+        """See `GenerationEngine`. An engine that failed in this process does not come back."""
+        stray = self.strayed()
+        raise EngineLostError(
+            f"{stray.line if stray else 'the vLLM engine is gone'}; start the trainer again"
+        )
+
+    def part(self) -> None:
+        """See `GenerationEngine`. vLLM ends torch's process groups with its engine."""
+        self._generation.llm.llm_engine.engine_core.shutdown()
+
+    def close(self) -> None:
+        """See `GenerationEngine`."""
+        if self._sampler is not None:
+            self._sampler.close()

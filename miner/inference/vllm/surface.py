@@ -1,0 +1,197 @@
+"""What of vLLM and TRL the miner calls, as data, and a check that the installed ones have it.
+
+`python -m miner.inference.vllm.surface` imports both (no GPU is needed), tries every call of the
+tables against the real signature, and ends with status 1 and one line for each that does not fit.
+Tests hold their stand-ins for the engine to the same tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+
+class CompletionLike(Protocol):
+    """What is read of vLLM's CompletionOutput."""
+
+    token_ids: Any
+    logprobs: Any
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class OutputLike(Protocol):
+    """What is read of vLLM's RequestOutput."""
+
+    request_id: str
+    outputs: list[Any]
+    finished: bool
+
+
+class EngineLike(Protocol):
+    """What is called on vLLM's LLMEngine."""
+
+    def add_request(self, request_id: str, prompt: Any, params: Any) -> Any:
+        """Queue a request under an id of ours."""
+        ...
+
+    def step(self) -> list[Any]:
+        """One iteration of continuous batching; outputs of requests that finished."""
+        ...
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Drop requests, by the ids of `add_request`."""
+        ...
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether a step would do anything."""
+        ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as the code makes it: positional arguments by number, keywords by name."""
+
+    where: str
+    name: str
+    positional: int = 0
+    keywords: tuple[str, ...] = ()
+    method: bool = True
+
+
+SAMPLING = (
+    *("max_tokens", "temperature", "top_p", "top_k", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("stop", "stop_token_ids", "logprobs", "seed", "output_kind", "detokenize"),
+)
+ENGINE = "vllm.v1.engine.llm_engine:LLMEngine"
+LLM = "vllm:LLM"
+GENERATION = "trl.generation.vllm_generation:VLLMGeneration"
+CLIENT = "trl.generation.vllm_client:VLLMClient"
+RELOAD = "vllm.model_executor.model_loader.reload"
+TRANSFER = "vllm.distributed.weight_transfer.nccl_engine:NCCLWeightTransferEngine"
+
+ENGINE_CALLS = (
+    Call(ENGINE, "add_request", 3),
+    Call(ENGINE, "step"),
+    Call(ENGINE, "abort_request", 1),
+    Call(ENGINE, "has_unfinished_requests"),
+)
+CALLS = (
+    *ENGINE_CALLS,
+    Call("vllm", "SamplingParams", 0, SAMPLING, method=False),
+    Call(LLM, "sleep", keywords=("level",)),
+    Call(LLM, "wake_up", keywords=("tags",)),
+    Call(LLM, "reset_prefix_cache"),
+    Call(
+        "trl.generation.vllm_generation", "VLLMGeneration", 0,
+        (
+            *("model", "accelerator", "processing_class", "mode", "server_base_url"),
+            *("server_timeout", "group_port", "gpu_memory_utilization", "max_model_length"),
+            *("max_num_seqs", "enable_sleep_mode"),
+        ),
+        method=False,
+    ),
+    Call(GENERATION, "sync_weights"),
+    Call(CLIENT, "init_communicator", keywords=("device",)),
+    Call(CLIENT, "close_communicator"),
+    Call("vllm.v1.engine.core_client:InprocClient", "shutdown"),
+    Call(RELOAD, "initialize_layerwise_reload", 1, method=False),
+    Call(RELOAD, "finalize_layerwise_reload", 2, method=False),
+    Call(TRANSFER, "parse_init_info", 1),
+    Call(TRANSFER, "init_transfer_engine", 1),
+    Call(TRANSFER, "update_weights", 1),
+    Call(TRANSFER, "finish_weight_update"),
+    Call(
+        "vllm.distributed.weight_transfer:WeightTransferEngineFactory", "register_engine", 2,
+        method=False,
+    ),
+)  # fmt: skip
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "vllm.outputs:CompletionOutput": ("token_ids", "logprobs", "finish_reason"),
+    "vllm.logprobs:Logprob": ("logprob",),
+    "vllm.engine.arg_utils:EngineArgs": (
+        *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
+        *("gpu_memory_utilization", "weight_transfer_config", "worker_extension_cls"),
+        *("logprobs_mode", "max_logprobs"),
+    ),
+}
+"""The last are the flags of `vllm serve` that the orchestrator's plan sets."""
+
+ROUTES: Mapping[str, tuple[str, ...]] = {
+    "vllm.entrypoints.serve.dev.rlhf.api_router": (
+        "/init_weight_transfer_engine",
+        "/start_weight_update",
+        "/update_weights",
+        "/finish_weight_update",
+        "/update_weight_version",
+        "/weight_info",
+        "/get_world_size",
+    ),
+    "vllm.entrypoints.serve.dev.cache.api_router": ("/reset_prefix_cache",),
+    "vllm.entrypoints.serve.dev.server_info.api_router": ("/server_info",),
+    "vllm.entrypoints.openai.completion.api_router": ("/v1/completions",),
+}
+
+REQUEST_FIELDS = (
+    *("model", "prompt", "return_token_ids", "return_tokens_as_token_ids"),
+    *SAMPLING[:-2],
+)
+REQUEST = "vllm.entrypoints.openai.completion.protocol:CompletionRequest"
+
+
+def misfits(calls: tuple[Call, ...], owner: object | None = None) -> Iterator[str]:
+    """One sentence for each call that does not fit; `owner` stands in for what the table names."""
+    for call in calls:
+        label = f"{call.where}.{call.name}"
+        target = getattr(owner or found(call.where), call.name, None)
+        if target is None:
+            yield f"{label} does not exist"
+            continue
+        bound = owner is not None or not call.method
+        positional = (None,) * (call.positional + (not bound))
+        try:
+            inspect.signature(target).bind(*positional, **dict.fromkeys(call.keywords))
+        except TypeError as error:
+            yield f"{label}{inspect.signature(target)} does not take our call: {error}"
+
+
+def found(where: str) -> Any:
+    """The module, or the attribute of it after a colon."""
+    module, _, attribute = where.partition(":")
+    imported = importlib.import_module(module)
+    return getattr(imported, attribute) if attribute else imported
+
+
+def installed_misfits() -> Iterator[str]:
+    """Everything in which the installed vLLM and TRL differ from what is called."""
+    yield from misfits(CALLS)
+    for where, names in FIELDS.items():
+        known = {field.name for field in fields(found(where))}
+        yield from (f"{where} has no field {name}" for name in names if name not in known)
+    for where, paths in ROUTES.items():
+        served = {route.path for route in found(where).router.routes}
+        yield from (f"{where} does not serve {path}" for path in paths if path not in served)
+    known = set(found(REQUEST).model_fields)
+    yield from (f"{REQUEST} has no field {name}" for name in REQUEST_FIELDS if name not in known)
+
+
+def main() -> int:
+    """Print what does not fit; the exit status says whether all does."""
+    problems = list(installed_misfits())
+    for problem in problems:
+        print(problem)
+    versions = ", ".join(f"{name} {found(name).__version__}" for name in ("vllm", "trl"))
+    count = len(CALLS) + sum(map(len, FIELDS.values())) + sum(map(len, ROUTES.values()))
+    count += len(REQUEST_FIELDS)
+    print(f"{versions}: {count - len(problems)} of {count} calls, fields and routes fit")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

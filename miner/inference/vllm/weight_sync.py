@@ -1,0 +1,314 @@
+"""Bringing the trainer's weights to inference servers, and knowing that they have arrived.
+
+Invariants:
+* the server is told a label with each push, and is asked for it afterwards: a push that the server
+  does not confirm has failed;
+* no push waits longer than its limit; what it says when it gives up names the server, the weights
+  that the server holds, and whether the server still answers;
+* cached states of older weights are gone before a push counts as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from peft import PeftModel
+from safetensors.torch import save_file
+
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import EngineLostError, SamplerError
+from miner.inference.vllm.client import VllmServer
+
+CACHE_RESETS = 20
+"""Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
+
+CACHE_PAUSE_S = 0.25
+
+WEIGHT_FILE = "weights-on-their-way.safetensors"
+"""In the run folder; one that a kill left there is removed at the next start."""
+
+UNFINISHED = "on their way"
+"""What weights are called while they travel, so that nobody takes half of them for a model."""
+
+
+class WeightSyncError(EngineLostError):
+    """Weights did not reach an inference server."""
+
+
+class WeightSyncHungError(WeightSyncError):
+    """The transfer is still waiting for something: another one would wait behind it."""
+
+    stuck = True
+
+
+class WeightSync(Protocol):
+    """One way for weights to travel; used from the trainer's thread."""
+
+    def connect(self) -> None:
+        """Make the connection: at the start, and again after a server was started anew."""
+        ...
+
+    def push(self, label: str) -> None:
+        """Send the trainer's current weights and have the server call them `label`."""
+        ...
+
+
+class NcclWeightSync:
+    """TRL's own path: NCCL from the trainer's GPU into the workers of one server.
+
+    Args:
+        make_generation: builds TRL's VLLMGeneration in server mode, which connects.
+        device: the trainer's.
+        name: sets the label on the server; TRL itself sends none.
+        leads: whether this is rank 0, which alone is connected; the others help to gather weights.
+    """
+
+    def __init__(
+        self,
+        make_generation: Callable[[], Any],
+        device: torch.device,
+        name: Callable[[str], None],
+        *,
+        leads: bool = True,
+    ) -> None:
+        self._leads = leads
+        self._make_generation = make_generation
+        self._device = device
+        self._name = name
+        self._generation: Any = None
+
+    def connect(self) -> None:
+        """See `WeightSync`."""
+        if self._generation is None:
+            self._generation = self._make_generation()
+            return
+        if not self._leads:
+            return
+        client = self._generation.vllm_client
+        client.close_communicator()
+        client.init_communicator(device=self._device)
+
+    def push(self, label: str) -> None:
+        """See `WeightSync`."""
+        self._generation.sync_weights()
+        if self._leads:
+            self._name(label)
+
+
+class FileWeightSync:
+    """Weights through a file that trainer and servers both see, for `miner.inference.vllm.worker`.
+
+    Slower than NCCL by a write and a read of the whole model, and independent of it: it reaches
+    several servers, and servers without a GPU.
+
+    Args:
+        weights: the whole model's on rank 0; every rank asks.
+        folder: where the file lies for as long as a push takes.
+        seconds: longest wait for one control call.
+        leads: whether this is rank 0, which alone sends.
+    """
+
+    def __init__(
+        self,
+        weights: Callable[[], dict[str, torch.Tensor]],
+        servers: Sequence[VllmServer],
+        loop: BackgroundLoop,
+        folder: Path,
+        seconds: float,
+        *,
+        leads: bool = True,
+    ) -> None:
+        self._weights = weights
+        self._leads = leads
+        self._servers = tuple(servers)
+        self._loop = loop
+        self._folder = folder
+        self._seconds = seconds
+
+    def connect(self) -> None:
+        """See `WeightSync`."""
+        if self._leads:
+            self._loop.run(self._to_all("init_weight_transfer_engine", {"init_info": {}}))
+
+    def push(self, label: str) -> None:
+        """See `WeightSync`."""
+        tensors = self._weights()
+        if not self._leads:
+            return
+        file = self._folder / WEIGHT_FILE
+        update = {
+            "names": list(tensors),
+            "dtype_names": [str(t.dtype).removeprefix("torch.") for t in tensors.values()],
+            "shapes": [list(t.shape) for t in tensors.values()],
+            "file": str(file.absolute()),
+        }
+        try:
+            save_file(tensors, file)
+            self._loop.run(self._update(update, label))
+        finally:
+            file.unlink(missing_ok=True)
+
+    async def _update(self, update: dict[str, Any], label: str) -> None:
+        try:
+            await self._to_all("start_weight_update", {})
+            await self._to_all("update_weights", {"update_info": update})
+            await self._to_all("finish_weight_update", {"weight_version": label})
+        except SamplerError:
+            # A server that is in the middle of an update refuses to start another one.
+            with suppress(SamplerError):
+                await self._to_all("finish_weight_update", {})
+            raise
+
+    async def _to_all(self, path: str, body: object) -> None:
+        calls = (server.post(path, body, seconds=self._seconds) for server in self._servers)
+        ended = await asyncio.gather(*calls, return_exceptions=True)  # none is left reading
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
+
+
+def whole_weights(
+    model: torch.nn.Module, gathered: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """The weights under the base model's names, on the CPU, with LoRA adapters merged in.
+
+    The model itself is left alone: merging into a bfloat16 base and taking it out again would
+    round it a little every time.
+
+    Args:
+        gathered: its weights by name, where this process holds only parts of the model.
+    """
+    held = dict(model.named_parameters())
+    weights = held if gathered is None else gathered
+    whole: dict[str, torch.Tensor] = {}
+    for name in held:  # tied weights once
+        if name not in weights or (isinstance(model, PeftModel) and model.prefix in name):
+            continue
+        weight = weights[name].detach().cpu()
+        layer, adapted, _ = name.partition(".base_layer.weight")
+        if adapted:
+            weight = _with_adapters(weight, layer, model.get_submodule(layer), weights)
+        base_name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        whole[base_name] = weight.contiguous()
+    return whole
+
+
+def _with_adapters(
+    weight: torch.Tensor, name: str, layer: Any, weights: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    """`weight` of the LoRA layer `name` plus what its active adapters add."""
+    for adapter in layer.active_adapters:
+        down, up = (weights[f"{name}.lora_{x}.{adapter}.weight"].detach().cpu() for x in "AB")
+        added = layer.scaling[adapter] * (up.float() @ down.float())
+        weight = (weight.float() + added).to(weight.dtype)
+    return weight
+
+
+def connect_bounded(
+    sync: WeightSync, servers: Sequence[VllmServer], loop: BackgroundLoop, *, seconds: float
+) -> None:
+    """Connect. Raises: `WeightSyncError`, one sentence, within about `seconds`."""
+    with _diagnosed("the weight transfer could not be set up", seconds, servers, loop):
+        bounded(sync.connect, seconds)
+
+
+def push_confirmed(
+    sync: WeightSync,
+    label: str,
+    servers: Sequence[VllmServer],
+    loop: BackgroundLoop,
+    *,
+    seconds: float,
+    leads: bool = True,
+) -> None:
+    """Push; rank 0 then empties the caches and checks that every server has the weights `label`.
+
+    Raises: `WeightSyncError`, one sentence that says where it stands, within about `seconds`.
+    """
+    with _diagnosed(f"weights {label!r} did not arrive", seconds, servers, loop):
+        if leads:
+            for server in servers:
+                loop.run(server.set_weight_version(UNFINISHED))
+        bounded(lambda: sync.push(label), seconds)
+        if leads:
+            loop.run(_settle(servers, label))
+
+
+@contextmanager
+def _diagnosed(
+    what: str, seconds: float, servers: Sequence[VllmServer], loop: BackgroundLoop
+) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        why = f"it was not done after {seconds:g} s"
+        raise WeightSyncHungError(_diagnosis(what, why, servers, loop)) from error
+    except SamplerError as error:
+        raise WeightSyncError(_diagnosis(what, str(error), servers, loop)) from error
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of NCCL, vLLM's assertions, TRL's HTTP client, the disk
+        why = f"{type(error).__name__}: {error}"
+        raise WeightSyncError(_diagnosis(what, why, servers, loop)) from error
+
+
+def bounded(work: Callable[[], None], seconds: float) -> None:
+    """Run `work` on a thread of its own, because nothing else ends the wait for a broadcast.
+
+    The thread stays behind if it hangs, with what it has started.
+    Raises: TimeoutError, or what `work` raised.
+    """
+    failure: list[BaseException] = []
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+    def run() -> None:
+        try:
+            if device is not None:
+                torch.cuda.set_device(device)
+            work()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="weight-sync", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if failure:
+        raise failure[0]
+
+
+async def _settle(servers: Sequence[VllmServer], label: str) -> None:
+    for server in servers:
+        for _ in range(CACHE_RESETS):
+            if await server.reset_prefix_cache():
+                break
+            await asyncio.sleep(CACHE_PAUSE_S)
+        else:
+            raise SamplerError(f"{server.url} kept cached states of older weights")
+        held = await server.weight_version()
+        if held != label:
+            raise SamplerError(f"{server.url} calls its weights {held!r} afterwards")
+
+
+def _diagnosis(what: str, why: str, servers: Sequence[VllmServer], loop: BackgroundLoop) -> str:
+    """One line: what was pushed, what went wrong, and how each server is now."""
+
+    async def state(server: VllmServer) -> str:
+        if not await server.healthy():
+            return f"{server.url} does not answer"
+        try:
+            return f"{server.url} answers and holds {await server.weight_version()!r}"
+        except SamplerError:
+            return f"{server.url} answers, but not for its weights"
+
+    async def states() -> list[str]:
+        return list(await asyncio.gather(*(state(server) for server in servers)))
+
+    return f"{what}: {why}; {', '.join(loop.run(states()))}"

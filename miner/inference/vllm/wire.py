@@ -1,0 +1,120 @@
+"""The shapes of the replies of `vllm serve` that are read, and the decoders that check them.
+
+Invariant: a decoder accepts a reply only if every field named here has its type; fields that are
+not named are skipped unread. Written against vLLM 0.31.0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+CONTROL_REPLY_LIMIT: Final = 4 << 20
+"""Bytes; /server_info holds the server's whole configuration."""
+
+COMPLETION_HEAD: Final = 64 << 10
+BYTES_PER_TOKEN: Final = 256
+"""A completion reply is at most the head plus this for each token of prompt and reply."""
+
+ENGINE_HEADER: Final = "X-data-parallel-rank"
+"""Of a completion: which of the server's engines is to answer it."""
+
+BASE_WEIGHTS: Final = "default"
+"""`weight_version` of a server that nobody has sent weights to."""
+
+NCCL_OR_FILE: Final = "nccl_or_file"
+"""The weight-transfer backend of ours (`miner.inference.vllm.worker`)."""
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """`choices[].logprobs`: one natural logarithm per sampled token."""
+
+    token_logprobs: list[float]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One reply; its ids include the token it stopped on, or that completed the stop string."""
+
+    token_ids: list[int]
+    logprobs: CompletionLogprobs
+    finish_reason: str
+    stop_reason: int | str | None = None
+
+
+class CompletionReply(msgspec.Struct, frozen=True):
+    """Answer of `POST /v1/completions`."""
+
+    choices: list[Choice]
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """One entry of `/v1/models`; the id is the name that requests have to give."""
+
+    id: str
+
+
+class ModelsReply(msgspec.Struct, frozen=True):
+    """Answer of `GET /v1/models`."""
+
+    data: list[ModelCard]
+
+
+class WeightInfo(msgspec.Struct, frozen=True):
+    """Answer of `GET /weight_info`."""
+
+    weight_version: str
+
+
+class WorldSize(msgspec.Struct, frozen=True):
+    """Answer of `GET /get_world_size`."""
+
+    world_size: int
+
+
+class CacheReset(msgspec.Struct, frozen=True):
+    """Answer of `POST /reset_prefix_cache`; False while blocks are still held."""
+
+    success: bool
+
+
+class TransferConfig(msgspec.Struct, frozen=True):
+    """`--weight-transfer-config`."""
+
+    backend: str
+
+
+class ModelConfig(msgspec.Struct, frozen=True):
+    """What of vLLM's model configuration decides over the distribution."""
+
+    logprobs_mode: str
+    max_model_len: int
+    dtype: str
+
+
+class ParallelConfig(msgspec.Struct, frozen=True):
+    """`--data-parallel-size`: engines that each hold the whole model."""
+
+    data_parallel_size: int
+
+
+class VllmConfig(msgspec.Struct, frozen=True):
+    """`vllm_config` of `/server_info`."""
+
+    model_config: ModelConfig
+    parallel_config: ParallelConfig
+    weight_transfer_config: TransferConfig | None
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """Answer of `GET /server_info?config_format=json`."""
+
+    vllm_config: VllmConfig
+
+
+COMPLETION: Final = msgspec.json.Decoder(CompletionReply)
+MODELS: Final = msgspec.json.Decoder(ModelsReply)
+WEIGHT_INFO: Final = msgspec.json.Decoder(WeightInfo)
+WORLD_SIZE: Final = msgspec.json.Decoder(WorldSize)
+CACHE_RESET: Final = msgspec.json.Decoder(CacheReset)
+SERVER_INFO: Final = msgspec.json.Decoder(ServerInfo)

@@ -1,0 +1,123 @@
+"""The engine's parts that a sampler's user sees only by accident."""
+
+import math
+
+import pytest
+import torch
+
+from miner.inference.transformers.batching import BatchEngine, DecodeRow, buckets, draw
+from miner.inference.transformers.forward import (
+    CachedForward,
+    PlainForward,
+    cache_obstacle,
+    evaluation_mode,
+)
+from tests.builders import build_llama, build_qwen3
+
+
+def build_row(length, *, slot=-1, limit=8, session=None):
+    row = DecodeRow(ids=list(range(5, 5 + length)), limit=limit, temperature=0.0, session=session)
+    row.slot = slot
+    return row
+
+
+@pytest.mark.parametrize(
+    ("uniform", "expected"),
+    [(0.0, 1), (0.2499, 1), (0.25, 2), (0.4999, 2), (0.5, 3), (1 - 2**-53, 3)],
+)
+def test_draw_inverts_the_cumulative_distribution(uniform, expected):
+    logits = torch.tensor([[-math.inf, 0.25, 0.25, 0.5]]).log()
+    logits[0, 0] = -math.inf
+    ids, logprobs = draw(logits, [1.0], [uniform])
+    assert ids == [expected]
+    assert math.exp(logprobs[0]) == pytest.approx([0, 0.25, 0.25, 0.5][expected])
+
+
+def test_draw_serves_rows_of_different_temperatures():
+    logits = torch.tensor([[0.0, 1.0]] * 3)
+    ids, logprobs = draw(logits, [0.0, 1.0, 0.5], [0.0, 0.1, 0.1])
+    assert ids == [1, 0, 0]
+    expected = [0.0, -math.log1p(math.e), -math.log1p(math.e**2)]
+    assert logprobs == pytest.approx(expected)
+
+
+def test_buckets_keep_long_prefills_apart_from_decodes():
+    rows = [build_row(600, slot=3), *(build_row(1, slot=i) for i in (2, 5, 0))]
+    forward = PlainForward(build_qwen3())
+    assert [[row.slot for row in b] for b in buckets(rows, forward)] == [[3], [0, 2, 5]]
+    alike = [build_row(20 + i, slot=9 - i) for i in range(5)]
+    assert [[row.slot for row in b] for b in buckets(alike, forward)] == [[5, 6, 7, 8, 9]]
+    long = [build_row(9000, slot=i) for i in range(2)]
+    assert [[row.slot for row in b] for b in buckets(long, forward)] == [[1], [0]]
+
+
+def test_only_new_tokens_go_through_the_model_and_twins_only_once():
+    model, shapes = build_qwen3(), []
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=4, seed=0)
+
+    def ask(rows):
+        shapes.clear()
+        for row in rows:
+            engine.admit(row)
+        with evaluation_mode(model):
+            assert set(engine.step()) == set(rows)
+        return rows
+
+    model.register_forward_pre_hook(
+        lambda *call: shapes.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True
+    )
+    first = ask([build_row(30, limit=1, session=i) for i in range(3)])
+    assert shapes == [(1, 30), (2, 1)]
+    assert len({row.ids[-1] for row in first}) == 1
+    second = [build_row(30, limit=1, session=i) for i in range(3)]
+    for row, before in zip(second, first, strict=True):
+        row.ids = [*before.ids, 50, 51]
+    ask(second)
+    assert shapes == [(3, 3)]
+
+
+def test_weights_that_change_midway_make_rows_start_over():
+    model = build_qwen3(eos_token_id=None)
+    forward = CachedForward(model)
+    engine = BatchEngine(forward, [1], max_sessions=2, seed=0)
+    row = build_row(6, limit=4)
+    engine.admit(row)
+    with evaluation_mode(model):
+        for _ in range(2):
+            assert engine.step() == []
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+        states = forward.cache
+        engine.reset(weight_version=1)
+        assert forward.cache is not states
+        engine.step()
+        expected = model(torch.tensor([row.ids[:-1]])).logits[0, -1].argmax()
+    assert row.ids[-1] == int(expected)
+
+
+@pytest.mark.parametrize("build", [build_qwen3, build_llama])
+def test_cached_logits_are_the_plain_ones(build):
+    """Ragged rows in slots far apart, grown and rolled back over several turns."""
+    model = build()
+    cached, plain = CachedForward(model), PlainForward(model)
+    rows = [build_row(length, slot=slot) for length, slot in ((7, 1), (90, 4), (31, 5), (1, 11))]
+    with evaluation_mode(model):
+        for turn in range(4):
+            chosen = rows if turn % 2 else rows[1:3]
+            difference = cached.logits(chosen) - plain.logits(chosen)
+            assert float(difference.abs().max()) < 1e-4
+            for number, row in enumerate(rows):
+                row.cached = max(0, row.cached - 3 * turn)
+                row.ids = [*row.ids[: row.cached], *range(40 + turn, 60 + 9 * number)]
+
+
+def test_cache_is_refused_where_a_trial_disagrees(monkeypatch):
+    model = build_qwen3()
+    assert cache_obstacle(model) is None
+    forward = model.forward
+
+    def deaf_to_masks(*args, attention_mask=None, **kwargs):
+        return forward(*args, attention_mask=None, **kwargs)
+
+    monkeypatch.setattr(model, "forward", deaf_to_masks)
+    assert "trial with the cache" in cache_obstacle(model)

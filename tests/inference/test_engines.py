@@ -1,0 +1,378 @@
+"""Weights on their way to a server that samples with them, and what happens when it is lost."""
+
+import asyncio
+import os
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+import pytest
+import torch
+
+from miner.background_loop import BackgroundLoop
+from miner.distributed.ranks import Ranks
+from miner.inference.engines import TransformersEngine
+from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.server_engine import ServerEngine
+from miner.inference.vllm.server_sampler import VllmServerSampler
+from miner.inference.vllm.weight_sync import (
+    WEIGHT_FILE,
+    FileWeightSync,
+    WeightSyncError,
+    push_confirmed,
+    whole_weights,
+)
+from miner.rollout.episode import EpisodeParams
+from miner.rollout.groups import Group
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import RetryParams, Scheduler
+from miner.rollout.trajectory import Trajectory
+from miner.training.recovery import play_through, repeat_until_held
+from tests.builders import (
+    CountingEnvironment,
+    ScriptedSource,
+    build_qwen3,
+    build_task,
+    build_tokenizer,
+)
+from tests.training.generation import GenerationDouble, Server
+
+PROMPT = [5, 6, 7, 8]
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
+UPDATE = [
+    "/update_weight_version",  # nobody takes half of them for a model
+    *("/start_weight_update", "/update_weights", "/finish_weight_update"),
+    "/reset_prefix_cache",
+]
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def loop(stack):
+    return stack.enter_context(BackgroundLoop())
+
+
+@pytest.fixture
+def server(stack):
+    server = Server(stack)
+    stack.callback(server.die)
+    return server
+
+
+@pytest.fixture
+def model():
+    return build_qwen3()
+
+
+@pytest.fixture
+def engine(server, model, loop, stack, tmp_path):
+    servers = [VllmServer(server.url, reply_timeout_s=20)]
+    engine = ServerEngine(
+        VllmServerSampler(servers, RULES, pause_s=0.01),
+        loop,
+        lambda trainer: FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20),
+        start_seconds=20,
+        sync_seconds=20,
+        ranks=Ranks(),
+    )
+    stack.callback(engine.close)
+    engine.attach(None)
+    return engine
+
+
+@torch.no_grad()
+def learn(model, amount=0.05):
+    for parameter in model.parameters():
+        parameter.add_(amount * torch.randn_like(parameter))
+
+
+@torch.no_grad()
+def logprobs_of(model, sample):
+    logits = model(torch.tensor([[*PROMPT, *sample.token_ids]])).logits[0, len(PROMPT) - 1 : -1]
+    return [
+        float(v) for v in logits.log_softmax(-1).gather(1, torch.tensor(sample.token_ids)[:, None])
+    ]
+
+
+def sample(engine, loop):
+    return loop.run(engine.sampler.sample(PROMPT, SamplingParams(5)))
+
+
+def test_samples_come_from_the_weights_of_the_last_step(engine, model, loop, server):
+    for step in range(3):
+        engine.weights_changed(step)
+        with engine.playing():
+            drawn = sample(engine, loop)
+        assert drawn.weight_version == step
+        assert drawn.logprobs == pytest.approx(logprobs_of(model, drawn), abs=1e-4)
+        learn(model)
+        stale = logprobs_of(model, drawn)
+        assert drawn.logprobs != pytest.approx(stale, abs=1e-2)
+    assert [version for version, _ in server.stub.completions] == ["default", "1", "2"]
+    assert server.paths == ["/init_weight_transfer_engine", *UPDATE, *UPDATE]
+
+
+def test_weights_travel_once_per_step(engine, loop, server):
+    engine.weights_changed(1)
+    for _ in range(3):
+        engine.freshen()
+        with engine.playing():
+            sample(engine, loop)
+    assert server.paths.count("/update_weights") == 1
+
+
+def test_a_server_left_over_from_an_earlier_trainer_gets_the_weights(engine, model, loop, server):
+    server.stub.weights.version = "17"
+    with engine.playing():
+        assert sample(engine, loop).weight_version == 0
+    assert server.stub.weights.version == "0"
+    assert server.paths.count("/update_weights") == 1
+
+
+def test_nothing_of_a_push_stays_on_the_disk(engine, tmp_path):
+    engine.weights_changed(1)
+    engine.freshen()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, server):
+    server.stub.hung.add("/update_weights")
+    engine._sync_seconds = 0.5
+    engine.weights_changed(4)
+    with pytest.raises(WeightSyncError) as caught:
+        engine.freshen()
+    line = str(caught.value)
+    assert "weights '4' did not arrive: it was not done after 0.5 s" in line
+    assert f"{server.url} answers and holds 'on their way'" in line
+    assert "\n" not in line
+
+
+def test_a_push_that_the_server_refuses_is_explained(engine, server):
+    server.stub.broken["/finish_weight_update"] = 500
+    engine.weights_changed(4)
+    with pytest.raises(WeightSyncError, match=r"/finish_weight_update failed with HTTP 500"):
+        engine.freshen()
+
+
+def test_a_push_that_the_server_does_not_confirm_has_failed(engine, server):
+    server.stub.weights.finish = lambda version: None
+    engine.weights_changed(4)
+    with pytest.raises(WeightSyncError, match="calls its weights 'on their way' afterwards"):
+        engine.freshen()
+
+
+def test_a_server_that_stays_dead_is_named(engine, server, caplog):
+    engine.freshen()
+    server.die()
+    engine.weights_changed(1)
+    engine._start_seconds = 0.1
+    with pytest.raises(EngineLostError, match=f"{server.url} did not answer for 0.1 s"):
+        engine.freshen()
+    assert f"weights '1' did not arrive: {server.url}/update_weight_version failed" in caplog.text
+
+
+def test_a_server_that_died_between_rollouts_is_waited_for(engine, model, loop, server):
+    engine.freshen()
+    server.die()
+    server.start()
+    learn(model)
+    engine.weights_changed(1)
+    with engine.playing():
+        drawn = sample(engine, loop)
+    assert drawn.logprobs == pytest.approx(logprobs_of(model, drawn), abs=1e-4)
+    assert [version for version, _ in server.stub.completions] == ["1"]
+
+
+def counting_play(engine, loop, before=None):
+    """Plays groups of three-round episodes; `before(round)` is awaited before each step."""
+    source = ScriptedSource(
+        lambda number, avoid, on_close: CountingEnvironment(3, before=before, on_close=on_close),
+        capacity=8,
+    )
+    scheduler = Scheduler(
+        source,
+        engine.sampler,
+        ChatRenderer(build_tokenizer()),
+        EpisodeParams(SamplingParams(4), 900),
+        retry=RetryParams(pause_seconds=0.01),
+    )
+    return lambda groups: loop.run(scheduler.run(groups))
+
+
+def test_a_server_that_dies_in_a_rollout_gets_weights_before_the_lost_episodes_are_played_again(
+    engine, model, loop, server
+):
+    learn(model)
+    engine.weights_changed(6)
+    steps = []
+
+    async def before(round_number):
+        steps.append(round_number)
+        if len(steps) == 12:
+            await asyncio.to_thread(server.die)
+            await asyncio.to_thread(server.start)
+
+    groups = [Group(build_task(seed=seed), 4) for seed in range(3)]
+    results = play_through(engine, counting_play(engine, loop, before), groups)
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    assert [result.group for result in results] == groups
+    assert len(outcomes) == 12
+    assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
+    assert {outcome.weight_version for outcome in outcomes} == {6}
+    [dead], alive = server.past, server.stub
+    assert dead.completions
+    assert alive.completions
+    assert {version for version, _ in alive.completions} == {"6"}
+    assert server.paths == ["/init_weight_transfer_engine", *UPDATE]
+
+
+def test_what_may_have_been_sampled_from_other_weights_is_played_again(engine, loop, server):
+    """A server that was started anew between two requests: no request fails."""
+    engine.weights_changed(2)
+    play = counting_play(engine, loop)
+    played = []
+
+    def play_and_restart(groups):
+        played.append(len(groups))
+        if len(played) == 1:
+            server.stub.weights.version = "default"
+        return play(groups)
+
+    play_through(engine, play_and_restart, [Group(build_task(), 2), Group(build_task(seed=3), 2)])
+    assert played == [2, 2]
+    versions = [version for version, _ in server.stub.completions]
+    assert versions[-12:] == ["2"] * 12
+
+
+def test_an_engine_that_is_lost_again_and_again_ends_the_run(engine, loop, server):
+    def play(groups):
+        server.stub.weights.version = "default"
+        return []
+
+    engine.weights_changed(1)
+    with pytest.raises(EngineLostError, match="lost 4 times in one rollout"):
+        play_through(engine, play, [])
+
+
+def test_an_evaluation_during_which_the_server_was_lost_is_repeated(engine, server):
+    results = iter(["with base weights", "with the right ones"])
+
+    def play():
+        result = next(results)
+        if "base" in result:
+            server.stub.weights.version = "default"
+        return result
+
+    engine.weights_changed(1)
+    assert repeat_until_held(engine, play) == "with the right ones"
+
+
+def test_a_push_that_one_of_two_servers_refuses_leaves_both_ready_for_the_next(
+    server, model, loop, stack, tmp_path
+):
+    other = Server(stack)
+    stack.callback(other.die)
+    servers = [VllmServer(one.url, reply_timeout_s=20) for one in (server, other)]
+    for one in servers:
+        stack.callback(lambda one=one: loop.run(one.close()))
+    sync = FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20)
+    sync.connect()
+    other.stub.broken["/update_weights"] = 500
+    with pytest.raises(WeightSyncError, match=r"weights '1' did not arrive"):
+        push_confirmed(sync, "1", servers, loop, seconds=20)
+    assert [one.stub.weights.version for one in (server, other)] == ["on their way"] * 2
+    assert not (tmp_path / WEIGHT_FILE).exists()
+    other.stub.broken.clear()
+    push_confirmed(sync, "2", servers, loop, seconds=20)
+    assert [one.stub.weights.version for one in (server, other)] == ["2"] * 2
+
+
+def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(model, loop, stack):
+    generation = GenerationDouble(model)
+    engine = ColocatedEngine(
+        lambda trainer: generation,
+        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
+    )
+    engine.attach(None)
+    stack.callback(engine.close)
+    groups = [Group(build_task(seed=seed), 4) for seed in range(2)]
+    for step in range(2):
+        learn(model)
+        engine.weights_changed(step)
+        engine.freshen()  # as TRL does before it calls the rollout function
+        results = play_through(engine, counting_play(engine, loop), groups)
+        assert {t.weight_version for result in results for t in result.trajectories} == {step}
+        assert generation.log == ["sync", "wake kv_cache", "sleep 2"] * (step + 1)
+        with torch.no_grad():
+            torch.testing.assert_close(
+                generation._engine.model.lm_head.weight, model.lm_head.weight
+            )
+    with engine.playing():  # an evaluation with the same weights: sleeping has dropped them
+        pass
+    assert generation.log[-3:] == ["sync", "wake kv_cache", "sleep 2"]
+
+
+def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_given_up(
+    model, loop, stack
+):
+    generation = GenerationDouble(model)
+    engine = ColocatedEngine(
+        lambda trainer: generation,
+        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
+    )
+    engine.attach(None)
+
+    async def give_up():
+        asked = asyncio.ensure_future(engine.sampler.sample([5, 6], SamplingParams(400)))
+        await asyncio.sleep(0.05)
+        asked.cancel()
+
+    for _ in range(3):
+        with engine.playing():
+            loop.run(give_up())
+    engine.part()
+    assert engine.sampler.failure is None
+    assert len(generation._engine.aborted) == 3
+    assert generation.log[-1] == "shutdown"
+
+
+@pytest.mark.parametrize(
+    ("failure", "leaves_as"),
+    [
+        (RuntimeError("device-side assert"), EngineLostError),
+        (torch.OutOfMemoryError("device-side assert"), torch.OutOfMemoryError),
+    ],
+)
+def test_a_colocated_engine_that_fails_ends_the_run_and_says_why(
+    failure, leaves_as, model, loop, stack
+):
+    generation = GenerationDouble(model)
+    generation._engine.fails_at, generation._engine.failure = 5, failure
+    engine = ColocatedEngine(
+        lambda trainer: generation,
+        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
+    )
+    engine.attach(None)
+    stack.callback(engine.close)
+    with pytest.raises(leaves_as, match="device-side assert"):
+        play_through(engine, counting_play(engine, loop), [Group(build_task(), 4)])
+    assert generation.log[-1] == "sleep 2"
+
+
+def test_a_model_that_ran_out_of_memory_while_sampling_says_so():
+    sampler = SimpleNamespace(out_of_memory=None)
+    engine = TransformersEngine(sampler)
+    assert engine.strayed() is None
+    sampler.out_of_memory = torch.OutOfMemoryError("full")
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.strayed()

@@ -1,0 +1,141 @@
+"""The sampler that steps an engine, over an engine double with vLLM's calls."""
+
+import asyncio
+
+import pytest
+import torch
+
+from miner.inference.sampler import EngineLostError, SamplerError, SamplingParams
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.surface import ENGINE_CALLS, SAMPLING, Call, misfits
+from tests.builders import build_qwen3
+from tests.stub_vllm.engine_double import EngineDouble
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
+
+
+@pytest.fixture
+def engine():
+    return EngineDouble(build_qwen3())
+
+
+@pytest.fixture
+def sampler(engine):
+    sampler = VllmColocatedSampler(engine, RULES, make_params=dict)
+    yield sampler
+    sampler.close()
+
+
+@torch.no_grad()
+def next_logits(model, ids):
+    return model(torch.tensor([ids])).logits[0, -1].float()
+
+
+async def test_logprobs_are_those_of_the_trained_distribution(sampler):
+    model = build_qwen3()
+    samples = await asyncio.gather(
+        *(sampler.sample(prompt, SamplingParams(6, 0.7)) for prompt in PROMPTS)
+    )
+    for prompt, sample in zip(PROMPTS, samples, strict=True):
+        ids = list(prompt)
+        for token, logprob in zip(sample.token_ids, sample.logprobs, strict=True):
+            expected = torch.log_softmax(next_logits(model, ids) / 0.7, -1)[token]
+            assert logprob == pytest.approx(float(expected), abs=1e-4)
+            ids.append(token)
+
+
+async def test_a_short_reply_does_not_wait_for_a_long_one(sampler, engine):
+    long = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(200, 1.0)))
+    for _ in range(5):
+        await sampler.sample(PROMPTS[1], SamplingParams(1))
+    assert not long.done() or len(long.result().token_ids) < 200
+    await long
+    assert max(engine.widths) == 2  # the short ones joined while the long one ran
+
+
+async def test_requests_of_many_episodes_run_together(sampler, engine):
+    await asyncio.gather(*(sampler.sample(PROMPTS[0], SamplingParams(8)) for _ in range(40)))
+    assert max(engine.widths) == 40
+
+
+async def test_a_request_nobody_waits_for_is_aborted(sampler, engine):
+    request = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(900, 0.9)))
+    await asyncio.to_thread(engine.stepped.wait)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await sampler.sample(PROMPTS[1], SamplingParams(1))
+    assert engine.aborted == ["0"]
+    assert not engine.has_unfinished_requests()
+
+
+async def test_a_failed_engine_fails_every_request_and_all_later_ones(sampler, engine):
+    engine.fails_at = 2
+    asked = [sampler.sample(prompt, SamplingParams(400, 0.9)) for prompt in PROMPTS]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    assert failures
+    assert all(isinstance(failure, EngineLostError) for failure in failures)
+    assert "device-side assert" in str(failures[0])
+    engine.fails_at = None
+    with pytest.raises(EngineLostError, match="device-side assert"):
+        await sampler.sample(PROMPTS[0], SamplingParams(1))
+
+
+@pytest.mark.parametrize(
+    ("garble", "words"),
+    [
+        (lambda said: setattr(said, "logprobs", None), "no logprob"),
+        (lambda said: said.logprobs[0].clear(), "without the drawn id"),
+        (lambda said: setattr(said, "finish_reason", "abort"), "'abort'"),
+        (lambda said: said.token_ids.clear(), "no logprob|0 ids"),
+    ],
+)
+async def test_what_no_engine_may_answer_is_refused(sampler, engine, garble, words):
+    engine.garble = garble
+    with pytest.raises(SamplerError, match=words):
+        await sampler.sample(PROMPTS[0], SamplingParams(2))
+
+
+async def test_a_prompt_that_the_engine_refuses_fails_alone(sampler):
+    fine = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(50, 0.9)))
+    with pytest.raises(SamplerError, match="refused a prompt: a prompt of 600 tokens"):
+        await sampler.sample([5] * 600, SamplingParams(2))
+    assert (await fine).token_ids
+
+
+async def test_samples_carry_the_version_of_the_weights(sampler):
+    sampler.weight_version = 4
+    assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 4
+
+
+async def test_no_two_requests_have_the_same_seed(engine):
+    asked = []
+
+    def make_params(options):
+        asked.append(options["seed"])
+        return options
+
+    for rank in range(2):
+        sampler = VllmColocatedSampler(engine, RULES, seed=rank, make_params=make_params)
+        await asyncio.gather(*(sampler.sample([5], SamplingParams(1)) for _ in range(5)))
+        sampler.close()
+    assert len(set(asked)) == 10
+
+
+def test_the_double_takes_the_calls_that_vllm_is_checked_for(engine):
+    assert list(misfits(ENGINE_CALLS, engine)) == []
+
+
+def test_a_call_that_does_not_fit_is_named(engine):
+    calls = (Call("x", "add_request", 3, ("colour",)), Call("x", "fly"), Call("x", "step", 1))
+    said = list(misfits(calls, engine))
+    assert len(said) == 3
+    assert "colour" in said[0]
+    assert "x.fly does not exist" in said[1]
+
+
+def test_every_option_is_in_the_table_that_vllm_is_checked_for():
+    assert set(RULES.options(4, 1.0, seed=0)) <= set(SAMPLING)
