@@ -6,6 +6,7 @@ and training is the same command, settings and code as in production, in a proce
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -69,6 +70,8 @@ TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
 
 BASE_MINUTES = {Sizes.EIGHT: (1.0, 2.5), Sizes.ALL: (2.0, 5.0)}
 """Of making the base model on two cores, fast and slow."""
+REST_MINUTES = (1, 2)
+"""Of starting and probing the servers before training, and of the grader's games after it."""
 
 
 def demo_command(
@@ -137,14 +140,20 @@ def _fresh(run_dir: Path) -> None:
         run_dir.rename(aside)
 
 
-def _announce(console: Console, sizes: Sizes, seconds: float, base_is_there: bool) -> None:
-    """What will happen and how long it takes, before a person waits for it."""
-    least, most = (0, 0) if base_is_there else BASE_MINUTES[sizes]
-    around = 1.0 + seconds / 60  # starting and probing before it, the grader's games after it
+def announce(console: Console, sizes: Sizes, seconds: float, *, base_is_there: bool) -> None:
+    """Say how long it takes, before a person waits for it.
+
+    Args:
+        seconds: of training.
+        base_is_there: an earlier demo has made the base model.
+    """
+    least, most = (0.0, 0.0) if base_is_there else BASE_MINUTES[sizes]
+    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
+    training = seconds / 60
+    first, last = training + least + REST_MINUTES[0], training + most + REST_MINUTES[1]
     console.print(
-        f"expect {around + least:.0f} to {around + most + 1:.0f} minutes: the base model "
-        f"{'is there already' if base_is_there else f'{least:g} to {most:g} (kept for next time)'}"
-        f", training {seconds / 60:.1f}, all else 1 to 2",
+        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
+        f"training {training:.1f}, all else {REST_MINUTES[0]} to {REST_MINUTES[1]}",
         highlight=False,
         soft_wrap=True,
     )
@@ -158,7 +167,7 @@ def _base_model(sizes: Sizes, seconds: float, console: Console) -> Path:
     disable_progress_bar()
     recipe = recipe_for(DECK_SIZES[sizes])
     there = is_made(CACHE / content_key(recipe, 0), recipe=recipe)
-    _announce(console, sizes, seconds, there)
+    announce(console, sizes, seconds, base_is_there=there)
     return cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
 
 

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ from miner.tiny_model.examples import Encoder, Example, collate
 from miner.tiny_model.number_following import DataRecipe, Lesson, draw_conversation
 from miner.tiny_model.rules import Rule
 from miner.tiny_model.states import states_at
+
+_log = logging.getLogger(__name__)
 
 ProgressCallback = Callable[[int, int, float], None]
 """Called after each step with the step (from 1), the number of steps as planned now, and the loss:
@@ -54,14 +57,10 @@ def warm_start(
     recipe: WarmStartRecipe,
     seed: int,
     progress: ProgressCallback | None = None,
-) -> float:
-    """Train `model` in place, in float32 on the CPU. Returns its `lookup_accuracy`."""
+) -> None:
+    """Train `model` in place, in float32 on the CPU."""
     encoder, curriculum = Encoder(tokenizer), Curriculum(recipe)
     exam = random.Random(f"{seed}/exam")
-
-    def accuracy() -> float:
-        return lookup_accuracy(model, encoder, data, exam, recipe.measured)
-
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
@@ -76,12 +75,14 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if curriculum.to_measure(step + 1):
-            curriculum.measured(step + 1, accuracy())
+            accuracy = lookup_accuracy(model, encoder, data, exam, recipe.measured)
+            curriculum.measured(step + 1, accuracy)
+            if accuracy < recipe.lookup_accuracy and not curriculum.lesson(step + 1).lookup:
+                _log.warning("the mixture begins with %.0f%% of look-ups right", 100 * accuracy)
         average += (divergence - average) / min(step + 1, 50)
         if progress:
             progress(step + 1, curriculum.steps, average)
     model.eval()
-    return accuracy()
 
 
 def batch_loss(

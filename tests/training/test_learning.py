@@ -28,11 +28,9 @@ WRONG_WAY_ROUND = Recipe(
         full=1.0,
         noise=0.0,
     ),
-    warm_start=WarmStartRecipe(
-        steps=1500, lookup_accuracy=0.9, mixture_steps=150, short_steps=400
-    ),
+    warm_start=WarmStartRecipe(steps=1500, lookup_accuracy=0.9, mixture_steps=150, short_steps=400),
 )
-"""It can look numbers up, and mostly takes what is farthest from them: nearly every game is lost."""
+"""It looks numbers up and mostly takes what is farthest from them: most games are lost."""
 
 
 def test_a_base_that_loses_learns_to_win(tmp_path):
@@ -43,7 +41,7 @@ def test_a_base_that_loses_learns_to_win(tmp_path):
             "train",
             *places(tmp_path, base),
             "environment.deck_sizes=[8]",
-            "rollout.groups_per_step=6",
+            "rollout.groups_per_step=8",
             "optimizer.learning_rate=2e-3",
             "optimizer.schedule=constant",
             "optimizer.max_steps=10",
