@@ -65,6 +65,7 @@ ENV CUDA_HOME=/usr/local/cuda \
 WORKDIR /app
 COPY README.md LICENSE* NOTICE* ./
 COPY mock_env_server mock_env_server
+COPY recipes recipes
 COPY miner miner
 COPY entrypoint entrypoint
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.masking import mask_url
+from miner.config.contract import SERVERS_VARIABLE, split_server_urls
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament says 0: somewhere below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
@@ -72,6 +73,7 @@ class Invocation:
         dry_run: print the plan and exit.
         gpus: a pretended inventory such as "4xH100-80GB"; None: look at the machine.
         overrides: settings of the trainer, each KEY=VALUE.
+        recipe: a recipe by its name; None: by the model's size.
     """
 
     job: Job
@@ -79,6 +81,12 @@ class Invocation:
     gpus: str | None
     overrides: tuple[str, ...]
     warnings: tuple[str, ...]
+    recipe: str | None = None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person chose any of the trainer's settings, which no validator does."""
+        return bool(self.overrides) or self.recipe is not None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,13 +113,15 @@ def parse_invocation(
             model=known.model,
             repo_name=known.expected_repo_name,
             environments=parse_dataset_type(known.dataset_type),
-            servers=parse_servers(environ.get("ENVIRONMENT_SERVER_URLS", "")),
+            servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
             seconds=seconds,
             hours_note=hours_note,
         )
     except ValidationError as error:
         raise Failure(ExitStatus.ARGUMENTS, _explain(error)) from None
-    return Invocation(job, known.dry_run, known.gpus, tuple(known.set), tuple(warnings))
+    return Invocation(
+        job, known.dry_run, known.gpus, tuple(known.set), tuple(warnings), known.recipe
+    )
 
 
 def plan_hours(text: str) -> tuple[float, str]:
@@ -169,12 +179,6 @@ def parse_dataset_type(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cleaned))
 
 
-def parse_servers(text: str) -> tuple[str, ...]:
-    """Base URLs from ENVIRONMENT_SERVER_URLS, each once, without trailing slashes."""
-    urls = (url.strip().rstrip("/") for url in text.split(","))
-    return tuple(dict.fromkeys(url for url in urls if url))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m entrypoint",
@@ -201,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     person.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of the trainer"
     )
+    person.add_argument("--recipe", metavar="NAME", help="of recipes/, else by the model's size")
     return parser
 
 

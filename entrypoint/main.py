@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import stat
@@ -14,8 +13,6 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import tomli_w
-
 from entrypoint import preflight
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
@@ -23,7 +20,6 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, parse_invocation
-from entrypoint.ladder import Settings
 from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
@@ -35,14 +31,8 @@ from entrypoint.schedule import plan_run
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
-from entrypoint.trainer_settings import (
-    batch_shape,
-    channel_of,
-    choose_game,
-    deepspeed_config,
-    parse_overrides,
-    trainer_settings,
-)
+from entrypoint.trainer_settings import Wishes, choose_game
+from miner.config.settings import Settings, to_toml
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
@@ -58,8 +48,8 @@ class Prepared:
     facts: ModelFacts
     topology: Topology
     plan: RunPlan
+    recipe: str
     settings: Settings
-    overrides: Settings
     programs: tuple[Program, ...]
 
 
@@ -106,13 +96,19 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
     """Hardware, model, topology, settings, commands; nothing is written. Raises: `Failure`."""
     hardware = _hardware(invocation, environ)
-    overrides = parse_overrides(invocation.overrides)
     paths = Paths.of(invocation.job, environ)
     facts = read_model_facts(paths.model_dir)
-    batch = batch_shape(overrides, len(invocation.job.servers))
-    topology = plan_topology(hardware, facts.shape, batch)
+    wishes = Wishes(invocation, facts.shape.parameters)
+    topology = plan_topology(hardware, facts.shape, wishes.batch_shape())
     plan = plan_run(
-        invocation.job, paths, topology, facts, started_at, environ, by_hand=bool(overrides)
+        invocation.job,
+        paths,
+        topology,
+        facts,
+        started_at,
+        environ,
+        by_hand=invocation.by_hand,
+        adapter_learning_rate=wishes.adapter_learning_rate(),
     )
     return Prepared(
         invocation=invocation,
@@ -121,16 +117,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         facts=facts,
         topology=topology,
         plan=plan,
-        settings=trainer_settings(
-            invocation.job,
-            paths,
-            plan,
-            topology,
-            hardware.cpus,
-            facts.shape.parameters,
-            overrides,
-        ),
-        overrides=overrides,
+        recipe=wishes.recipe.name,
+        settings=wishes.planned(paths, plan, topology, hardware.cpus),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 
@@ -152,7 +140,7 @@ def print_plan(prepared: Prepared) -> None:
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
     printer.topology(prepared.topology)
-    printer.settings(prepared.settings)
+    printer.settings(prepared.recipe, prepared.settings)
     printer.programs(prepared.plan, prepared.programs)
 
 
@@ -165,7 +153,7 @@ def check(prepared: Prepared, stop: threading.Event) -> None:
     job = prepared.invocation.job
     if not failed:
         seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
-        channel = channel_of(prepared.overrides)
+        channel = prepared.settings.environment.channel
         line = preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
         say(str(line))
         failed += [line] if line.level == "fail" else []
@@ -190,9 +178,10 @@ def supervise(prepared: Prepared) -> Outcome:
     environment = program_environment(prepared.paths, os.environ)
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
-    plan.settings_file.write_text(tomli_w.dumps(prepared.settings))
-    if topology.processes > 1:
-        plan.deepspeed_file.write_text(json.dumps(deepspeed_config(topology), indent=2) + "\n")
+    plan.settings_file.write_text(to_toml(prepared.settings))
     game, why = choose_game(prepared.invocation.job.environments)
-    say(f"plan: {topology.layout}, {game} ({why}); files of the run in {plan.run_dir}")
+    say(
+        f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
+        f"files of the run in {plan.run_dir}"
+    )
     return run_programs(plan, prepared.programs, environment)

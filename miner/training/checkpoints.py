@@ -1,6 +1,6 @@
 """Resumable checkpoints: the newest complete one, and what it says about time spent.
 
-Invariant: a checkpoint is complete exactly if it holds `MARKER`, which is written last; a folder
+Invariant: a checkpoint is complete exactly if it holds `COMPLETE`, which is written last; a folder
 that a kill left half-written is never resumed from.
 """
 
@@ -16,10 +16,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.training.pace import Pace
-
-MARKER = "complete.json"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for path in folder.glob("checkpoint-*"):
         match = re.fullmatch(r"checkpoint-(\d+)", path.name)
         try:
-            marker = json.loads((path / MARKER).read_text())
+            marker = json.loads((path / COMPLETE).read_text())
         except (OSError, ValueError):
             continue
         if match and marker.get("step") == int(match[1]):
@@ -65,7 +64,7 @@ class CheckpointMarker(TrainerCallback):
             return
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         marker = {"step": state.global_step, "elapsed": self._pace.elapsed}
-        with open(folder / MARKER, "w") as file:
+        with open(folder / COMPLETE, "w") as file:
             json.dump(marker, file)
             file.flush()
             os.fsync(file.fileno())

@@ -28,7 +28,7 @@ class Learner:
     def __init__(self, settings: Settings, base: Path) -> None:
         self._base = adapters_base(settings) or base
         # DeepSpeed patches how models load, and would wait for the other ranks
-        within = settings.optimizer.deepspeed is None
+        within = not settings.optimizer.zero_stage
         self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
         self.tokenizer, self.renderer = loaded.tokenizer, loaded.renderer
@@ -65,7 +65,7 @@ def weights_dtype(settings: Settings) -> torch.dtype:
     than bfloat16 can tell two weights apart, and would be lost. DeepSpeed keeps float32 copies of
     its own for that. Adapters are float32 in any case.
     """
-    if settings.model.tuning == "full" and settings.optimizer.deepspeed is None:
+    if settings.model.tuning == "full" and not settings.optimizer.zero_stage:
         return torch.float32
     dtype: torch.dtype = getattr(torch, settings.model.dtype)
     return dtype

@@ -13,6 +13,7 @@ from rich.console import Console
 from transformers import PrinterCallback
 
 from miner.background_loop import BackgroundLoop
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource
@@ -207,7 +208,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     base, output = checked_paths(settings)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    checkpoint = newest_checkpoint(settings.run_dir / "checkpoints")
+    checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)
     stop = StopRequest()
     stop.install()
     heart = Heart(settings.run_dir)
@@ -215,7 +216,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         heart.beat("loading the model")
         learner = Learner(settings, base)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
-        in_process = settings.optimizer.deepspeed is None
+        in_process = not settings.optimizer.zero_stage
         handover = Handover(output, learner, ranks, in_process=in_process)
         loop = stack.enter_context(BackgroundLoop())
         engine = open_engine(
