@@ -147,7 +147,7 @@ def _evaluate(
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
-    from miner.evaluation.session import EvaluationRequest, run_evaluation
+    from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
     quiet = Console(quiet=True)
     players = [
