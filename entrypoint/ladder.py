@@ -57,7 +57,7 @@ def _smaller_share(settings: Settings) -> Settings:
 
 def _shorter_episodes(settings: Settings) -> Settings:
     tokens = settings.rollout.max_episode_tokens
-    if tokens <= SHORTEST_EPISODE:
+    if tokens is None or tokens <= SHORTEST_EPISODE:
         return settings
     shorter = max(SHORTEST_EPISODE, tokens * 3 // 4)
     return settings.having(rollout={"max_episode_tokens": shorter})

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from entrypoint import preflight
+from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
@@ -24,7 +25,9 @@ from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
 from entrypoint.paths import Paths
+from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
+from entrypoint.reaper import Ended
 from entrypoint.report import PlanPrinter
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
@@ -32,7 +35,10 @@ from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
 from entrypoint.trainer_settings import Wishes, choose_game
+from entrypoint.verdict import decide
 from miner.config.settings import Settings, to_toml
+from miner.publishing.errors import PublishingError
+from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
@@ -90,14 +96,28 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
     check(prepared, stop)
     if stop.is_set():
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
+    game, why = choose_game(invocation.job.environments)
+    if not game:
+        return hand_over_base(prepared, why)
     return supervise(prepared)
+
+
+def hand_over_base(prepared: Prepared, why: str) -> Outcome:
+    """Publish the base as it is: what a job gets whose games nobody here can train."""
+    plan = prepared.plan
+    cause = Outcome(ExitStatus.TRAINER, why)
+    try:
+        Publisher(plan.output_dir).publish_base(prepared.paths.model_dir)
+    except PublishingError as error:
+        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+    return decide(plan, Ended(0, asked=None, overdue=False), cause)
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
     """Hardware, model, topology, settings, commands; nothing is written. Raises: `Failure`."""
-    hardware = _hardware(invocation, environ)
+    hardware = preflight.usable(_hardware(invocation, environ))
     paths = Paths.of(invocation.job, environ)
-    facts = read_model_facts(paths.model_dir)
+    facts = _model_facts(invocation, paths)
     wishes = Wishes(invocation, facts.shape.parameters)
     topology = plan_topology(hardware, facts.shape, wishes.batch_shape())
     plan = plan_run(
@@ -127,10 +147,20 @@ def _hardware(invocation: Invocation, environ: Mapping[str, str]) -> Hardware:
     if invocation.gpus == "0":
         return detect_hardware(environ).without_gpus("--gpus 0")
     if invocation.gpus is not None:
-        if not invocation.dry_run:
-            raise Failure(ExitStatus.ARGUMENTS, "--gpus pretends hardware: only with --dry-run")
         return pretend_hardware(invocation.gpus)
     return detect_hardware(environ)
+
+
+def _model_facts(invocation: Invocation, paths: Paths) -> ModelFacts:
+    if invocation.model_config is not None:
+        return pretend_model(invocation.model_config)
+    try:
+        return read_model_facts(paths.model_dir)
+    except Failure as failure:
+        if not invocation.dry_run:
+            raise
+        way_out = "to plan without it: --model-config with its config.json or a size such as 7B"
+        raise Failure(failure.status, f"{failure}; {way_out}") from None
 
 
 def print_plan(prepared: Prepared) -> None:
@@ -166,6 +196,7 @@ def _checks(prepared: Prepared) -> Iterator[preflight.Check]:
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
+    yield from check_baseline(os.environ, prepared.invocation.job.environments)
     output = preflight.check_output(output_dir)
     yield output
     if output.level == "ok":

@@ -10,7 +10,7 @@ from entrypoint.job import Invocation
 from entrypoint.paths import Paths
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
-from miner.config.contract import GOOFSPIEL
+from miner.config.contract import GAMES, GOOFSPIEL
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, parse_overrides
 from miner.config.recipes import Recipe, recipe, recipe_for
@@ -21,12 +21,21 @@ BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
 
 
 def choose_game(environments: Sequence[str]) -> tuple[str, str]:
-    """The game to train and the reason: one run trains one game."""
+    """The game to train, "" if there is none that can be, and the reason: one run trains one game.
+
+    Goofspiel first, for its credit was measured; else the first one known, as listed.
+    """
+    known = [name for name in environments if name in GAMES]
+    if not known:
+        return "", f"none of them can be trained: {', '.join(environments)}"
     if len(environments) == 1:
-        return environments[0], "the only game of the job"
-    chosen = GOOFSPIEL if GOOFSPIEL in environments else environments[0]
-    others = ", ".join(name for name in environments if name != chosen)
-    return chosen, f"one run trains one game; not trained: {others}"
+        return known[0], "the only game of the job"
+    chosen = GOOFSPIEL if GOOFSPIEL in known else known[0]
+    others = [name for name in known if name != chosen]
+    unknown = [name for name in environments if name not in known]
+    reasons = ["one run trains one game", f"not trained: {', '.join(others)}" if others else ""]
+    reasons.append(f"not known, as the base plays them: {', '.join(unknown)}" if unknown else "")
+    return chosen, "; ".join(filter(None, reasons))
 
 
 class Wishes:
@@ -40,9 +49,10 @@ class Wishes:
 
     def __init__(self, invocation: Invocation, parameters: int) -> None:
         job = invocation.job
-        self._job_tree: Tree = {
-            "environment": {"name": choose_game(job.environments)[0], "servers": list(job.servers)}
-        }
+        game = choose_game(job.environments)[0] or GOOFSPIEL
+        self._job_tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
+        if not job.servers:  # as where a job has none; a person may force another channel
+            self._job_tree["environment"]["channel"] = BUILTIN_CHANNEL
         try:
             self._by_hand = parse_overrides(invocation.overrides)
             named = invocation.recipe
@@ -56,7 +66,7 @@ class Wishes:
         return BatchShape(
             groups=self.settings.rollout.groups_per_step,
             group_size=self.settings.rollout.group_size,
-            episode_tokens=self.settings.rollout.max_episode_tokens,
+            episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
             pass_tokens=self.settings.optimizer.micro_batch_tokens or BatchShape.pass_tokens,
             lora_rank=self.settings.model.lora_rank,
             servers=len(self.settings.environment.servers),
@@ -65,7 +75,11 @@ class Wishes:
     def planned(self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int) -> Settings:
         """All settings for a plan. Raises: `Failure` (ARGUMENTS)."""
         try:
-            return self._with(_planned_tree(paths, plan, topology, cpus))
+            planned = _planned_tree(paths, plan, topology, cpus)
+            if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
+                # else the trainer asks the model, whose engine is its own
+                planned["rollout"]["max_episode_tokens"] = topology.episode_tokens
+            return self._with(planned)
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
@@ -87,10 +101,7 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
             "gradient_checkpointing": topology.checkpointing,
         },
         "output": {"dir": paths.output_dir},
-        "rollout": {
-            "groups_per_step": topology.groups,
-            "max_episode_tokens": topology.episode_tokens,
-        },
+        "rollout": {"groups_per_step": topology.groups},
         "optimizer": {
             "micro_batch_tokens": topology.pass_tokens,
             "zero_stage": topology.zero_stage,

@@ -22,6 +22,9 @@ LARGEST_GRADER_SEED: Final = 1_000_000
 """The grader draws each episode's seed from 1 to this."""
 
 GOOFSPIEL: Final = "goofspiel"
+GAMES: Final = (GOOFSPIEL, "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber")
+"""Games that can be trained; the tournament may name others."""
+
 DeckSize = Literal[8, 10, 12, 14, 16]
 DECK_SIZES: Final = (8, 10, 12, 14, 16)
 """Goofspiel's, by task_id modulo 5."""

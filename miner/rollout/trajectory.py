@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from miner.environments.base import EpisodeTask, Message, Transition
-from miner.inference.sampler import Sample, SamplerError
+from miner.inference.sampler import FinishReason, Sample, SamplerError
 from miner.rollout.renderer import ChatRenderer, DriftKind
 
 ENVIRONMENT_TURN = -1
@@ -53,7 +52,7 @@ class TurnRecord:
         valid: whether the reply was parsed into a legal action.
         reward: reward of this turn as the environment gave it.
         sampled_tokens: length of the reply in tokens, the end-of-turn token included.
-        finish_reason: "length" when the reply was cut off.
+        finish_reason: see `Sample`; "length" when the reply was cut off.
         drift: how this turn's prompt continued the tokens held before it.
     """
 
@@ -63,7 +62,7 @@ class TurnRecord:
     valid: bool
     reward: float
     sampled_tokens: int
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     drift: DriftKind
 
 
@@ -152,6 +151,7 @@ class TrajectoryBuilder:
         self._drift = DriftKind.CLEAN
         self._sample: Sample | None = None
         self._reply = ""
+        self._begun = ""  # of the assistant's own message, where it goes on after the environment
         self._weight_version: int | None = None
 
     @property
@@ -211,7 +211,15 @@ class TrajectoryBuilder:
 
     def _continue(self, sample: Sample, transition: Transition) -> None:
         said = self._reply if transition.recorded is None else transition.recorded
-        self._conversation.append({"role": "assistant", "content": said})
+        if transition.appended is not None:
+            self._shown = ()
+            own = self._renderer.continue_message(self._text, sample, transition.appended)
+            self._text, self._drift = own.text, own.drift
+            self._rows[-1].extend_unsampled(own.new_ids)
+            self._begun += said + transition.appended
+            return
+        self._conversation.append({"role": "assistant", "content": self._begun + said})
+        self._begun = ""
         self._conversation.extend(transition.messages)
         self._shown = transition.messages
         step = self._renderer.continue_prompt(self._conversation, self._text, sample)

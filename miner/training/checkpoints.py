@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,33 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
         if match and marker.get("step") == int(match[1]):
             found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+class SecondsApart(TrainerCallback):
+    """Leaves out checkpoints that come too soon: those of a large model are slow and huge.
+
+    The one at the end of a run is never left out, nor one that a callback after this one wants.
+
+    Args:
+        seconds: at least, between two checkpoints; counted from the start for the first.
+        clock: monotonic seconds, injected by tests.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not control.should_training_stop and self._clock() - self._last < self._seconds:
+            control.should_save = False
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._last = self._clock()
 
 
 class CheckpointMarker(TrainerCallback):

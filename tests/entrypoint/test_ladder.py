@@ -58,7 +58,6 @@ def test_on_a_cpu_nothing_is_given_up_that_only_gpus_have() -> None:
     assert walked(ON_A_CPU)[0] == [
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
         "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
-        "shorter episodes (rollout.max_episode_tokens 4096 -> 3072)",
         "LoRA (model.tuning full -> lora)",
     ]
 

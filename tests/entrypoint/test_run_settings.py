@@ -62,7 +62,7 @@ def planned(
     **fields: object,
 ) -> tuple[Settings, RunPlan, Topology]:
     wanted = job(**fields)
-    invocation = Invocation(wanted, False, None, overrides, (), recipe)
+    invocation = Invocation(wanted, False, None, None, overrides, (), recipe)
     wishes = Wishes(invocation, shape.parameters)
     hardware = pretend_hardware(inventory)
     topology = plan_topology(hardware, shape, wishes.batch_shape())
@@ -139,7 +139,7 @@ def test_the_trainer_accepts_what_is_planned(tmp_path: Path, overrides: tuple[st
     assert str(loaded.output.dir) == "/app/checkpoints/t/r"
     assert loaded.environment.servers == ("http://10.0.0.2:8000",)
     assert loaded.deadline.ends_at == plan.trainer_ends_at
-    assert loaded.rollout.max_episode_tokens == 1024
+    assert loaded.rollout.max_episode_tokens is None  # the trainer asks the model
     assert loaded.threads == 8
 
 
