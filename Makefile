@@ -17,7 +17,7 @@ demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck 
 	@$(PY) -m miner demo --sizes $(SIZES) --seed $(SEED)
 
 test: setup-vllm lint ## static checks and the whole test suite
-	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: setup ## ruff and mypy
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

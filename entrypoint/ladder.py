@@ -40,17 +40,6 @@ class Raise:
 
 
 @dataclass(frozen=True)
-class Divide:
-    """Divide a whole number that has to stay a divisor of the batch; to 1 where it is odd."""
-
-    by: int
-
-    def __call__(self, value: Any) -> Any:
-        """The quotient, or 1."""
-        return value // self.by if value % self.by == 0 else 1
-
-
-@dataclass(frozen=True)
 class Replace:
     """Put one value in the place of another."""
 
@@ -61,7 +50,7 @@ class Replace:
         return self.new
 
 
-Change = Scale | Raise | Divide | Replace
+Change = Scale | Raise | Replace
 
 
 @dataclass(frozen=True)
@@ -79,10 +68,9 @@ class Rung:
 
 
 HALF_A_PASS: Mapping[str, Change] = {
-    "optimizer.micro_batch": Divide(2),
     "optimizer.micro_batch_tokens": Scale(0.5, floor=64),
 }
-"""Half of what a pass takes, in episodes and in tokens; no longest episode is shorter than 64."""
+"""Half of what a pass takes; no longest episode is shorter than 64."""
 
 LADDER = (
     Rung("half the micro-batch", HALF_A_PASS),

@@ -97,7 +97,8 @@ def trainer_settings(
             "max_episode_tokens": topology.episode_tokens,
         },
         "optimizer": {
-            "micro_batch": topology.micro_batch,
+            # what the plan has room for, so that short episodes share a pass
+            "micro_batch_tokens": topology.micro_batch * topology.episode_tokens,
             "learning_rate": preset.learning_rate(tuning),
             "warmup_steps": preset.warmup_steps,
         },
@@ -108,10 +109,6 @@ def trainer_settings(
     else:
         settings["model"]["tuning"] = topology.tuning
         settings["rollout"] |= _engine_settings(topology)
-        if get_setting(overrides, "optimizer.micro_batch") is None:
-            # what the plan has room for, so that short episodes share a pass
-            tokens = topology.micro_batch * topology.episode_tokens
-            settings["optimizer"]["micro_batch_tokens"] = tokens
         if topology.processes > 1:
             settings["optimizer"]["deepspeed"] = str(plan.deepspeed_file)
     _merge(settings, overrides)

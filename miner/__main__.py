@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import typer
 
+from miner.cli.agent import agent_command
 from miner.cli.demo import demo_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
@@ -36,6 +37,7 @@ app.command("demo")(demo_command)
 app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("prompts")(prompts_command)
+app.command("agent")(agent_command)
 
 
 def main() -> None:

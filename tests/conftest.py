@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+pytest_plugins = ["tests.skips", "pytester"]
 torch.set_num_threads(1)
 
 

@@ -99,8 +99,8 @@ def _train(settings: Settings) -> None:
         raise typer.Exit(LEAD_FAILED_STATUS) from None
     except (MemoryError, torch.OutOfMemoryError) as error:
         typer.echo(
-            f"error: out of memory: {error}; lower optimizer.micro_batch "
-            "(or optimizer.micro_batch_tokens, if set) or rollout.max_episode_tokens",
+            f"error: out of memory: {error}; lower optimizer.micro_batch_tokens or "
+            "rollout.max_episode_tokens",
             err=True,
         )
         raise typer.Exit(OUT_OF_MEMORY_STATUS) from None

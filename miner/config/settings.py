@@ -63,7 +63,12 @@ class RolloutSettings(Section):
     group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
     temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
-    max_episode_tokens: int = Field(4096, ge=64, description="Longest whole episode, in tokens.")
+    max_episode_tokens: int | None = Field(
+        None,
+        ge=64,
+        description="Longest whole episode, in tokens; empty: as the model's tokenizer needs for "
+        "the games.",
+    )
     attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
@@ -88,6 +93,13 @@ class RolloutSettings(Section):
     sync_seconds: float = Field(
         300.0, gt=0, description="vllm_server: longest transfer of the weights."
     )
+
+    @property
+    def episode_limit(self) -> int:
+        """`max_episode_tokens` once the trainer has filled it in."""
+        if self.max_episode_tokens is None:
+            raise RuntimeError("the model has not been asked for rollout.max_episode_tokens yet")
+        return self.max_episode_tokens
 
 
 class RewardSettings(Section):
@@ -119,16 +131,12 @@ class OptimizerSettings(Section):
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     weight_decay: float = Field(0.0, ge=0)
-    loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = Field(
-        "dapo", description="TRL's loss_type; dapo normalises by sampled tokens."
-    )
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
-    micro_batch: int = Field(32, ge=1, description="Episodes per forward and backward pass.")
-    micro_batch_tokens: int | None = Field(
-        None,
+    micro_batch_tokens: int = Field(
+        8192,
         ge=1,
-        description="Tokens per pass at most, padding included, in place of micro_batch; a single "
-        "longer episode is a pass of its own.",
+        description="Tokens of a forward and backward pass at most, padding included; a single "
+        "longer row is a pass of its own.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
     max_skipped: int = Field(
@@ -194,23 +202,20 @@ class Settings(Section):
 
 
 def check_divides(settings: Settings, count: int) -> None:
-    """Whether each of `count` processes gets whole groups and whole micro-batches.
-
-    Raises: `ConfigurationError`.
-    """
+    """Whether each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
     groups = settings.rollout.groups_per_step
     if groups % count:
         raise ConfigurationError(
             f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
             f"use a multiple of {count}, so that no group is torn apart"
         )
-    episodes, micro_batch = settings.episodes_per_step // count, settings.optimizer.micro_batch
-    if settings.optimizer.micro_batch_tokens is None and episodes % micro_batch:
-        raise ConfigurationError(
-            f"optimizer.micro_batch={micro_batch} must divide the {episodes} episodes that each "
-            "process learns from per step (rollout.groups_per_step x rollout.group_size / "
-            f"{count} processes)"
-        )
+
+
+GONE = {
+    "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
+    "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
+}
+"""Settings of earlier versions, and what to do about them."""
 
 
 def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
@@ -249,7 +254,6 @@ def load_settings(
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         raise ConfigurationError(_explain(error)) from None
-    check_divides(settings, 1)
     return settings
 
 
@@ -292,6 +296,9 @@ def _explain(error: ValidationError) -> str:
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":
+            if key in GONE:
+                sentences.append(f"setting {key!r} is gone: {GONE[key]}")
+                continue
             near = difflib.get_close_matches(key, list(setting_names()), n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"
             sentences.append(f"setting {key!r} does not exist: {hint}")

@@ -32,9 +32,15 @@ class EpisodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the policy is shown next: the messages since its last reply (system + user at first)."""
+    """What the policy is shown next.
+
+    Attributes:
+        messages: the messages since its last reply (system + user at first).
+        stop: texts at the end of which each reply of the episode ends, on top of its own end.
+    """
 
     messages: tuple[Message, ...]
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Transition:
     """What one reply led to.
 
     Attributes:
-        messages: messages to answer next; empty when `done`.
+        messages: messages to answer next; empty when `done`, or with `appended`.
         reward: reward of this turn as the environment gives it; for the games 0.0 until the end.
         done: whether the episode is over.
         score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
@@ -50,6 +56,11 @@ class Transition:
         valid: whether the reply was parsed into a legal action.
         recorded: the reply as the chat's history shows it from now on, None for verbatim (the
             grader strips think blocks and surrounding space).
+        fresh: whether a new chat begins: `messages` are then all that is shown from now on.
+        appended: text by which the assistant's own message goes on, in place of `messages`; the
+            policy did not say it, whatever it looks like, so it is never trained.
+
+    Raises: ValueError for `appended` together with `messages`, `fresh` or `done`.
     """
 
     messages: tuple[Message, ...]
@@ -59,6 +70,15 @@ class Transition:
     action: int | None = None
     valid: bool = True
     recorded: str | None = None
+    fresh: bool = False
+    appended: str = ""
+
+    def __post_init__(self) -> None:
+        if self.appended and (self.messages or self.fresh or self.done):
+            raise ValueError(
+                f"appended {self.appended[:80]!r} goes on with the assistant's message: it cannot "
+                "come with messages, in a fresh chat or at the end"
+            )
 
 
 class Environment(Protocol):
@@ -103,6 +123,18 @@ class EnvironmentSource(Protocol):
 
     def open(self, avoid: Collection[str] = ()) -> Environment:
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
+        ...
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs of the servers that play; empty where episodes are played in-process."""
+        ...
+
+    async def complaint(self, server: str) -> str:
+        """Ask one of `servers` for a sign of life: "" if it answers, else what is wrong.
+
+        `open` takes a server that does not answer only where all others do not either.
+        """
         ...
 
     async def close(self) -> None:

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+FinishReason = Literal["stop", "length", "stop_string"]
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs)."""
+    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs).
+
+    Attributes:
+        stop: texts at the end of which a reply ends, special tokens not counting as text.
+    """
 
     max_tokens: int
     temperature: float = 1.0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +29,14 @@ class Sample:
     Attributes:
         token_ids: the sampled ids, verbatim, including the end-of-turn token if one was sampled.
         logprobs: natural-log probability of each id under the distribution it was drawn from.
-        finish_reason: "stop" when it ends on an end-of-turn token, "length" at `max_tokens`.
+        finish_reason: "stop" when it ends on an end-of-turn token, "stop_string" on the token that
+            completed one of `SamplingParams.stop` (and may reach beyond it), else "length".
         weight_version: version of the weights that generated it (0 = the base model).
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     weight_version: int = 0
 
 

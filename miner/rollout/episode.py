@@ -75,12 +75,13 @@ async def play_episode(
         with playing:
             observation = await environment.reset(task)
         _check_messages(observation.messages, environment)
+        sampling_params = replace(params.sampling, stop=params.sampling.stop + observation.stop)
         builder = TrajectoryBuilder(renderer, task, observation.messages)
         while True:
             prompt_ids = builder.prompt_ids
             _check_room(prompt_ids, params, task)
             with sampling:
-                sample = await sampler.sample(prompt_ids, params.sampling, session=session)
+                sample = await sampler.sample(prompt_ids, sampling_params, session=session)
             reply = builder.add_reply(sample)
             with playing:
                 transition = await environment.step(reply)
@@ -120,7 +121,8 @@ def _checked_score(transition: Transition, environment: Environment) -> float | 
     """The score of a final transition, None for any other one."""
     score = transition.score
     if not transition.done:
-        _check_messages(transition.messages, environment)
+        if not transition.appended:
+            _check_messages(transition.messages, environment)
         return None
     if score is None or not 0.0 <= score <= 1.0:
         raise ProtocolError(

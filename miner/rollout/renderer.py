@@ -22,16 +22,9 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments.base import Message
 from miner.inference.sampler import Sample
+from miner.rollout.chat_template import CONVERSATION
 
 logger = logging.getLogger(__name__)
-
-PROBE: tuple[Message, ...] = (
-    {"role": "system", "content": "You play a game."},
-    {"role": "user", "content": "Round 1\n1 -> first\nYour move?"},
-    {"role": "assistant", "content": "1"},
-    {"role": "user", "content": "Round 2\nYour move?"},
-)
-"""A conversation of the form that environments produce."""
 
 CACHED_TEXTS = 512
 """Texts whose tokens are remembered: enough for the episodes of one rollout to share them."""
@@ -41,7 +34,8 @@ class DriftKind(Enum):
     """How a turn's prompt relates to the ids held so far."""
 
     CLEAN = "clean"
-    """Tokenising the whole prompt anew gives the held ids and then the new ones."""
+    """Tokenising the whole prompt anew gives the held ids and then the new ones; or nothing was to
+    be continued, because the environment began a fresh chat."""
     REALIGN = "realign"
     """The text is the same, its canonical token boundaries are not: held ids stay as sampled."""
     FORK = "fork"
@@ -64,7 +58,7 @@ class Continuation:
 class ChatRenderer:
     """Renders conversations with the tokenizer's own chat template.
 
-    Raises: TokenizerError without a usable chat template, EOS token or padding token.
+    Raises: TokenizerError without a usable chat template or EOS token.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -74,7 +68,7 @@ class ChatRenderer:
         self._encode = lru_cache(maxsize=CACHED_TEXTS)(self._encode_anew)
         self._decode = lru_cache(maxsize=CACHED_TEXTS)(self._decode_anew)
         try:
-            probe = self.render(PROBE)
+            probe = self.render(CONVERSATION)
         except TemplateError as error:
             raise TokenizerError(
                 f"the chat template of {tokenizer.name_or_path!r} does not render a conversation "
@@ -115,8 +109,7 @@ class ChatRenderer:
         body, reply = _body(sample), self.reply_text(sample)
         past = held_text + reply
         end = self._decode(sample.token_ids[len(body) :], skip_special_tokens=False)
-        faithful = self._decode(body, skip_special_tokens=False) == reply
-        if not faithful or not text.startswith(past + end):
+        if not self._is_plain_text(body) or not text.startswith(past + end):
             return Continuation(DriftKind.FORK, text, self.encode(text))
         suffix = text[len(past) :]
         if not suffix.startswith(self._boundaries or ("\0",)):
@@ -129,13 +122,29 @@ class ChatRenderer:
         )
         return Continuation(kind, text, new_ids)
 
+    def continue_reply(self, held_text: str, sample: Sample, appended: str) -> Continuation:
+        """The prompt in which the assistant's message goes on with `appended` after its `sample`.
+
+        A sampled end-of-turn token has closed that message, so that a new row begins without it.
+        """
+        past = held_text + self.reply_text(sample)
+        text = past + appended
+        if sample.finish_reason == "stop" or not self._is_plain_text(sample.token_ids):
+            return Continuation(DriftKind.FORK, text, self.encode(text))
+        return self._continue_undivided(text, held_text, sample, past)
+
+    def _is_plain_text(self, body: tuple[int, ...]) -> bool:
+        """Whether nothing of the ids is lost in their text, as special tokens are."""
+        plain, whole = (self._decode(body, skip_special_tokens=skip) for skip in (True, False))
+        return plain == whole
+
     def _encode_anew(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _continue_undivided(
         self, text: str, held_text: str, sample: Sample, past: str
     ) -> Continuation:
-        """`continue_prompt` where no special token separates the reply from what follows it."""
+        """Where no special token separates the reply from what follows `past`, its end."""
         whole = self.encode(text)
         canonical = self.encode(held_text) + sample.token_ids
         if whole[: len(canonical)] == canonical:
@@ -150,7 +159,7 @@ class ChatRenderer:
 
     def _tail(self, text: str) -> str:
         """`text` from its last special token on: what the reply's tokens may merge with."""
-        return text[max(0, *map(text.rfind, self._boundaries)) :]
+        return text[max([0, *map(text.rfind, self._boundaries)]) :]
 
     def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
         reply = self._decode(body, skip_special_tokens=False)
@@ -199,10 +208,9 @@ def _checked_eos(tokenizer: PreTrainedTokenizerBase) -> int:
             f"the tokenizer {name!r} has no chat template: use an instruction-tuned model or set "
             "tokenizer.chat_template"
         )
-    for kind in ("eos", "pad"):
-        if getattr(tokenizer, f"{kind}_token_id") is None:
-            raise TokenizerError(
-                f"the tokenizer {name!r} has no {kind} token: set tokenizer.{kind}_token to one of "
-                "its special tokens"
-            )
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"the tokenizer {name!r} has no eos token: set tokenizer.eos_token to one of its "
+            "special tokens"
+        )
     return int(tokenizer.eos_token_id)

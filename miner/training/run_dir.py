@@ -21,7 +21,7 @@ MAY_DIFFER: dict[str, Any] = {
     "threads": True,
     "checkpoint": True,
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch", "micro_batch_tokens", "max_skipped"},
+    "optimizer": {"micro_batch_tokens", "max_skipped"},
     "rollout": {
         *("max_episode_tokens", "attempts", "episode_seconds", "engine", "server"),
         *("weights", "memory_share", "start_seconds", "sync_seconds"),

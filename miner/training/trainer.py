@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with what it lacks: advantages per turn, and no work on tokens without loss.
+"""TRL's GRPOTrainer with what it lacks: several rows of an episode, and advantages per turn.
 
 Everything else is TRL's: groups, loss, clipping, importance correction, checkpoints. The overrides
 are small, and tests compare each with the parent's behaviour.
@@ -30,26 +30,23 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """TRL's configuration for these settings.
 
     One generation per optimizer step (steps_per_generation = gradient accumulation), so that
-    sampling is exactly on-policy and no importance correction is needed without vLLM. With a budget
-    of tokens TRL's loop has one micro-batch per step, which the trainer cuts into passes itself.
+    sampling is exactly on-policy and no importance correction is needed without vLLM. In TRL's loop
+    a step is one batch, so it may have more rows than prompts; the trainer cuts it into passes.
     """
     optimizer, rollout = settings.optimizer, settings.rollout
-    episodes = settings.episodes_per_step // num_processes
-    micro_batch = episodes if optimizer.micro_batch_tokens else optimizer.micro_batch
-    accumulation = episodes // micro_batch
     return GRPOConfig(
         output_dir=str(settings.run_dir / "checkpoints"),
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=accumulation,
+        per_device_train_batch_size=settings.episodes_per_step // num_processes,
+        gradient_accumulation_steps=1,
+        steps_per_generation=1,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.max_episode_tokens,
+        max_completion_length=rollout.episode_limit,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
         weight_decay=optimizer.weight_decay,
         max_steps=optimizer.max_steps,
-        loss_type=optimizer.loss,
+        loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
         scale_rewards=settings.reward.scale,
         # the default multiplies ratios over whole episodes and then drops the long ones
@@ -73,16 +70,20 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
 
 
 class EpisodeTrainer(PackedTrainer):
-    """GRPO over whole episodes.
+    """GRPO over whole episodes, each of one or more rows.
+
+    The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
+    per row, rows of an episode next to each other; all others have one per prompt, which is one
+    episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1).
 
     Args:
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
-        credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
-            (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
+        credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
+            by advantages of shape (rows, completion tokens), from the column `turn_rewards`.
         scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
-        guard: decides over updates whose gradient is not finite.
+        guard: decides over updates of which something is not finite.
         tokens_per_pass, agree: see `PackedTrainer`.
     """
 
@@ -105,6 +106,7 @@ class EpisodeTrainer(PackedTrainer):
         self._scale = scale
         self._decay = decay
         self._guard = guard or UpdateGuard()
+        self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
         if sync_weights is not None:  # as use_vllm in args, but the engine is ours
             engine: Any = SimpleNamespace(sync_weights=sync_weights)
@@ -140,35 +142,65 @@ class EpisodeTrainer(PackedTrainer):
     def _begins_adapters(self, checkpoint: str) -> bool:
         return isinstance(self.model, PeftModel) and not holds_adapters(Path(checkpoint))
 
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The parent's, whose loss is remembered if it is not finite."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        self._watch("loss", loss)
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._watch("log-probabilities", found[0])
+        return found
+
+    def _watch(self, name: str, values: torch.Tensor) -> None:
+        """Note whether all values are finite, without waiting for the device."""
+        unsound = ~values.detach().isfinite().all()
+        self._unsound[name] = self._unsound.get(name, unsound) | unsound
+
+    def _taken_unsound(self) -> set[str]:
+        """What was not finite since the last update, on any process: all must decide alike."""
+        here = [name for name, unsound in self._unsound.items() if bool(unsound)]
+        self._unsound.clear()
+        return set(gather_object(here))
+
     def _clip_grad_norm(self, model: torch.nn.Module) -> Any:
-        """Clips, and takes gradients that are not finite away: optimizers skip what has none.
+        """Clips, and takes gradients away where something is not finite: optimizers skip what has
+        none.
 
         DeepSpeed has stepped already, or has skipped the update by the same rule.
         Raises: `TrainingDivergedError` when that happened too often in a row.
         """
         norm = super()._clip_grad_norm(model)
-        finite = self._guard.allows(float(norm), self.state.global_step + 1)
-        if not finite and not self.is_deepspeed_enabled:
+        step = self.state.global_step + 1
+        allowed = self._guard.allows(float(norm), step, self._taken_unsound())
+        if not allowed and not self.is_deepspeed_enabled:
             model.zero_grad(set_to_none=True)
         return norm
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's, whose advantages of shape (episodes,) become ones of the rows."""
         output = super()._generate_and_score_completions(inputs)
-        if self._credit == "turn":
-            # Groups may be split over processes: baselines need the rows of all of them.
-            rows = gather_object([row["turn_rewards"] for row in inputs])
-            advantages = turn_advantages(
-                rows,
-                self._group_size,
-                decay=self._decay,
-                scale=self._scale,
+        rows = [(number, ids) for number, one in enumerate(inputs) for ids in one["turn_ids"]]
+        if len(rows) != len(output["completion_ids"]):
+            raise ValueError(
+                f"the rollout returned {len(output['completion_ids'])} rows and turn_ids of "
+                f"{len(rows)}: one list of them belongs to each row"
             )
-            first = self.accelerator.process_index * len(inputs)
-            output["advantages"] = spread_over_tokens(
-                advantages[first : first + len(inputs)],
-                [row["turn_ids"] for row in inputs],
-                output["completion_ids"],
-            )
+        if self._credit == "episode":
+            output["advantages"] = output["advantages"][[episode for episode, _ in rows]]
+            return output
+        # Groups may be split over processes: baselines need the episodes of all of them.
+        rewards = gather_object([one["turn_rewards"] for one in inputs])
+        advantages = turn_advantages(
+            rewards, self._group_size, decay=self._decay, scale=self._scale
+        )
+        first = self.accelerator.process_index * len(inputs)
+        output["advantages"] = spread_over_tokens(
+            [advantages[first + episode] for episode, _ in rows],
+            [ids for _, ids in rows],
+            output["completion_ids"],
+        )
         return output
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
@@ -180,7 +212,15 @@ def spread_over_tokens(
     turn_ids: Sequence[Sequence[int]],
     completion_ids: torch.Tensor,
 ) -> torch.Tensor:
-    """Each sampled token gets its turn's advantage, every other token 0 (shape: batch, tokens)."""
+    """Each sampled token gets its turn's advantage, every other token 0.
+
+    Args:
+        advantages: per row those of all turns of its episode; none for a lost one.
+        turn_ids: per row the turn of each completion token, -1 where none has sampled it.
+        completion_ids: shape (rows, tokens), padded on the right.
+
+    Returns: float32 of shape (rows, tokens).
+    """
     spread = torch.zeros(completion_ids.shape, device=completion_ids.device)
     for row, (by_turn, ids) in enumerate(zip(advantages, turn_ids, strict=True)):
         if by_turn:
@@ -190,10 +230,10 @@ def spread_over_tokens(
 
 
 def without_padding(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The micro-batch without columns that are padding in all its rows.
+    """The pass without columns that are padding in all its rows.
 
-    TRL pads to the longest row of the whole generation batch; a micro-batch of short episodes
-    would otherwise compute mostly padding. Token-level tensors are (batch, tokens).
+    TRL pads to the longest row of the whole step; a pass of short rows would otherwise compute
+    mostly padding. Tensors by token are of shape (rows, tokens).
     """
     prompt_columns = int(inputs["prompt_mask"].sum(1).max())
     completion_columns = int(inputs["completion_mask"].sum(1).max())

@@ -11,11 +11,11 @@ from entrypoint.presets import PRESETS
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 
 FULL: Settings = {
-    "optimizer": {"micro_batch": 8},
+    "optimizer": {"micro_batch_tokens": 8192},
     "rollout": {"memory_share": 0.5, "max_episode_tokens": 4096},
     "model": {"tuning": "full"},
 }
-MICRO_BATCH_ONLY: Settings = {"optimizer": {"micro_batch": 32}}
+MICRO_BATCH_ONLY: Settings = {"optimizer": {"micro_batch_tokens": 32768}}
 
 
 def test_the_whole_ladder_is_walked_once() -> None:
@@ -24,21 +24,21 @@ def test_the_whole_ladder_is_walked_once() -> None:
         settings, taken, what = step
         given_up.append(what)
     assert given_up == [
-        "half the micro-batch (optimizer.micro_batch 8 -> 4)",
+        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
         "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
-        "half the micro-batch again (optimizer.micro_batch 4 -> 2)",
+        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
         "shorter episodes (rollout.max_episode_tokens 4096 -> 3072)",
         "LoRA (model.tuning full -> lora)",
     ]
-    assert FULL["optimizer"]["micro_batch"] == 8
+    assert FULL["optimizer"]["micro_batch_tokens"] == 8192
 
 
 @pytest.mark.parametrize(
     ("settings", "rung"),
     [
         ({}, None),
-        ({"optimizer": {"micro_batch": 1}}, None),
-        ({"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}, "LoRA"),
+        ({"optimizer": {"micro_batch_tokens": 64}}, None),
+        ({"optimizer": {"micro_batch_tokens": 64}, "model": {"tuning": "full"}}, "LoRA"),
         ({"model": {"tuning": "lora"}}, None),
         ({"rollout": {"max_episode_tokens": 512}}, None),
     ],
@@ -46,26 +46,6 @@ def test_the_whole_ladder_is_walked_once() -> None:
 def test_rungs_that_change_nothing_are_skipped(settings: Settings, rung: str | None) -> None:
     step = step_down(settings, 0)
     assert (step[2].partition(" (")[0] if step else None) == rung
-
-
-def test_tokens_of_a_pass_are_halved_where_they_are_set() -> None:
-    settings: Settings = {"optimizer": {"micro_batch_tokens": 8192}}
-    given_up, taken = [], 0
-    while (step := step_down(settings, taken)) is not None:
-        settings, taken, what = step
-        given_up.append(what)
-    assert given_up == [
-        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
-        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
-    ]
-
-
-@pytest.mark.parametrize(("size", "half"), [(32, 16), (6, 3), (5, 1), (3, 1)])
-def test_micro_batch_stays_a_divisor_of_the_batch(size: int, half: int) -> None:
-    step = step_down({"optimizer": {"micro_batch": size}}, 0)
-    assert step is not None
-    assert step[0]["optimizer"]["micro_batch"] == half
-    assert size % half == 0
 
 
 def test_adapters_get_the_learning_rate_that_the_presets_give_them() -> None:
@@ -100,23 +80,23 @@ def test_what_an_exit_status_means(status: int, kind: EndKind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "micro_batch"),
+    ("kinds", "tokens"),
     [
-        ([EndKind.CRASHED], 32),
-        ([EndKind.HUNG], 32),
-        ([EndKind.UNREACHABLE], 32),
-        ([EndKind.INFERENCE_LOST], 32),
-        ([EndKind.OUT_OF_MEMORY], 16),
-        ([EndKind.KILLED], 16),
-        ([EndKind.CRASHED, EndKind.CRASHED], 16),
-        ([EndKind.CRASHED, EndKind.HUNG], 32),
+        ([EndKind.CRASHED], 32768),
+        ([EndKind.HUNG], 32768),
+        ([EndKind.UNREACHABLE], 32768),
+        ([EndKind.INFERENCE_LOST], 32768),
+        ([EndKind.OUT_OF_MEMORY], 16384),
+        ([EndKind.KILLED], 16384),
+        ([EndKind.CRASHED, EndKind.CRASHED], 16384),
+        ([EndKind.CRASHED, EndKind.HUNG], 32768),
     ],
 )
-def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
+def test_next_attempt(kinds: list[EndKind], tokens: int) -> None:
     ends = [AttemptEnd(kind, "") for kind in kinds]
     decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
-    assert decision.settings["optimizer"]["micro_batch"] == micro_batch
+    assert decision.settings["optimizer"]["micro_batch_tokens"] == tokens
 
 
 @pytest.mark.parametrize(
@@ -175,18 +155,18 @@ def test_what_becomes_of_vllm(kinds: list[EndKind], engine: str, weights: str | 
     assert settings["rollout"]["engine"] == engine
     assert settings["rollout"].get("weights") == weights
     memory_trouble = EndKind.OUT_OF_MEMORY in kinds or kinds.count(CRASHED) > 1
-    assert (settings["optimizer"]["micro_batch"] < 32) is memory_trouble
+    assert (settings["optimizer"]["micro_batch_tokens"] < 32768) is memory_trouble
 
 
 def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:
     ends = [AttemptEnd(EndKind.OUT_OF_MEMORY, "")]
-    decision = after_attempt(ends, {"optimizer": {"micro_batch": 1}}, 0, max_restarts=3)
+    decision = after_attempt(ends, {"optimizer": {"micro_batch_tokens": 64}}, 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
     assert "as it was" in decision.reason
 
 
 def test_adapters_do_not_take_over_a_run_under_deepspeed() -> None:
-    settings = {"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}
+    settings = {"optimizer": {"micro_batch_tokens": 64}, "model": {"tuning": "full"}}
     assert step_down(settings, 0) is not None
     settings["optimizer"]["deepspeed"] = "deepspeed.json"  # type: ignore[assignment]
     assert step_down(settings, 0) is None

@@ -123,18 +123,16 @@ def test_the_trainer_accepts_what_is_planned(tmp_path: Path, overrides: tuple[st
 
 
 def test_a_persons_settings_win() -> None:
-    settings, _, _ = planned("optimizer.micro_batch=4", "rollout.max_episode_tokens=512")
-    assert get_setting(settings, "optimizer.micro_batch") == 4
+    settings, _, _ = planned("optimizer.micro_batch_tokens=2048", "rollout.max_episode_tokens=512")
+    assert get_setting(settings, "optimizer.micro_batch_tokens") == 2048
     assert get_setting(settings, "rollout.max_episode_tokens") == 512
 
 
-def test_on_gpus_a_pass_is_bounded_by_tokens_unless_a_person_counts_episodes() -> None:
-    settings, _, topology = planned(inventory="1xH100-80GB")
+@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB"])
+def test_a_pass_holds_what_the_plan_has_room_for(inventory: str) -> None:
+    settings, _, topology = planned(inventory=inventory)
     tokens = get_setting(settings, "optimizer.micro_batch_tokens")
     assert tokens == topology.micro_batch * topology.episode_tokens
-    by_hand, _, _ = planned("optimizer.micro_batch=4", inventory="1xH100-80GB")
-    assert get_setting(by_hand, "optimizer.micro_batch_tokens") is None
-    assert get_setting(by_hand, "optimizer.micro_batch") == 4
 
 
 def test_gpu_plans_name_their_engine() -> None:

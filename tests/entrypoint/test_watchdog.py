@@ -94,7 +94,7 @@ def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
             }
         )
         plan.train_dir.mkdir()
-        plan.settings_file.write_text("[optimizer]\nmicro_batch = 8\n")
+        plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")
         return FakeSupervisor(plan, list(moments))
 
     return build
@@ -163,7 +163,7 @@ def test_status_2_is_final_only_before_the_first_heartbeat(
 def test_out_of_memory_rewrites_the_settings(fake: Build) -> None:
     supervisor = fake(exits(75), exits(0))
     watch(supervisor)
-    assert "micro_batch = 4" in supervisor.plan.settings_file.read_text()
+    assert "micro_batch_tokens = 4096" in supervisor.plan.settings_file.read_text()
 
 
 def test_lost_servers_are_waited_for(fake: Build, serve: Callable[..., Any]) -> None:

@@ -178,6 +178,6 @@ def settings_for(
             "groups_per_step": 2,
             "max_episode_tokens": 1024,
         },
-        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
+        "optimizer": {"max_steps": STEPS, "micro_batch_tokens": 2400, **deepspeed},
         "evaluation": {"episodes": 10, "every_steps": STEPS},
     }

@@ -13,12 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm import LLM
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
+from miner.inference.vllm.surface import installed_misfits
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
@@ -44,6 +46,7 @@ async def leave(sampler: VllmColocatedSampler) -> None:
 
 def main() -> None:
     out = Path(sys.argv[1])
+    torch.set_num_threads(1)  # as a run's settings may have it, of more threads that there could be
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     llm = LLM(
         model=str(save_model(out / "base")),
@@ -54,7 +57,7 @@ def main() -> None:
         enforce_eager=True,
     )
     sampler = VllmColocatedSampler(llm.llm_engine, RULES)
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"misfits": list(installed_misfits())}
     with BackgroundLoop() as loop:
         said["base"] = loop.run(all_prompts(sampler, 1.0))
         said["cooler"] = loop.run(all_prompts(sampler, 0.7))

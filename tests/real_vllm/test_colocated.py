@@ -75,7 +75,7 @@ def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: in
         "rollout.max_episode_tokens": 1024,
         "rollout.memory_share": 0.05,
         "optimizer.max_steps": 2,
-        "optimizer.micro_batch": 8,
+        "optimizer.micro_batch_tokens": 2400,
         "evaluation.episodes": 10,
         "threads": 1,
     }

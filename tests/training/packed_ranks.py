@@ -1,4 +1,4 @@
-"""One of two trainer processes: learns with and without a budget, and prints what it saw as JSON.
+"""One of two trainer processes: learns in one pass and in several, and prints what it saw as JSON.
 
 Its files go to a folder of its own in the one that is named, where the reference model lies. As
 accelerate does, it takes DeepSpeed's configuration from ACCELERATE_DEEPSPEED_CONFIG_FILE where
@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 from miner.training.packed_trainer import PackedTrainer
 from miner.training.trainer import grpo_config
-from tests.training.packed import BUDGET, learning_model, make_settings, task
+from tests.training.packed import BUDGET, WHOLE, learning_model, make_settings, task
 
-CASES = {"dapo": {}, "bnpo": {"loss": "bnpo"}, "grpo": {"loss": "grpo"}, "kl": {"beta": 0.5}}
-BUDGETS = {"whole": None, "packed": BUDGET}
+CASES = {"plain": {}, "kl": {"beta": 0.5}}
+BUDGETS = {"whole": WHOLE, "packed": BUDGET}
 
 
 def most_of_all(passes):
@@ -31,7 +31,7 @@ def most_of_all(passes):
 
 def learned(folder, budget, optimizer):
     """Two steps of plain gradient descent: its log, and what DDP exchanged in each backward."""
-    settings = make_settings(folder, budget, micro_batch=4, learning_rate=0.01, **optimizer)
+    settings = make_settings(folder, budget, learning_rate=0.01, **optimizer)
     args = grpo_config(settings, num_processes=dist.get_world_size())
     args.optim = "sgd"
     model = learning_model(folder.parent)

@@ -23,29 +23,46 @@ from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3
 
+Row = dict[str, object]
 
-def episode(game: str, member: int) -> dict[str, object]:
-    """A row of TRL's columns."""
+
+ROWS = (1, 4)
+"""Of each episode of an even and of an odd game: one rank has many more rows than the other."""
+
+
+def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
+    """The rows of an episode, two turns in each, and TRL's columns of it."""
     rng = random.Random(f"{game}/{member}")
-    prompt = [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))]
+    rows = [row(rng, first=2 * number) for number in range(ROWS[int(game) % 2])]
+    turns = range(2 * len(rows))
+    return rows, {
+        "turn_ids": [row["turn_ids"] for row in rows],
+        "turn_rewards": [(turn, rng.random()) for turn in turns],
+        "episode_reward": rng.random(),
+    }
+
+
+def row(rng: random.Random, first: int) -> Row:
+    """TRL's columns of a row with the turns `first` and the one after it."""
     length = rng.randrange(6, 30)
-    turns = [rng.choice((-1, 0, 1)) for _ in range(length - 2)] + [0, 1]
+    turns = [rng.choice((-1, first, first + 1)) for _ in range(length - 2)] + [first, first + 1]
     return {
-        "prompt_ids": prompt,
+        "prompt_ids": [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))],
         "completion_ids": [rng.randrange(2, 300) for _ in range(length)],
         "logprobs": [0.0] * length,
         "env_mask": [int(turn >= 0) for turn in turns],
         "turn_ids": turns,
-        "turn_rewards": [(0, rng.random()), (1, rng.random())],
-        "episode_reward": rng.random(),
     }
 
 
 def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
     """A rollout function without a model."""
     groups = [(game, len(list(same))) for game, same in groupby(prompts)]
-    rows = [episode(game, member) for game, size in groups for member in range(size)]
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    episodes = [episode(game, member) for game, size in groups for member in range(size)]
+    rows = [row for rows, _ in episodes for row in rows]
+    by_row = {name: [row[name] for row in rows] for name in rows[0]}
+    by_episode = {name: [one[name] for _, one in episodes] for name in episodes[0][1]}
+    return by_row | by_episode
 
 
 def main() -> None:
@@ -62,7 +79,7 @@ def main() -> None:
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
-            "optimizer.micro_batch=2",
+            "optimizer.micro_batch_tokens=60",
             *options.overrides,
         ],
         environ={},
@@ -79,6 +96,8 @@ def main() -> None:
         learning_rate_factor=lambda step: 1.0,
         credit=settings.reward.credit,
         guard=guard,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
+        agree=ranks.most,
     )
     if options.poison is not None:
         poison(trainer, options.poison)

@@ -182,7 +182,7 @@ def test_adapters_are_trained_by_two_ranks_under_zero2_and_published_merged(tmp_
         *SMALL,
         "environment.channel=builtin",
         "rollout.groups_per_step=2",
-        "optimizer.micro_batch=4",
+        "optimizer.micro_batch_tokens=1200",
         "optimizer.max_steps=2",
         f"optimizer.deepspeed={deepspeed_file(tmp_path, stage=2)}",
         "model.tuning=lora",

@@ -14,6 +14,7 @@ from miner.config.settings import load_settings
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
+from miner.training.packed_trainer import PackedTrainer
 from miner.training.trainer import EpisodeTrainer, grpo_config, spread_over_tokens, without_padding
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -26,7 +27,6 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
             "rollout.groups_per_step=2",
             "rollout.group_size=2",
             "rollout.temperature=0.7",
-            "optimizer.micro_batch=4",
             "optimizer.max_steps=2",
         ],
         environ={},
@@ -39,6 +39,7 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
         reward_funcs=[lambda episode_reward, **_: episode_reward],
         rollout_func=rollout_func or (lambda prompts, trainer: None),
         learning_rate_factor=lambda step: 1.0,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
         **kwargs,
     )
 
@@ -111,7 +112,7 @@ def fixed_rollout(rewards):
             "completion_ids": [[7, 8, 9, 1]] * count,
             "logprobs": [[0.0] * 4] * count,
             "env_mask": [[1, 0, 1, 0]] * count,
-            "turn_ids": [[0, -1, 1, -1]] * count,
+            "turn_ids": [[[0, -1, 1, -1]]] * count,
             "turn_rewards": [[(0, 0.0), (1, r)] if r is not None else None for r in rewards],
             "episode_reward": list(rewards),
         }
@@ -220,6 +221,57 @@ def test_an_update_that_is_not_finite_is_skipped_and_training_goes_on(tmp_path):
     assert changed == [True, False, True, True]
     assert seen[-1].isfinite().all()
     assert (guard.skipped, guard.streak) == (1, 0)
+
+
+def infinite_loss(compute):
+    """An infinite constant on the loss, in the second step: the gradient is as it was."""
+
+    def broken(trainer, model, inputs):
+        loss = compute(trainer, model, inputs)
+        return loss + float("inf") if trainer.state.global_step == 1 else loss
+
+    return broken
+
+
+def impossible_token(score):
+    """A trained token of probability 0, in the second step: loss and gradient stay finite."""
+
+    def broken(trainer, *args, **kwargs):
+        logprobs, *others = score(trainer, *args, **kwargs)
+        if trainer.state.global_step == 1 and torch.is_grad_enabled():
+            first = torch.arange(logprobs.shape[1]) == 0
+            logprobs = logprobs.masked_fill(first, -float("inf"))
+        return logprobs, *others
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("what", "method", "broken"),
+    [
+        ("loss", "_compute_loss", infinite_loss),
+        ("log-probabilities", "_get_per_token_logps_and_entropies", impossible_token),
+    ],
+)
+def test_an_update_is_skipped_where_the_gradient_alone_is_finite(
+    tmp_path, monkeypatch, caplog, what, method, broken
+):
+    monkeypatch.setattr(PackedTrainer, method, broken(getattr(PackedTrainer, method)))
+    seen = []
+
+    def rollout(prompts, trainer):
+        seen.append(parameters_of(trainer))
+        return sampled_rollout([-6.0] * 4)(prompts, trainer)
+
+    trainer = make_trainer(tmp_path, rollout, sync_weights=lambda: None)
+    trainer.beta = 0.0  # the distance to an impossible token is infinite
+    trainer.args.max_steps = 3
+    trainer.train()
+    seen.append(parameters_of(trainer))
+    assert [not torch.equal(a, b) for a, b in pairwise(seen)] == [True, False, True]
+    assert f"step 2 skipped: not finite: {what}" in caplog.text.splitlines()[-1]
+    assert caplog.text.count("skipped") == 1
+    assert "gradient" not in caplog.text
 
 
 def test_gradients_that_stay_not_finite_end_training(tmp_path):

@@ -39,6 +39,7 @@ from miner.inference.transformers.forward import (
     cache_obstacle,
     evaluation_mode,
 )
+from miner.inference.transformers.stop_strings import StopStrings
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class TransformersSampler:
         seed: int = 0,
     ) -> None:
         self._model = model
+        self._tokenizer = tokenizer
         config = model.config.get_text_config()
         self._vocabulary = config.vocab_size
         self._context = getattr(config, "max_position_embeddings", sys.maxsize)
@@ -118,6 +120,8 @@ class TransformersSampler:
             temperature=params.temperature,
             session=session,
         )
+        if params.stop:
+            row.stopped = StopStrings(self._tokenizer, params.stop)
         try:
             outcome = await asyncio.shield(self._submit(row))
         except asyncio.CancelledError:

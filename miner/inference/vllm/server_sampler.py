@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.replies import ReplyRules, RequestSeeds
 from miner.inference.vllm.wire import BASE_WEIGHTS
 
 
@@ -25,6 +25,7 @@ class VllmServerSampler:
     Args:
         servers: at least one.
         rules: what may be asked and answered.
+        seed: of all draws; each process needs one of its own.
         tries: requests for one sample at most, over all servers.
         pause_s: pause before the second try; it doubles with each further one.
     """
@@ -34,11 +35,13 @@ class VllmServerSampler:
         servers: Sequence[VllmServer],
         rules: ReplyRules,
         *,
+        seed: int = 0,
         tries: int = 3,
         pause_s: float = 0.5,
     ) -> None:
         self.servers = tuple(servers)
         self._rules = rules
+        self._seeds = RequestSeeds(seed)
         self._tries = tries
         self._pause_s = pause_s
         self._version = 0
@@ -56,7 +59,7 @@ class VllmServerSampler:
             `SamplerError` for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
-        options = self._rules.options(limit, params.temperature)
+        options = self._rules.options(limit, params.temperature, self._seeds.next(), params.stop)
         failed: set[VllmServer] = set()
         for attempt in range(1, self._tries + 1):
             server = self._place(session, failed)
@@ -64,7 +67,9 @@ class VllmServerSampler:
             self._busy[server] += 1
             try:
                 await self._clear_suspicion(server)
-                choice = await server.complete(list(prompt_ids), options)
+                choice = await server.complete(
+                    list(prompt_ids), options, engine=self._engine(server, session)
+                )
             except EngineLostError as error:
                 self._suspects.add(server)
                 failed.add(server)
@@ -78,6 +83,8 @@ class VllmServerSampler:
                     limit=limit,
                     weight_version=version,
                     said_by=f"{server.url}/v1/completions",
+                    stop=params.stop,
+                    stop_reason=choice.stop_reason,
                 )
             finally:
                 self._busy[server] -= 1
@@ -135,6 +142,14 @@ class VllmServerSampler:
             if session is not None:
                 self._homes[session] = home
         return home
+
+    def _engine(self, server: VllmServer, session: int | None) -> int | None:
+        """Of the server's engines the conversation's own, whose cache holds its prefix; any is as
+        good for a single request. Conversations in a row go to one server after the other, so that
+        the number is first divided by theirs: all engines have work."""
+        if session is None or server.engines == 1:
+            return None
+        return session // len(self.servers) % server.engines
 
     def _load(self, server: VllmServer) -> tuple[int, int]:
         return self._busy[server], sum(home is server for home in self._homes.values())
