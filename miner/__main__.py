@@ -38,10 +38,6 @@ app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("prompts")(prompts_command)
 app.command("agent")(agent_command)
-app.command("agent")(agent_command)
-app.command("duel")(duel_command)
-app.command("league")(league_command)
-app.command("prompts")(prompts_command)
 
 
 def main() -> None:
