@@ -36,10 +36,10 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("report")(report_command)
 app.command("demo")(demo_command)
-app.command("agent")(agent_command)
 app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("prompts")(prompts_command)
+app.command("agent")(agent_command)
 
 
 def main() -> None:

@@ -55,7 +55,8 @@ def main(repository: Path = REPOSITORY) -> int:
     if TOURNAMENT_COPY not in _git(repository, "ls-tree", "-r", "--name-only", "HEAD").split("\n"):
         print(
             f"note: {TOURNAMENT_COPY} is not committed: duels are played on prompts in our own "
-            "words, not on those that are graded (python -m miner prompts --help)"
+            "words, not on those that are graded (python -m miner prompts --help)",
+            file=sys.stderr,
         )
     if not found:
         print(f"submit commit {_git(repository, 'rev-parse', 'HEAD').strip()}")

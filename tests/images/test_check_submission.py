@@ -63,7 +63,9 @@ def test_a_sound_commit_is_named(
     assert script.main(repository) == 0
     head = git(repository, "rev-parse", "HEAD")
     assert len(head) == 40
-    assert capsys.readouterr().out == f"submit commit {head}\n"
+    said = capsys.readouterr()
+    assert said.out == f"submit commit {head}\n"
+    assert "in our own words" in said.err  # without a copy of the tournament's prompts
 
 
 @pytest.mark.parametrize(
