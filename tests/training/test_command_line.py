@@ -110,8 +110,8 @@ def train_until_the_tenth_minute(*arguments):
         return 60.0 * len(steps)
 
     class PaceOfSteps(Pace):
-        def __init__(self, *given):
-            super().__init__(*given, clock=clock)
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named, clock=clock)
 
         def on_step_end(self, *state, **more):
             steps.append(1)
