@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, apply_rotary_pos_emb
 
 
 def states_at(model: Qwen3ForCausalLM, ids: Tensor, positions: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def states_at(model: Qwen3ForCausalLM, ids: Tensor, positions: Tensor) -> Tensor
 
 
 def _attention(
-    layer: torch.nn.Module,
+    layer: Qwen3DecoderLayer,
     hidden: Tensor,
     hidden_there: Tensor,
     positions: Tensor,
