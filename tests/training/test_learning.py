@@ -46,6 +46,7 @@ def test_a_base_that_loses_learns_to_win(tmp_path):
             "optimizer.max_steps=12",
             "reward.credit=turn",
             "reward.shaping=chance_to_win",
+            "reward.invalid_reply_penalty=0.3",
             "evaluation.episodes=80",
             "evaluation.every_steps=12",
             "threads=1",
