@@ -42,7 +42,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         gradient_accumulation_steps=1,
         steps_per_generation=1,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.episode_limit,
+        max_completion_length=rollout.max_episode_tokens,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
