@@ -36,7 +36,15 @@ def test_dry_run_prints_everything_and_starts_nothing(
     environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://u:pw@10.0.0.2:8000"}
     done = run(arguments("--dry-run", "--gpus", inventory), environment | {"HF_TOKEN": SECRET})
     assert done.returncode == 0, done.stderr
-    for part in ("Job", "Plan", "Reasons", "Memory of one device", "trainer.toml", "Commands"):
+    for part in (
+        "Job",
+        "Plan",
+        "Reasons",
+        "Memory of one device",
+        "Estimate",
+        "trainer.toml",
+        "Commands",
+    ):
         assert f"== {part}" in done.stdout
     for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "passes of"):
         assert word in done.stdout
