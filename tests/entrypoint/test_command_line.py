@@ -90,7 +90,7 @@ def test_hours_are_explained_in_one_line(
         ({}, ("--model-config", "7B"), ExitStatus.ARGUMENTS, "only with --dry-run"),
         ({}, ("--set", "nonsense"), ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ({"model": "acme/missing"}, (), ExitStatus.MODEL, "holds acme--tiny"),
-        ({}, (), ExitStatus.ENVIRONMENT, "none given"),
+        ({}, ("--set", "environment.channel=step"), ExitStatus.ENVIRONMENT, "none given"),
     ],
 )
 def test_failures_before_the_run(
