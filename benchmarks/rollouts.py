@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments import EpisodeTask
 from miner.environments.step import StepSource
-from miner.inference.sampler import Sample, Sampler, SamplingParams
+from miner.inference.sampler import Sample, Sampler, SamplingParams, Session
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
@@ -51,7 +51,7 @@ GROUPS, GROUP_SIZE, SERIAL_EPISODES = 8, 8, 3
 TASK_OF_12_CARDS = 2
 OPTION = re.compile(r"(\d+) ->")
 ReplyLength = Callable[[int, int], int]
-"""(session, turn) -> tokens of the reply, the same in every row of the table."""
+"""(number of the session, turn) -> tokens of the reply, the same in every row of the table."""
 
 
 @dataclass(eq=False)
@@ -100,7 +100,8 @@ class CostModelSampler:
     """`Sampler` with the engine's timing; it bids the last card listed.
 
     Attributes:
-        asked: (new prompt tokens, reply tokens) of each session's turns.
+        asked: (new prompt tokens, reply tokens) of each session's turns; sessions are numbered in
+            the order in which they come.
     """
 
     def __init__(
@@ -110,28 +111,30 @@ class CostModelSampler:
         self._filler = tokenizer("z")["input_ids"][0]
         self._length = length
         self._engine = CostModelEngine(width)
-        self._held: dict[int | None, int] = {}
+        self._numbers: dict[Session, int] = {}
+        self._held: dict[int, int] = {}
         self.asked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """See `Sampler`."""
         assert session is not None
+        number = self._numbers.setdefault(session, len(self._numbers))
         tail = self._tokenizer.decode(list(prompt_ids[-200:]))
         action = self._tokenizer(f" {OPTION.findall(tail)[-1]}")["input_ids"]
-        length = max(len(action) + 2, self._length(session, len(self.asked[session])))
+        length = max(len(action) + 2, self._length(number, len(self.asked[number])))
         padding = [self._filler] * (length - len(action) - 1)
         ids = (*padding, *action, self._tokenizer.eos_token_id)
-        new_tokens = len(prompt_ids) - self._held.get(session, 0)
-        self._held[session] = len(prompt_ids) + len(ids)
-        self.asked[session].append((new_tokens, len(ids)))
+        new_tokens = len(prompt_ids) - self._held.get(number, 0)
+        self._held[number] = len(prompt_ids) + len(ids)
+        self.asked[number].append((new_tokens, len(ids)))
         await self._engine.run(Request(new_tokens, len(ids)))
         return Sample(ids, (-1.0,) * len(ids), "stop")
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """See `Sampler`."""
-        self._held.pop(session, None)
+        self._held.pop(self._numbers.get(session, -1), None)
 
 
 class LockStepSampler:
@@ -146,7 +149,7 @@ class LockStepSampler:
         self._all_answered = asyncio.Event()
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """See `Sampler`."""
         ask, answered = self._all_ask, self._all_answered
@@ -160,7 +163,7 @@ class LockStepSampler:
         await answered.wait()
         return sample
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """See `Sampler`."""
         self._playing -= 1
         self._look()

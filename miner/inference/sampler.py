@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+Session = Hashable
+"""What tells one conversation from another: a plain `object()` equals no other one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Sampler(Protocol):
     """Many requests in flight; each returns as soon as its own reply is complete."""
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """Sample one reply to `prompt_ids`.
 
@@ -46,7 +49,7 @@ class Sampler(Protocol):
         """
         ...
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """Forget what is kept for `session` (idempotent)."""
         ...
 

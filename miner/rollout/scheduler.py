@@ -104,7 +104,6 @@ class Scheduler:
         self._on_episode = on_episode
         self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
-        self._sessions = itertools.count()
 
     async def run(
         self,
@@ -189,7 +188,6 @@ class Scheduler:
                         self._sampler,
                         self._renderer,
                         self._episode,
-                        next(self._sessions),
                     )
             except TimeoutError as error:
                 raise InfrastructureError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from miner.inference.sampler import Sample
+from miner.inference.sampler import Sample, Session
 from miner.inference.transformers.forward import Forward
 from miner.inference.transformers.slot_cache import SlotTable
 
@@ -38,7 +38,7 @@ class DecodeRow:
     ids: list[int]
     limit: int
     temperature: float
-    session: int | None
+    session: Session | None
     slot: int = -1
     cached: int = 0
     logprobs: list[float] = field(default_factory=list)
@@ -67,7 +67,7 @@ class BatchEngine:
         self._waiting: list[DecodeRow] = []
         self._active: list[DecodeRow] = []
         self._seeds = random.Random(seed)
-        self._streams: dict[int, random.Random] = {}
+        self._streams: dict[Session, random.Random] = {}
         self._weight_version = 0
 
     @property
@@ -102,7 +102,7 @@ class BatchEngine:
         self._decode([row for row in self._active if row in followers])
         return over + self._take_over()
 
-    def forget(self, session: int) -> None:
+    def forget(self, session: Session) -> None:
         """Free what is kept for a session that has ended (idempotent)."""
         self._table.forget(session)
         self._streams.pop(session, None)
@@ -122,7 +122,7 @@ class BatchEngine:
         self.reset(self._weight_version)
         return self._take_over()
 
-    def _stream(self, session: int | None) -> random.Random:
+    def _stream(self, session: Session | None) -> random.Random:
         if session is None:
             return random.Random(self._seeds.getrandbits(64))
         if session not in self._streams:

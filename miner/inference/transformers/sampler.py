@@ -30,7 +30,7 @@ from typing import Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.inference.sampler import Sample, SamplerError, SamplingParams, room_for_reply
+from miner.inference.sampler import Sample, SamplerError, SamplingParams, Session, room_for_reply
 from miner.inference.transformers.batching import BatchEngine, DecodeRow
 from miner.inference.transformers.forward import (
     CachedForward,
@@ -97,13 +97,13 @@ class TransformersSampler:
         self._loop: asyncio.AbstractEventLoop
         self._inbox: deque[DecodeRow] = deque()
         self._news = threading.Event()
-        self._ended: deque[int] = deque()
-        self._in_flight: dict[int, DecodeRow] = {}
+        self._ended: deque[Session] = deque()
+        self._in_flight: dict[Session, DecodeRow] = {}
         self._futures: dict[DecodeRow, asyncio.Future[Outcome]] = {}
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`. A reply also ends where the model's context ends.
 
@@ -127,7 +127,7 @@ class TransformersSampler:
             return outcome
         raise outcome or SamplerError(f"session {session} ended while a request was in flight")
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """Forget `session`; a request still in flight for it is given up first."""
         if session in self._in_flight:
             row = self._in_flight[session]

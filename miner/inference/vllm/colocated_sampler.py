@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams, Session
 from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.surface import CompletionLike, EngineLike
 
@@ -85,7 +85,7 @@ class VllmColocatedSampler:
         self._worker = ThreadPoolExecutor(1, "vllm", initializer=prepare_thread)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`. vLLM's prefix cache takes the place of sessions."""
         request = _Request(
@@ -103,7 +103,7 @@ class VllmColocatedSampler:
             self._hand_over(self._left, request)
             raise
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """Nothing is kept by session."""
 
     def settle(self) -> None:

@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams, Session
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.wire import BASE_WEIGHTS
@@ -45,10 +45,10 @@ class VllmServerSampler:
         self._label = BASE_WEIGHTS
         self._busy: Counter[VllmServer] = Counter(dict.fromkeys(self.servers, 0))
         self._suspects: set[VllmServer] = set()
-        self._homes: dict[int, VllmServer] = {}
+        self._homes: dict[Session, VllmServer] = {}
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`.
 
@@ -84,7 +84,7 @@ class VllmServerSampler:
             await asyncio.sleep(self._pause_s * 2 ** (attempt - 1))
         raise AssertionError("the last try returns or raises")
 
-    async def end_session(self, session: int) -> None:
+    async def end_session(self, session: Session) -> None:
         """Forget where `session` was answered."""
         self._homes.pop(session, None)
 
@@ -126,7 +126,7 @@ class VllmServerSampler:
             raise EngineLostError(complaint)
         self._suspects.discard(server)
 
-    def _place(self, session: int | None, failed: Collection[VllmServer]) -> VllmServer:
+    def _place(self, session: Session | None, failed: Collection[VllmServer]) -> VllmServer:
         """The conversation's own server, whose cache holds its prefix, else the least busy one."""
         home = self._homes.get(session) if session is not None else None
         if home is None or home in failed:
