@@ -3,7 +3,7 @@ PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
 
-.PHONY: help setup setup-vllm demo test lint lock image image-cpu image-check submission
+.PHONY: help setup setup-vllm demo test lint mutants lock image image-cpu image-check submission
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
@@ -17,10 +17,14 @@ demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck 
 	@$(PY) -m miner demo --sizes $(SIZES) --seed $(SEED)
 
 test: setup-vllm lint ## static checks and the whole test suite
-	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: setup ## ruff and mypy
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+mutants: setup ## how many small defects the tests notice (mutmut; hours for all of them)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-mutants.txt
+	@$(PY) scripts/mutants.py $(MUTANTS)
 
 image: ## build the production image (goofspiel-miner:production, about nine gigabytes)
 	@scripts/docker/prepare.sh

@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments import EpisodeTask
 from miner.environments.step import StepSource
-from miner.inference.sampler import Sample, Sampler, SamplingParams, Session
+from miner.inference.sampler import Sample, Sampler, SamplingParams
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
@@ -51,7 +51,7 @@ GROUPS, GROUP_SIZE, SERIAL_EPISODES = 8, 8, 3
 TASK_OF_12_CARDS = 2
 OPTION = re.compile(r"(\d+) ->")
 ReplyLength = Callable[[int, int], int]
-"""(number of the session, turn) -> tokens of the reply, the same in every row of the table."""
+"""(session, turn) -> tokens of the reply, the same in every row of the table."""
 
 
 @dataclass(eq=False)
@@ -100,8 +100,8 @@ class CostModelSampler:
     """`Sampler` with the engine's timing; it bids the last card listed.
 
     Attributes:
-        asked: (new prompt tokens, reply tokens) of each session's turns; sessions are numbered in
-            the order in which they come.
+        asked: (new prompt tokens, reply tokens) of each session's turns; sessions are numbered
+            from 0 on as they come, so that each row of the table draws the same lengths.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class CostModelSampler:
         self._filler = tokenizer("z")["input_ids"][0]
         self._length = length
         self._engine = CostModelEngine(width)
-        self._numbers: dict[Session, int] = {}
+        self._numbers: dict[int, int] = {}
         self._held: dict[int, int] = {}
         self.asked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """See `Sampler`."""
         assert session is not None
@@ -132,7 +132,7 @@ class CostModelSampler:
         await self._engine.run(Request(new_tokens, len(ids)))
         return Sample(ids, (-1.0,) * len(ids), "stop")
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """See `Sampler`."""
         self._held.pop(self._numbers.get(session, -1), None)
 
@@ -149,7 +149,7 @@ class LockStepSampler:
         self._all_answered = asyncio.Event()
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """See `Sampler`."""
         ask, answered = self._all_ask, self._all_answered
@@ -163,7 +163,7 @@ class LockStepSampler:
         await answered.wait()
         return sample
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """See `Sampler`."""
         self._playing -= 1
         self._look()

@@ -37,7 +37,7 @@ from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks
 from miner.environments import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.builtin import BuiltinSource
-from miner.inference.sampler import Sample, SamplingParams, Session
+from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
@@ -60,7 +60,7 @@ class RandomSampler:
         self._rng = random.Random(0)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """See `Sampler`."""
         asked = self._tokenizer.decode(list(prompt_ids)).rpartition("Legal Actions")[2]
@@ -68,7 +68,7 @@ class RandomSampler:
         ids = (*action, self._tokenizer.eos_token_id)
         return Sample(ids, (-1.0,) * len(ids), "stop")
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """See `Sampler`."""
 
 

@@ -71,12 +71,15 @@ class Invocation:
     Attributes:
         dry_run: print the plan and exit.
         gpus: a pretended inventory such as "4xH100-80GB"; None: look at the machine.
+        model_config: a pretended base model, such as "7B" or a config.json; None: look into the
+            cache.
         overrides: settings of the trainer, each KEY=VALUE.
     """
 
     job: Job
     dry_run: bool
     gpus: str | None
+    model_config: str | None
     overrides: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -111,7 +114,13 @@ def parse_invocation(
         )
     except ValidationError as error:
         raise Failure(ExitStatus.ARGUMENTS, _explain(error)) from None
-    return Invocation(job, known.dry_run, known.gpus, tuple(known.set), tuple(warnings))
+    pretended = {"--gpus": known.gpus, "--model-config": known.model_config}
+    for name, value in pretended.items():
+        if value not in (None, "0") and not known.dry_run:  # --gpus 0 is true on any machine
+            raise Failure(ExitStatus.ARGUMENTS, f"{name} pretends: only with --dry-run")
+    return Invocation(
+        job, known.dry_run, known.gpus, known.model_config, tuple(known.set), tuple(warnings)
+    )
 
 
 def plan_hours(text: str) -> tuple[float, str]:
@@ -197,6 +206,11 @@ def _parser() -> argparse.ArgumentParser:
     person.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     person.add_argument(
         "--gpus", metavar="INVENTORY", help="plan for e.g. 4xH100-80GB (--dry-run), or 0: no GPU"
+    )
+    person.add_argument(
+        "--model-config",
+        metavar="SIZE|FILE",
+        help="plan for a model that is not there (--dry-run): 7B, or its config.json",
     )
     person.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of the trainer"

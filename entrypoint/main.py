@@ -28,6 +28,7 @@ from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
 from entrypoint.paths import Paths
+from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.report import PlanPrinter
 from entrypoint.run_plan import RunPlan
@@ -108,7 +109,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     hardware = _hardware(invocation, environ)
     overrides = parse_overrides(invocation.overrides)
     paths = Paths.of(invocation.job, environ)
-    facts = read_model_facts(paths.model_dir)
+    facts = _model_facts(invocation, paths)
     batch = batch_shape(overrides, len(invocation.job.servers))
     topology = plan_topology(hardware, facts.shape, batch)
     plan = plan_run(
@@ -139,10 +140,20 @@ def _hardware(invocation: Invocation, environ: Mapping[str, str]) -> Hardware:
     if invocation.gpus == "0":
         return detect_hardware(environ).without_gpus("--gpus 0")
     if invocation.gpus is not None:
-        if not invocation.dry_run:
-            raise Failure(ExitStatus.ARGUMENTS, "--gpus pretends hardware: only with --dry-run")
         return pretend_hardware(invocation.gpus)
     return detect_hardware(environ)
+
+
+def _model_facts(invocation: Invocation, paths: Paths) -> ModelFacts:
+    if invocation.model_config is not None:
+        return pretend_model(invocation.model_config)
+    try:
+        return read_model_facts(paths.model_dir)
+    except Failure as failure:
+        if not invocation.dry_run:
+            raise
+        way_out = "to plan without it: --model-config with its config.json or a size such as 7B"
+        raise Failure(failure.status, f"{failure}; {way_out}") from None
 
 
 def print_plan(prepared: Prepared) -> None:

@@ -68,7 +68,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
             ExitStatus.MODEL, f"the base model cannot be used: {error} Download it again."
         ) from None
     return ModelFacts(
-        architecture=_architecture(config),
+        architecture=architecture_of(config),
         dtype=max(report.dtypes, key=lambda dtype: report.dtypes[dtype]),
         weight_bytes=report.weight_bytes,
         shape=shape,
@@ -124,7 +124,7 @@ def _facts_without_headers(folder: Path, config: Mapping[str, Any]) -> ModelFact
             f"{folder} holds no weights (*.safetensors): download the model again",
         )
     return ModelFacts(
-        architecture=_architecture(config),
+        architecture=architecture_of(config),
         dtype="?",
         weight_bytes=sum(file.stat().st_size for file in files),
         shape=shape_of(config),
@@ -133,7 +133,8 @@ def _facts_without_headers(folder: Path, config: Mapping[str, Any]) -> ModelFact
     )
 
 
-def _architecture(config: Mapping[str, Any]) -> str:
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """The first of config.json's architectures, else its model type."""
     names = config.get("architectures")
     if isinstance(names, list) and names and isinstance(names[0], str):
         return names[0]

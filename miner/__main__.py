@@ -10,9 +10,12 @@ from typing import NoReturn
 
 import typer
 
+from miner.cli.agent import agent_command
 from miner.cli.demo import demo_command
+from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.probe import probe_command
+from miner.cli.prompts import prompts_command
 from miner.cli.report import report_command
 from miner.cli.train import train_command
 from miner.distributed.launch import launched
@@ -31,6 +34,10 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("report")(report_command)
 app.command("demo")(demo_command)
+app.command("agent")(agent_command)
+app.command("duel")(duel_command)
+app.command("league")(league_command)
+app.command("prompts")(prompts_command)
 
 
 def main() -> None:

@@ -23,6 +23,11 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been closed."""
+        return not self._loop.is_closed()
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` and return its result or raise its error.
 

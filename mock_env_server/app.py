@@ -31,6 +31,8 @@ from mock_env_server.settings import ServerSettings
 from mock_env_server.stepping import BadArguments, SteppedGames
 
 MAX_BODY_BYTES = 4 * 2**20
+API_VERSION = "0.1.0"
+"""What the real servers claim: FastAPI's default, since they name none."""
 
 
 class CallBody(BaseModel):  # type: ignore[no-redef]  # mypy's pydantic plugin adds **kwargs
@@ -151,7 +153,14 @@ def create_app(settings: ServerSettings) -> ASGIApp:
         stepped.stop,
     )
     methods = [Method(function) for function in functions]
-    app = FastAPI(lifespan=lifespan, openapi_url=None, strict_content_type=False)
+    app = FastAPI(
+        title=wording.API_TITLE,
+        version=API_VERSION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        strict_content_type=False,
+    )
     app.router.routes.extend(Route(m.path, endpoint=m, methods=["POST"]) for m in methods)
     _add_common_routes(app, {method.name: method for method in methods})
     faulty = FaultMiddleware(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+API_TITLE = "mock of the affinetes environment server"
 NO_EPISODE = "This needs the episode_id that /reset answered with."
 EPISODE_OVER = "This episode has ended; /reset starts another."
 UNREADABLE_ACTION = "no id of a legal action was found"

@@ -17,6 +17,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 SUBMITTED = "dockerfiles/standalone-text-trainer.dockerfile"
 TOURNAMENT_FILES = ("LICENSE", "NOTICE")
+TOURNAMENT_COPY = "tournament/core/pvp/game_prompts.yml"
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
 MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
 
@@ -46,6 +47,11 @@ def main(repository: Path = REPOSITORY) -> int:
     found = list(obstacles(repository))
     for obstacle in found:
         print(f"not yet: {obstacle}")
+    if TOURNAMENT_COPY not in _git(repository, "ls-tree", "-r", "--name-only", "HEAD").split("\n"):
+        print(
+            f"note: {TOURNAMENT_COPY} is not committed: duels are played on prompts in our own "
+            "words, not on those that are graded (python -m miner prompts --help)"
+        )
     if not found:
         print(f"submit commit {_git(repository, 'rev-parse', 'HEAD').strip()}")
     return 1 if found else 0

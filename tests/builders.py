@@ -24,7 +24,7 @@ from miner.environments import (
     ProtocolError,
     Transition,
 )
-from miner.inference.sampler import Sample, SamplingParams, Session
+from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.renderer import DriftKind
 from miner.rollout.trajectory import RolloutRow, Trajectory, TurnRecord
 
@@ -257,14 +257,14 @@ class ScriptedSampler:
     ended: list[int] = field(default_factory=list)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         await asyncio.sleep(0)
         sample = self.reply(tuple(prompt_ids))
         self.exchanges.setdefault(session, []).append((tuple(prompt_ids), sample))
         return sample
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         self.ended.append(session)
 
 

@@ -6,12 +6,14 @@ and training is the same command, settings and code as in production, in a proce
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -66,6 +68,11 @@ DECAY = {Sizes.EIGHT: 0.9, Sizes.ALL: 0.8}
 TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
 """A little under four and twelve minutes: the last evaluation and publication come on top."""
 
+BASE_MINUTES = {Sizes.EIGHT: (1.0, 2.5), Sizes.ALL: (2.0, 5.0)}
+"""Of making the base model on two cores, fast and slow."""
+REST_MINUTES = (1, 2)
+"""Of starting and probing the servers before training, and of the grader's games after it."""
+
 
 def demo_command(
     sizes: Annotated[Sizes, typer.Option(help="Cards per hand: 8 only, or all five sizes.")] = (
@@ -95,8 +102,9 @@ def demo_command(
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
     _fresh(run_dir)
 
+    seconds = seconds or TRAINING_SECONDS[sizes]
     console.print(Rule("1  a tiny base model, made here", align="left"))
-    base = _base_model(DECK_SIZES[sizes], console)
+    base = _base_model(sizes, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
         urls = [stack.enter_context(running_server(mode.value)).base_url for _ in range(SERVERS)]
@@ -108,7 +116,7 @@ def demo_command(
             f"run_dir={run_dir}",
             f"seed={seed}",
             f"environment.deck_sizes={list(DECK_SIZES[sizes])}",
-            f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
+            f"deadline.seconds={seconds}",
             *LEARNING,
             f"reward.decay={DECAY[sizes]}",
             *(setting or ()),
@@ -132,25 +140,64 @@ def _fresh(run_dir: Path) -> None:
         run_dir.rename(aside)
 
 
-def _base_model(sizes: tuple[int, ...], console: Console) -> Path:
-    from miner.tiny_model.build import cached_tiny_model, recipe_for  # imports torch: seconds
+def announce(console: Console, sizes: Sizes, seconds: float, *, base_is_there: bool) -> None:
+    """Say how long it takes, before a person waits for it.
 
-    with _bar(console) as update:
-        return cached_tiny_model(CACHE, recipe=recipe_for(sizes), progress=update)
+    Args:
+        seconds: of training.
+        base_is_there: an earlier demo has made the base model.
+    """
+    least, most = (0.0, 0.0) if base_is_there else BASE_MINUTES[sizes]
+    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
+    training = seconds / 60
+    first, last = training + least + REST_MINUTES[0], training + most + REST_MINUTES[1]
+    console.print(
+        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
+        f"training {training:.1f}, all else {REST_MINUTES[0]} to {REST_MINUTES[1]}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
-@contextmanager
-def _bar(console: Console) -> Iterator[Callable[[int, int, float], None]]:
-    """Progress of the warm start: a bar in a terminal, a line per tenth elsewhere."""
-    with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
-        task = bar.add_task("warm start", total=None)
+def _base_model(sizes: Sizes, seconds: float, console: Console) -> Path:
+    from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
 
-        def update(step: int, total: int, loss: float) -> None:
-            bar.update(task, completed=step, total=total)
-            if not console.is_terminal and step * 10 // total > (step - 1) * 10 // total:
-                console.print(f"warm start {step}/{total} loss {loss:.3f}", highlight=False)
+    from miner.tiny_model.build import cached_tiny_model, content_key, is_made, recipe_for
 
-        yield update
+    disable_progress_bar()
+    recipe = recipe_for(DECK_SIZES[sizes])
+    there = is_made(CACHE / content_key(recipe, 0), recipe=recipe)
+    announce(console, sizes, seconds, base_is_there=there)
+    return cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
+
+
+class WarmStartProgress:
+    """Progress of the base model: a bar in a terminal; elsewhere a line now and then."""
+
+    EVERY_SECONDS = 10.0
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._began = self._said = clock()
+        self._bar = Progress(console=console, transient=True) if console.is_terminal else None
+        self._task = self._bar.add_task("warm start", total=None) if self._bar else None
+
+    def __call__(self, step: int, total: int, loss: float) -> None:
+        """Show that `step` of now planned `total` is done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.start()
+            self._bar.update(self._task, completed=step, total=total)
+            if step == total:
+                self._bar.stop()
+            return
+        now = self._clock()
+        if now - self._said < self.EVERY_SECONDS and step < total:
+            return
+        self._said = now
+        left = timedelta(seconds=round((now - self._began) / step * (total - step)))
+        line = f"warm start {step}/{total} loss {loss:.2f} eta {left}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.file.flush()
 
 
 def _evaluate(

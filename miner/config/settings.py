@@ -63,7 +63,12 @@ class RolloutSettings(Section):
     group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
     temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
-    max_episode_tokens: int = Field(4096, ge=64, description="Longest whole episode, in tokens.")
+    max_episode_tokens: int | None = Field(
+        None,
+        ge=64,
+        description="Longest whole episode, in tokens; empty: as the model's tokenizer needs for "
+        "the games.",
+    )
     attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
@@ -88,6 +93,13 @@ class RolloutSettings(Section):
     sync_seconds: float = Field(
         300.0, gt=0, description="vllm_server: longest transfer of the weights."
     )
+
+    @property
+    def episode_limit(self) -> int:
+        """`max_episode_tokens` once the trainer has filled it in."""
+        if self.max_episode_tokens is None:
+            raise RuntimeError("the model has not been asked for rollout.max_episode_tokens yet")
+        return self.max_episode_tokens
 
 
 class RewardSettings(Section):

@@ -18,6 +18,7 @@ import msgspec
 from yarl import URL
 
 from miner.environments.affinetes_wire import (
+    API,
     ENVELOPE,
     EVALUATE_REPLY,
     EVALUATE_REPLY_LIMIT,
@@ -25,6 +26,7 @@ from miner.environments.affinetes_wire import (
     STEP_REPLY,
     STEP_REPLY_LIMIT,
     STOP_REPLY,
+    ApiInfo,
     EvaluateReply,
     ServerMethod,
     StepReply,
@@ -39,6 +41,7 @@ MAX_SEED: Final = 4_294_967_195
 # The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
 _KEEP_ALIVE_S: Final = 4.0
 _CONNECT_S: Final = 5.0
+_HEALTH_S: Final = 5.0
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
 _T = TypeVar("_T")
@@ -56,7 +59,8 @@ class AffinetesClient:
         self.url = url.rstrip("/")
         base = URL(self.url)
         self._paths = {
-            name: base / name for name in ("reset", "step", "stop", "evaluate", "methods")
+            name: base / name
+            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
         }
         self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=_CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
@@ -135,6 +139,25 @@ class AffinetesClient:
         """What the server offers, by its own account."""
         body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
         return tuple(self._decode(METHODS, body, "methods").methods)
+
+    async def api_info(self) -> ApiInfo:
+        """Name and version of the server's API, by its own account."""
+        body = await self._request("GET", "openapi.json", None, STEP_REPLY_LIMIT, self._timeout)
+        return self._decode(API, body, "openapi.json").info
+
+    async def complaint(self) -> str:
+        """Why nobody can play on the server now, in a few words; "" where somebody answers.
+
+        A server that has no such page is there all the same; 5xx is a proxy without its server.
+        """
+        patience = aiohttp.ClientTimeout(total=_HEALTH_S)
+        try:
+            async with self._connections().get(
+                self._paths["health"], timeout=patience, allow_redirects=False
+            ) as response:
+                return f"HTTP {response.status}" if response.status >= 500 else ""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return describe(error)
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""

@@ -93,6 +93,19 @@ class MethodsReply(msgspec.Struct, frozen=True):
     methods: list[ServerMethod]
 
 
+class ApiInfo(msgspec.Struct, frozen=True):
+    """What a server calls its API, and the version it claims."""
+
+    title: str
+    version: str
+
+
+class ApiReply(msgspec.Struct, frozen=True):
+    """Answer of `GET /openapi.json`, which every FastAPI server gives."""
+
+    info: ApiInfo
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """What every POST is answered with: a result, or a failure with its reason."""
 
@@ -106,3 +119,4 @@ STEP_REPLY: Final = msgspec.json.Decoder(StepReply)
 EVALUATE_REPLY: Final = msgspec.json.Decoder(EvaluateReply)
 STOP_REPLY: Final = msgspec.json.Decoder(StopReply)
 METHODS: Final = msgspec.json.Decoder(MethodsReply)
+API: Final = msgspec.json.Decoder(ApiReply)

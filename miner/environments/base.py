@@ -32,9 +32,15 @@ class EpisodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the policy is shown next: the messages since its last reply (system + user at first)."""
+    """What the policy is shown next.
+
+    Attributes:
+        messages: the messages since its last reply (system + user at first).
+        stop: texts at the end of which each reply of the episode ends, on top of its own end.
+    """
 
     messages: tuple[Message, ...]
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Transition:
     """What one reply led to.
 
     Attributes:
-        messages: messages to answer next; empty when `done`.
+        messages: messages to answer next; empty when `done`, or with `appended`.
         reward: reward of this turn as the environment gives it; for the games 0.0 until the end.
         done: whether the episode is over.
         score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
@@ -117,6 +123,18 @@ class EnvironmentSource(Protocol):
 
     def open(self, avoid: Collection[str] = ()) -> Environment:
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
+        ...
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs of the servers that play; empty where episodes are played in-process."""
+        ...
+
+    async def complaint(self, server: str) -> str:
+        """Ask one of `servers` for a sign of life: "" if it answers, else what is wrong.
+
+        `open` takes a server that does not answer only where all others do not either.
+        """
         ...
 
     async def close(self) -> None:

@@ -132,5 +132,14 @@ class BuiltinSource:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
         return BuiltinEnvironment(self._formats)
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """None: episodes are played in this process."""
+        return ()
+
+    async def complaint(self, server: str) -> str:
+        """Nothing that could go away."""
+        return ""
+
     async def close(self) -> None:
         """Nothing to close."""

@@ -98,6 +98,17 @@ class GradedSource:
             self._runtime = GradedCalls(loop, endpoint, self._clients)
         return self._runtime
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs of the servers."""
+        return self.pool.urls
+
+    async def complaint(self, server: str) -> str:
+        """Why a server cannot be played on now; "" if it answers."""
+        said = await self._clients[server].complaint()
+        self.pool.report_presence(server, there=not said)
+        return said
+
     async def close(self) -> None:
         """Give up all episodes and stop listening (idempotent)."""
         runtime, self._runtime = self._runtime, None

@@ -14,15 +14,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from miner.environments.base import Environment, EpisodeTask, Message, Transition
+from miner.environments.base import (
+    Environment,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
 from miner.environments.errors import ProtocolError
 
 
 class Player(Protocol):
     """What answers in one episode: `begin`, then `reply` and `told` in turn, then `close`."""
 
-    def begin(self, task: EpisodeTask, messages: Sequence[Message]) -> None:
-        """The episode has begun and shows its first messages."""
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
+        """The episode has begun and shows what is to be answered first."""
         ...
 
     async def reply(self) -> str:
@@ -71,7 +77,7 @@ async def play(
         with waiting:
             observation = await environment.reset(task)
         _check_messages(observation.messages, environment)
-        player.begin(task, observation.messages)
+        player.begin(task, observation)
         while True:
             reply = await player.reply()
             with waiting:
@@ -114,9 +120,9 @@ class ChatPlayer:
         self._chat: list[Message] = []
         self._reply = ""
 
-    def begin(self, task: EpisodeTask, messages: Sequence[Message]) -> None:
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
-        self._chat = list(messages)
+        self._chat = list(observation.messages)
 
     async def reply(self) -> str:
         """See `Player`."""

@@ -161,6 +161,7 @@ class _ServerProbe:
             self._found.problem = str(fault)
             return self._found
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._ask_version())
             group.create_task(self._try_step())
             group.create_task(self._try_graded())
         return self._found
@@ -184,6 +185,17 @@ class _ServerProbe:
                 self._found.latency_ms = 1000 * (time.perf_counter() - started)
                 self._found.methods = tuple(sorted(_endpoints(method.name for method in methods)))
                 return
+        finally:
+            await client.close()
+
+    async def _ask_version(self) -> None:
+        """Nothing depends on the answer: a server that gives none is as good as another."""
+        client = AffinetesClient(self._url, reply_timeout_s=self._limit_s)
+        try:
+            api = await client.api_info()
+            self._found.api_title, self._found.api_version = api.title, api.version
+        except EnvironmentFault:
+            pass
         finally:
             await client.close()
 

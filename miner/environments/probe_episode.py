@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from miner.environments import playing
-from miner.environments.base import Environment, EpisodeTask, Message, Transition
+from miner.environments.base import (
+    Environment,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
 from miner.environments.errors import InfrastructureError
 from miner.environments.games import clean_reply
 from miner.environments.listing import parse_listing
@@ -40,9 +46,9 @@ class Prober:
         self._legal: list[int] = []
         episode.replies, episode.conversation, episode.score = [], [], None
 
-    def begin(self, task: EpisodeTask, messages: Sequence[Message]) -> None:
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
-        self._episode.conversation.extend(messages)
+        self._episode.conversation.extend(observation.messages)
 
     async def reply(self) -> str:
         """See `Player`."""

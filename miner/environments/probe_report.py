@@ -5,6 +5,7 @@ Invariant: the recommendation is a pure function of the findings, so a stored re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
@@ -29,6 +30,8 @@ class ServerFindings:
         problem: why the server could not be asked at all; empty if it answered.
         latency_ms: time of the first answer in milliseconds.
         methods: what the server offers, by its own account.
+        api_title, api_version: what it calls its API, and the version it claims; empty if it says
+            nothing of the kind.
         step_asked, step_applied: actions sent over /step whose effect showed, and how many of
             them were the actions that the game made.
         step_problem: what went wrong on /step; empty if nothing.
@@ -44,6 +47,8 @@ class ServerFindings:
     problem: str = ""
     latency_ms: float | None = None
     methods: tuple[str, ...] = ()
+    api_title: str = ""
+    api_version: str = ""
     step_asked: int = 0
     step_applied: int = 0
     step_problem: str = ""
@@ -167,6 +172,7 @@ class ProbeReport:
         for server in self.servers:
             table.add_row(server.url, *_cells(server))
         sentences = [
+            *_versions(self.servers),
             *(problem for server in self.servers for problem in _problems(server)),
             f"channel {self.channel}: {self.reason}",
             *self.notes,
@@ -186,6 +192,15 @@ def _cells(server: ServerFindings) -> Sequence[str]:
         "failed" if server.graded_problem else graded,
         {None: "-", True: "yes", False: "no"}[server.builtin_matches],
     )
+
+
+def _versions(servers: Sequence[ServerFindings]) -> list[str]:
+    """The APIs that the servers say they are, a sentence each."""
+    counts = Counter((s.api_title, s.api_version) for s in servers if s.api_version)
+    return [
+        f"API of {count} of {len(servers)} servers: {title}, version {version}"
+        for (title, version), count in counts.items()
+    ]
 
 
 def _problems(server: ServerFindings) -> list[str]:

@@ -1,7 +1,8 @@
 """Which environment servers there are, and which of them plays the next episode.
 
 Invariant: the number of open episodes per server is exact as long as each `pick` is followed by
-one `release`; a server that just failed is used again only after a pause, or if no other is left.
+one `release`; a server that just failed is used again only after a pause, or if no other is left,
+and one that is away comes last of all.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Load:
     open_episodes: int = 0
     pause_s: float = 0.0
     rests_until: float = 0.0
+    away: bool = False
 
 
 class ServerPool:
@@ -91,12 +93,12 @@ class ServerPool:
         return self._loads[url].open_episodes
 
     def pick(self, avoid: Collection[str] = ()) -> str:
-        """Take a place on the least busy server; those of `avoid` and resting ones come last."""
+        """Take a place on the least busy server; those resting, of `avoid` or away come last."""
         now = self._clock()
 
-        def cost(item: tuple[str, _Load]) -> tuple[bool, bool, int]:
+        def cost(item: tuple[str, _Load]) -> tuple[bool, bool, bool, int]:
             url, load = item
-            return url in avoid, load.rests_until > now, load.open_episodes
+            return load.away, url in avoid, load.rests_until > now, load.open_episodes
 
         url, load = min(self._loads.items(), key=cost)
         load.open_episodes += 1
@@ -113,6 +115,13 @@ class ServerPool:
             return
         load.pause_s = min(_LONGEST_PAUSE_S, 2 * load.pause_s or _FIRST_PAUSE_S)
         load.rests_until = self._clock() + load.pause_s
+
+    def report_presence(self, url: str, *, there: bool) -> None:
+        """Whether a server answers; one that comes back need not rest any more."""
+        load = self._loads[url]
+        if there and load.away:
+            self.report_success(url)
+        load.away = not there
 
     def report_success(self, url: str) -> None:
         """A played-out episode ends a server's rest."""

@@ -75,6 +75,17 @@ class StepSource:
         known = self._formats.get(game_name)
         return GradedDialogue(known or PromptFormat.own(game_name))
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs of the servers."""
+        return self.pool.urls
+
+    async def complaint(self, server: str) -> str:
+        """Why a server cannot be played on now; "" if it answers."""
+        said = await self._clients[server].complaint()
+        self.pool.report_presence(server, there=not said)
+        return said
+
     async def close(self) -> None:
         """Close the connections (idempotent)."""
         for client in self._clients.values():

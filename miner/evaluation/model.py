@@ -34,5 +34,7 @@ def model_policy(
         "cuda" if on_gpu else None,
     )
     params = SamplingParams(max_reply_tokens, temperature)
-    with TransformersSampler(loaded.model, loaded.tokenizer, max_sessions=max_sessions) as sampler:
-        yield SamplerPolicy(name, sampler, loaded.renderer, params)
+    with TransformersSampler(
+        loaded.model, loaded.chat.tokenizer, max_sessions=max_sessions
+    ) as sampler:
+        yield SamplerPolicy(name, sampler, loaded.chat.renderer, params)

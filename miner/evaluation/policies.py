@@ -17,7 +17,7 @@ from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePoli
 from miner.environments.listing import parse_listing
 from miner.environments.playing import Conversation
 from miner.evaluation.references import MATCH
-from miner.inference.sampler import Sampler, SamplerError, SamplingParams
+from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 
 DISPLAY_NAMES = {"match": MATCH.name}
@@ -151,7 +151,7 @@ class _SamplerConversation:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._session = object()
+        self._session = new_session()
 
     async def reply(self, messages: Sequence[Message]) -> str:
         prompt = self._renderer.encode(self._renderer.render(messages))

@@ -23,6 +23,7 @@ from miner.environments import (
     Transition,
 )
 from miner.environments.games import clean_reply, goofspiel
+from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.environments.playing import ChatPlayer, play
 from miner.evaluation.policies import Policy, PolicyError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
@@ -66,11 +67,13 @@ async def evaluate(
     tasks: Sequence[EpisodeTask],
     rules: Rules | None = None,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
+    outages: Outages | None = None,
 ) -> EvaluationResult:
     """Play `policy` once on each of `tasks`, several at a time.
 
     Args:
         on_episode: called with each record as soon as its episode is decided.
+        outages: waits for servers that go away; a try that an outage ended is not counted.
 
     Raises: `ConfigurationError` for an empty list, or when a task cannot be played at all.
     """
@@ -82,7 +85,7 @@ async def evaluate(
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
         async with slots:
-            record = await _decide(policy, source, task, rules)
+            record = await _decide(policy, source, task, rules, outages)
         if on_episode:
             on_episode(record)
         return record
@@ -103,7 +106,11 @@ async def evaluate(
 
 
 async def _decide(
-    policy: Policy, source: EnvironmentSource, task: EpisodeTask, rules: Rules
+    policy: Policy,
+    source: EnvironmentSource,
+    task: EpisodeTask,
+    rules: Rules,
+    outages: Outages | None,
 ) -> EpisodeRecord:
     """Try `task` until it is decided or its tries are used up."""
     started = time.monotonic()
@@ -111,7 +118,11 @@ async def _decide(
     for tries in range(1, rules.tries + 1):
         if tries > 1:
             await asyncio.sleep(rules.retry_delay_s)
-        attempt = await _attempt(policy, source, task, avoid, rules.timeout_s)
+        for _ in range(1 + MOST_REPLAYS):
+            attempt = await _attempt(policy, source, task, avoid, rules.timeout_s)
+            failed = attempt.failure == "infrastructure"
+            if not (failed and outages and await outages.waited_out(attempt.server)):
+                break
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)

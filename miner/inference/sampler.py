@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Session = Hashable
-"""What tells one conversation from another: a plain `object()` equals no other one's."""
+FinishReason = Literal["stop", "length", "stop_string"]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs)."""
+    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs).
+
+    Attributes:
+        stop: texts at the end of which a reply ends, special tokens not counting as text.
+    """
 
     max_tokens: int
     temperature: float = 1.0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +30,14 @@ class Sample:
     Attributes:
         token_ids: the sampled ids, verbatim, including the end-of-turn token if one was sampled.
         logprobs: natural-log probability of each id under the distribution it was drawn from.
-        finish_reason: "stop" when it ends on an end-of-turn token, "length" at `max_tokens`.
+        finish_reason: "stop" when it ends on an end-of-turn token, "stop_string" on the token that
+            completed one of `SamplingParams.stop` (and may reach beyond it), else "length".
         weight_version: version of the weights that generated it (0 = the base model).
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     weight_version: int = 0
 
 
@@ -39,7 +45,7 @@ class Sampler(Protocol):
     """Many requests in flight; each returns as soon as its own reply is complete."""
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """Sample one reply to `prompt_ids`.
 
@@ -49,9 +55,17 @@ class Sampler(Protocol):
         """
         ...
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """Forget what is kept for `session` (idempotent)."""
         ...
+
+
+_SESSIONS = itertools.count()
+
+
+def new_session() -> int:
+    """A number that no other conversation of this process has; the next one's is the next."""
+    return next(_SESSIONS)
 
 
 class SamplerError(RuntimeError):

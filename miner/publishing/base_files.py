@@ -1,9 +1,10 @@
 """Which files of the base model go into a published folder.
 
 Invariant: everything but the weights is the base model's own, byte for byte (a missing padding
-token is the one thing added). What a newer transformers writes for the same model, such as
-"rope_parameters" in place of "rope_theta" or "TokenizersBackend" as tokenizer class, is read
-wrongly or not at all by an older one inside the grader.
+token is added, and a chat template that cannot hold a game is replaced). What a newer
+transformers writes for the same model, such as "rope_parameters" in place of "rope_theta" or
+"TokenizersBackend" as tokenizer class, is read wrongly or not at all by an older one inside the
+grader.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from miner.publishing.structure import INDEX_FILE, read_json, special_token, wei
 
 _COMPANION_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken"}
 _TOKENIZER_CONFIG = "tokenizer_config.json"
+_CHAT_TEMPLATE = "chat_template.jinja"
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,16 @@ def copy_companions(base: Path, destination: Path) -> None:
         settings = read_json(settings_file) | {"pad_token": end}
         settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
         logger.info("base model has no padding token: published with its end token for padding")
+
+
+def put_chat_template(folder: Path, template: str) -> None:
+    """Make `template` the one that every server finds: newer ones read a file of its own, older
+    ones the tokenizer's settings."""
+    (folder / _CHAT_TEMPLATE).write_text(template)
+    settings_file = folder / _TOKENIZER_CONFIG
+    settings = read_json(settings_file) | {"chat_template": template}
+    settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    (folder / "chat_template.json").unlink(missing_ok=True)
 
 
 def keep_only_weights(folder: Path) -> None:

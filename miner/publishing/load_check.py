@@ -12,11 +12,13 @@ the model: use `fresh_process.verify` there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -139,12 +141,13 @@ def _load_model(folder: Path) -> tuple[Any, list[str]]:
 
 @torch.inference_mode()
 def _logits_are_finite(model: Any, tokenizer: Any) -> bool:
+    text = "1"
     if getattr(tokenizer, "chat_template", None):
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False
-        )
-    else:
-        text = "1"
+        # a template that raises is the trainer's to mend or refuse; the weights are judged here
+        with suppress(TemplateError):
+            text = tokenizer.apply_chat_template(
+                [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False
+            )
     ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
     return bool(torch.isfinite(model(input_ids=ids).logits).all())
 

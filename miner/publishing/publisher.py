@@ -26,7 +26,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from miner.publishing import fresh_process
-from miner.publishing.base_files import copy_base_model
+from miner.publishing.base_files import copy_base_model, put_chat_template
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.filesystem import (
     exchange_supported,
@@ -120,14 +120,21 @@ class Publisher:
             "in one step" if self._atomic else "by two renames (no atomic swap here)",
         )
 
-    def publish_base(self, model_path: Path) -> Publication:
+    def publish_base(self, model_path: Path, chat_template: str | None = None) -> Publication:
         """Publish the base model as it came: incomplete tokenizers are warnings, damage is not.
+
+        Args:
+            chat_template: put in place of the model's own; None keeps that one.
 
         Raises: `PublishingError`; `UnverifiedModelError` if the base model is damaged.
         """
-        return self._publish(
-            lambda folder: copy_base_model(model_path, folder), PublishedScore(step=0), strict=False
-        )
+
+        def save(folder: Path) -> None:
+            copy_base_model(model_path, folder)
+            if chat_template is not None:
+                put_chat_template(folder, chat_template)
+
+        return self._publish(save, PublishedScore(step=0), strict=False)
 
     def publish(self, save: Callable[[Path], None], score: PublishedScore) -> Publication:
         """Publish the model that `save` writes into the empty folder it is given.

@@ -15,6 +15,7 @@ from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new
 
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
+_LEGEND_ROW = 0.22  # inches
 _KNOWN = f"{MATCH.name}, expected"
 
 
@@ -110,17 +111,29 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
         _column_headings(axes, gaps, len(sizes), len(seats))
         if shown:
-            handles, labels = axes.get_legend_handles_labels()
-            order = sorted(range(len(labels)), key=lambda i: labels[i] == _KNOWN)
-            figure.legend(
-                [handles[i] for i in order],
-                [labels[i] for i in order],
-                loc="outside lower center",
-                ncols=min(5, len(labels)),
-                columnspacing=1.6,
-                handletextpad=0.5,
-            )
+            _legend_below(figure, axes)
         return figure
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """A legend in as many columns as fit, below axes that keep their height."""
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: labels[i] == _KNOWN)
+    for columns in range(min(5, len(labels)), 0, -1):
+        legend = figure.legend(
+            [handles[i] for i in order],
+            [labels[i] for i in order],
+            loc="outside lower center",
+            ncols=columns,
+            columnspacing=1.6,
+            handletextpad=0.5,
+        )
+        # A browser's letters may be a little wider than those measured here.
+        if columns == 1 or legend.get_window_extent().width < 0.92 * figure.bbox.width:
+            rows = -(-len(labels) // columns)
+            figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (rows - 1))
+            return
+        legend.remove()
 
 
 def _subtitle(shown: Sequence[EvaluationRecord]) -> str:

@@ -64,20 +64,18 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, str | None]:
+def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
     """Write `replays/{name}.html` and its PNG into a run's folder; returns what a link shows."""
     target = folder / "replays"
     target.mkdir(parents=True, exist_ok=True)
-    picture = None
     if replay.rounds:
         save_figure(replay_picture(replay), target / f"{name}.png")
-        picture = f"replays/{name}.png"
     (target / f"{name}.html").write_text(replay_html(replay))
     return {
         "name": name,
         "headline": headline(replay),
         "description": description(replay),
-        "picture": picture,
+        "rounds": replay.rounds,
     }
 
 
@@ -196,9 +194,11 @@ def _server(found: dict[str, Any]) -> dict[str, str]:
     rate, latency = found.get("action_applied_rate"), found.get("latency_ms")
     step = "not seen" if rate is None else f"{rate:.0%} of {found.get('step_asked', '?')}"
     equal = found.get("builtin_matches")
+    version = found.get("api_version")
+    answer = "yes" if latency is None else f"in {latency:.0f} ms"
     return {
         "url": str(found.get("url", "?")),
-        "answers": found.get("problem") or ("yes" if latency is None else f"in {latency:.0f} ms"),
+        "answers": found.get("problem") or answer + (f", API {version}" if version else ""),
         "step": " ".join(filter(None, [step, found.get("step_problem")])),
         "graded": found.get("graded_problem") or f"{found.get('graded_episodes', 0)} played",
         "builtin": "yes" if equal is True else "no" if equal is False else "not known",

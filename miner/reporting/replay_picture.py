@@ -138,7 +138,7 @@ def _draw_points(axes: Axes, rounds: Sequence[Round]) -> None:
         axes.plot(
             x, values, color=color, linestyle=dash, linewidth=2, label=label, marker="o", ms=3
         )
-        above = (values[-1], label == "agent") >= (min(agent[-1], opponent[-1]), True)
+        above = values is (agent if agent[-1] >= opponent[-1] else opponent)
         axes.annotate(
             str(values[-1]),
             (len(rounds), values[-1]),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from miner.environments.base import Environment, EpisodeTask, Message, Transition
+from miner.environments.base import Environment, EpisodeTask, Observation, Transition
 from miner.environments.playing import Stopwatch, play
-from miner.inference.sampler import Sampler, SamplingParams, Session
+from miner.inference.sampler import Sampler, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
@@ -52,18 +52,20 @@ class SampledPlayer:
         sampler: Sampler,
         renderer: ChatRenderer,
         params: EpisodeParams,
-        session: Session | None = None,
+        session: int | None = None,
     ) -> None:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._session = object() if session is None else session
+        self._session = new_session() if session is None else session
         self.sampling = Stopwatch()
 
-    def begin(self, task: EpisodeTask, messages: Sequence[Message]) -> None:
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
         self._task = task
-        self._builder = TrajectoryBuilder(self._renderer, task, messages)
+        own = self._params.sampling
+        self._sampling_params = replace(own, stop=own.stop + observation.stop)
+        self._builder = TrajectoryBuilder(self._renderer, task, observation.messages)
 
     async def reply(self) -> str:
         """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`."""
@@ -71,7 +73,7 @@ class SampledPlayer:
         _check_room(prompt_ids, self._params, self._task)
         with self.sampling:
             sample = await self._sampler.sample(
-                prompt_ids, self._params.sampling, session=self._session
+                prompt_ids, self._sampling_params, session=self._session
             )
         return self._builder.add_reply(sample)
 
@@ -94,7 +96,7 @@ async def play_episode(
     sampler: Sampler,
     renderer: ChatRenderer,
     params: EpisodeParams,
-    session: Session | None = None,
+    session: int | None = None,
 ) -> Trajectory:
     """Play `task` to its end with a `SampledPlayer`.
 

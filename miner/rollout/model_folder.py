@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedTokenizerBase
 
 from miner.environments.errors import ConfigurationError
+from miner.rollout.chat_template import ChatTemplateError, mended_template
 from miner.rollout.renderer import ChatRenderer, TokenizerError
 
 if TYPE_CHECKING:
@@ -19,12 +20,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model, its tokenizer, and the chat template that its prompts are rendered by."""
+class LoadedChat:
+    """A tokenizer that pads and ends, with a template that holds a game's conversation.
 
-    model: PreTrainedModel
+    Attributes:
+        changes: what the template of the folder lacked and has now, a sentence each; the tokenizer
+            carries the mended template, which belongs into every folder that is published.
+    """
+
     tokenizer: PreTrainedTokenizerBase
     renderer: ChatRenderer
+    changes: tuple[str, ...]
+
+    @property
+    def mended_template(self) -> str | None:
+        """The template to publish in place of the folder's own; None if that one is kept."""
+        return str(self.tokenizer.chat_template) if self.changes else None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and the chat that belongs to it."""
+
+    model: PreTrainedModel
+    chat: LoadedChat
 
 
 def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = None) -> LoadedModel:
@@ -32,31 +51,49 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded and talked to.
     """
-    tokenizer, renderer = load_chat(folder)
+    chat = load_chat(folder)
     from transformers import AutoModelForCausalLM  # imports torch: seconds
 
     with _explained(folder):
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, device_map=device, local_files_only=True
         )
-    return LoadedModel(model, tokenizer, renderer)
+    return LoadedModel(model, chat)
 
 
-def load_chat(folder: Path) -> tuple[PreTrainedTokenizerBase, ChatRenderer]:
-    """Tokenizer and chat template of the model in `folder`. Raises: `ConfigurationError`."""
+def load_chat(folder: Path) -> LoadedChat:
+    """Tokenizer and chat template of the model in `folder`, mended where games need it.
+
+    Raises: `ConfigurationError` if they cannot be used all the same.
+    """
     check_model_folder(folder)
     from transformers import AutoTokenizer
 
     with _explained(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return tokenizer, ChatRenderer(tokenizer)
+        template = mended_template(tokenizer)
+        if template.changes:
+            tokenizer.chat_template = template.text
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = _padding(tokenizer)
+        return LoadedChat(tokenizer, ChatRenderer(tokenizer), template.changes)
+
+
+def _padding(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """A token that no text holds, else the end token: padding is masked wherever it stands."""
+    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    for word in ("pad", "reserved"):
+        for token in special:
+            if word in token.lower():
+                return token
+    return tokenizer.eos_token
 
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, TokenizerError) as error:
+    except (OSError, ValueError, TokenizerError, ChatTemplateError) as error:
         raise ConfigurationError(f"the model in {folder} cannot be used: {error}") from error
 
 

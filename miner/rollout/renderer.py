@@ -22,16 +22,9 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments.base import Message
 from miner.inference.sampler import Sample
+from miner.rollout.chat_template import CONVERSATION
 
 logger = logging.getLogger(__name__)
-
-PROBE: tuple[Message, ...] = (
-    {"role": "system", "content": "You play a game."},
-    {"role": "user", "content": "Round 1\n1 -> first\nYour move?"},
-    {"role": "assistant", "content": "1"},
-    {"role": "user", "content": "Round 2\nYour move?"},
-)
-"""A conversation of the form that environments produce."""
 
 CACHED_TEXTS = 512
 """Texts whose tokens are remembered: enough for the episodes of one rollout to share them."""
@@ -65,7 +58,7 @@ class Continuation:
 class ChatRenderer:
     """Renders conversations with the tokenizer's own chat template.
 
-    Raises: TokenizerError without a usable chat template, EOS token or padding token.
+    Raises: TokenizerError without a usable chat template or EOS token.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -75,7 +68,7 @@ class ChatRenderer:
         self._encode = lru_cache(maxsize=CACHED_TEXTS)(self._encode_anew)
         self._decode = lru_cache(maxsize=CACHED_TEXTS)(self._decode_anew)
         try:
-            probe = self.render(PROBE)
+            probe = self.render(CONVERSATION)
         except TemplateError as error:
             raise TokenizerError(
                 f"the chat template of {tokenizer.name_or_path!r} does not render a conversation "
@@ -168,7 +161,7 @@ class ChatRenderer:
 
     def _tail(self, text: str) -> str:
         """`text` from its last special token on: what the reply's tokens may merge with."""
-        return text[max(0, *map(text.rfind, self._boundaries)) :]
+        return text[max([0, *map(text.rfind, self._boundaries)]) :]
 
     def _retokenises_to_itself(self, tail: str, body: tuple[int, ...]) -> bool:
         reply = self._decode(body, skip_special_tokens=False)
@@ -217,10 +210,9 @@ def _checked_eos(tokenizer: PreTrainedTokenizerBase) -> int:
             f"the tokenizer {name!r} has no chat template: use an instruction-tuned model or set "
             "tokenizer.chat_template"
         )
-    for kind in ("eos", "pad"):
-        if getattr(tokenizer, f"{kind}_token_id") is None:
-            raise TokenizerError(
-                f"the tokenizer {name!r} has no {kind} token: set tokenizer.{kind}_token to one of "
-                "its special tokens"
-            )
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"the tokenizer {name!r} has no eos token: set tokenizer.eos_token to one of its "
+            "special tokens"
+        )
     return int(tokenizer.eos_token_id)

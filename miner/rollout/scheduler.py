@@ -6,6 +6,7 @@ Invariants:
   closed, also when the run is cancelled;
 * a retry plays the same task from its start, on another server where there is one; what a failed
   attempt sampled is discarded;
+* attempts that an outage of the servers has ended are not counted against an episode;
 * errors that are not typed failures are bugs: they end the run.
 """
 
@@ -25,6 +26,7 @@ from miner.environments.errors import (
     InfrastructureError,
     ProtocolError,
 )
+from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.inference.sampler import Sampler, SamplerError
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
@@ -81,6 +83,7 @@ class Scheduler:
         worth: what makes members of a group differ; the graded score by default.
         on_episode: called with each outcome as it comes out.
         places: episodes at once, where the source's capacity is shared with other processes.
+        outages: waits for servers that go away; without it their episodes fail like others.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Scheduler:
         worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
         on_episode: Callable[[Outcome], None] = lambda outcome: None,
         places: int | None = None,
+        outages: Outages | None = None,
     ) -> None:
         self._source = source
         self._sampler = sampler
@@ -104,6 +108,7 @@ class Scheduler:
         self._on_episode = on_episode
         self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
+        self._outages = outages
 
     async def run(
         self,
@@ -126,6 +131,8 @@ class Scheduler:
             tasks = [
                 running.create_task(self._run_group(group, fresh, replacements)) for group in groups
             ]
+            if self._outages:
+                running.create_task(self._outages.look_again())
         if self._losses > LOUD_LOSSES:
             logger.warning(
                 "%d more episodes of this rollout were lost",
@@ -163,12 +170,15 @@ class Scheduler:
     async def _play_with_retries(self, task: EpisodeTask) -> Outcome:
         avoid: set[str] = set()
         failures: Counter[type[Exception]] = Counter()
+        replays = iter(range(MOST_REPLAYS))
         for attempt in itertools.count(1):
             try:
                 return replace(await self._attempt(task, avoid), attempts=attempt)
             except FINAL_FAILURES as error:
                 return LostEpisode(task, error, attempt)
             except (InfrastructureError, ProtocolError, SamplerError) as error:
+                if await self._was_outage(error) and next(replays, None) is not None:
+                    continue
                 failures[type(error)] += 1
                 if failures[type(error)] >= self._retry.attempts(error):
                     return LostEpisode(task, error, attempt)
@@ -176,6 +186,13 @@ class Scheduler:
                     avoid.add(error.server)
             await asyncio.sleep(self._retry.pause_seconds * 2 ** (attempt - 1))
         raise AssertionError("unreachable")
+
+    async def _was_outage(self, error: Exception) -> bool:
+        return (
+            self._outages is not None
+            and isinstance(error, InfrastructureError)
+            and await self._outages.waited_out(error.server)
+        )
 
     async def _attempt(self, task: EpisodeTask, avoid: set[str]) -> Trajectory:
         async with self._places:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from miner.environments.base import EpisodeTask, Message, Transition
-from miner.inference.sampler import Sample, SamplerError
+from miner.inference.sampler import FinishReason, Sample, SamplerError
 from miner.rollout.renderer import ChatRenderer, Continuation, DriftKind
 
 ENVIRONMENT_TURN = -1
@@ -53,7 +52,7 @@ class TurnRecord:
         valid: whether the reply was parsed into a legal action.
         reward: reward of this turn as the environment gave it.
         sampled_tokens: length of the reply in tokens, the end-of-turn token included.
-        finish_reason: "length" when the reply was cut off.
+        finish_reason: see `Sample`; "length" when the reply was cut off.
         drift: how this turn's prompt continued the tokens held before it.
     """
 
@@ -63,7 +62,7 @@ class TurnRecord:
     valid: bool
     reward: float
     sampled_tokens: int
-    finish_reason: Literal["stop", "length"]
+    finish_reason: FinishReason
     drift: DriftKind
 
 

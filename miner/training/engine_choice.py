@@ -67,9 +67,14 @@ def open_engine(
             learner.tokenizer,
             max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes)
             // ranks.count,
-            seed=settings.seed * ranks.count + ranks.rank,
+            seed=_sampling_seed(settings, ranks),
         )
     )
+
+
+def _sampling_seed(settings: Settings, ranks: Ranks) -> int:
+    """Of the draws of this process; no two ranks share one, so that groups are not correlated."""
+    return settings.seed * ranks.count + ranks.rank
 
 
 def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> ColocatedEngine:
@@ -81,7 +86,7 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             "setup-vllm)"
         )
     rollout = settings.rollout
-    rules = learner.reply_rules(rollout.max_episode_tokens)
+    rules = learner.reply_rules(rollout.episode_limit)
 
     def make_generation(trainer: Any) -> Any:
         from trl.generation.vllm_generation import VLLMGeneration
@@ -97,12 +102,17 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             enable_sleep_mode=on_gpu,
         )
 
+    seed = _sampling_seed(settings, ranks)
+
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
-            return VllmColocatedSampler(llm.llm_engine, rules)
+            return VllmColocatedSampler(llm.llm_engine, rules, seed=seed)
         device = torch.cuda.current_device()
         return VllmColocatedSampler(
-            llm.llm_engine, rules, prepare_thread=lambda: torch.cuda.set_device(device)
+            llm.llm_engine,
+            rules,
+            seed=seed,
+            prepare_thread=lambda: torch.cuda.set_device(device),
         )
 
     if on_gpu:
@@ -134,7 +144,7 @@ def _server_engine(
     ]
     wait_until_healthy(servers, loop, rollout.start_seconds, alive)
     try:
-        agreed = _agreed(servers, loop, rollout.max_episode_tokens)
+        agreed = _agreed(servers, loop, rollout.episode_limit)
         way = _way_for_weights(rollout.weights, agreed.backend, len(servers))
     except ConfigurationError:
         for server in servers:
@@ -162,7 +172,9 @@ def _server_engine(
         )
 
     return ServerEngine(
-        VllmServerSampler(servers, learner.reply_rules(agreed.context)),
+        VllmServerSampler(
+            servers, learner.reply_rules(agreed.context), seed=_sampling_seed(settings, ranks)
+        ),
         loop,
         make_sync,
         start_seconds=rollout.start_seconds,

@@ -1,19 +1,21 @@
 """Updates that would ruin the model: skipped one by one, and ended when they do not stop.
 
-Invariants: weights never take a step along a gradient that is not finite; a checkpoint is never
-declared complete while updates are being skipped, so that the newest complete one is from before.
+Invariants: weights never take a step along a gradient that is not finite, or that came of a loss or
+of log-probabilities that are not; a checkpoint is never declared complete while updates are being
+skipped, so that the newest complete one is from before.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Collection
 
 logger = logging.getLogger(__name__)
 
 
 class TrainingDivergedError(RuntimeError):
-    """Gradients stayed not finite: starting again from the newest checkpoint is the way back."""
+    """Updates stayed not finite: starting again from the newest checkpoint is the way back."""
 
 
 class UpdateGuard:
@@ -32,18 +34,26 @@ class UpdateGuard:
         self.skipped = 0
         self.streak = 0
 
-    def allows(self, grad_norm: float, step: int) -> bool:
-        """Whether an update with this norm may happen. Raises: `TrainingDivergedError`."""
-        if math.isfinite(grad_norm):
+    def allows(self, grad_norm: float, step: int, unsound: Collection[str] = ()) -> bool:
+        """Whether an update may happen.
+
+        Args:
+            grad_norm: of the whole gradient, before clipping.
+            unsound: what else of the step was not finite on any process, such as "loss".
+
+        Raises: `TrainingDivergedError` when it happened too often in a row.
+        """
+        found = [*sorted(unsound), *(() if math.isfinite(grad_norm) else ["gradient"])]
+        if not found:
             self.streak = 0
             return True
         self.streak += 1
         self.skipped += 1
         if self.streak > self._most:
             raise TrainingDivergedError(
-                f"the gradient was not finite {self.streak} times in a row, at last at step {step}:"
-                " start again from the last checkpoint, with a lower optimizer.learning_rate if it "
-                "happens again"
+                f"updates were not finite ({', '.join(found)}) {self.streak} times in a row, at "
+                f"last at step {step}: start again from the last checkpoint, with a lower "
+                "optimizer.learning_rate if it happens again"
             )
-        logger.warning("step %d skipped: its gradient norm is %s", step, grad_norm)
+        logger.warning("step %d skipped: not finite: %s", step, ", ".join(found))
         return False

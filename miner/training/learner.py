@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from miner.config.settings import Settings
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
 from miner.publishing import fresh_process
+from miner.publishing.base_files import put_chat_template
 from miner.publishing.merge import write_trained_model
 from miner.rollout.model_folder import load_model_folder
 from miner.training.adapters_base import adapters_base
@@ -31,7 +33,8 @@ class Learner:
         within = settings.optimizer.deepspeed is None
         self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
-        self.tokenizer, self.renderer = loaded.tokenizer, loaded.renderer
+        self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
+        self._mended_template = loaded.chat.mended_template
         self.model = (
             with_adapters(loaded.model, settings)
             if settings.model.tuning == "lora"
@@ -40,12 +43,17 @@ class Learner:
 
     def reply_rules(self, context: int) -> ReplyRules:
         """What an engine that serves this model in `context` tokens may be asked and answer."""
-        config = self.model.config.get_text_config()
         return ReplyRules(
             eos_token_ids(self.model, self.tokenizer),
-            vocabulary=config.vocab_size,
-            context=min(context, getattr(config, "max_position_embeddings", context)),
+            vocabulary=self.model.config.get_text_config().vocab_size,
+            context=min(context, self.context),
         )
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model can attend to."""
+        config = self.model.config.get_text_config()
+        return int(getattr(config, "max_position_embeddings", sys.maxsize))
 
     def save(self, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
         """Write the current weights into `folder`, all else as the base has it.
@@ -56,6 +64,8 @@ class Learner:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
             self.model.save_pretrained(weights, state_dict=state)
             self._write(self._base, Path(weights), folder)
+        if self._mended_template is not None:
+            put_chat_template(folder, self._mended_template)
 
 
 def weights_dtype(settings: Settings) -> torch.dtype:

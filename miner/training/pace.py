@@ -5,6 +5,7 @@ Training time counts over restarts: each checkpoint records what was spent until
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ class Pace(TrainerCallback):
         seconds: training time at most over all restarts, evaluations included; None: unlimited.
         deadline: the kill to be ahead of; None: there is none.
         spent_before: seconds that earlier processes of this run trained.
+        idle: seconds so far in which nothing could be done; they say nothing about how long a step
+            or an evaluation takes.
         clock: monotonic seconds, injected by tests.
     """
 
@@ -34,15 +37,17 @@ class Pace(TrainerCallback):
         seconds: float | None = None,
         deadline: Deadline | None = None,
         spent_before: float = 0.0,
+        idle: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_steps = max_steps
         self._seconds = seconds
         self._deadline = deadline
         self._spent_before = spent_before
+        self._idle = idle
         self._clock = clock
         self._started = clock()
-        self._step_began = self._started
+        self._step_began = self._busy()
         if deadline is not None:
             deadline.begin_training()
 
@@ -50,6 +55,11 @@ class Pace(TrainerCallback):
     def elapsed(self) -> float:
         """Seconds of training so far, over all restarts."""
         return self._spent_before + self._clock() - self._started
+
+    def training_left(self) -> float:
+        """Seconds until training has to stop; infinite where only steps end it."""
+        left = math.inf if not self._seconds else max(0.0, self._seconds - self.elapsed)
+        return left if self._deadline is None else min(left, self._deadline.training_left())
 
     def fraction(self, step: int) -> float:
         """How much of the run is used up after `step` optimizer steps, in [0, 1]."""
@@ -80,10 +90,10 @@ class Pace(TrainerCallback):
     @contextmanager
     def measured(self, phase: Phase) -> Iterator[None]:
         """Let the deadline learn how long an evaluation or a publication takes."""
-        began = self._clock()
+        began = self._busy()
         yield
         if self._deadline is not None:
-            self._deadline.observe(phase, self._clock() - began)
+            self._deadline.observe(phase, self._busy() - began)
 
     def room_for_evaluation(self) -> bool:
         """Whether an evaluation now leaves time for the last one."""
@@ -92,14 +102,17 @@ class Pace(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._step_began = self._clock()
+        self._step_began = self._busy()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        step_seconds = self._clock() - self._step_began
+        step_seconds = self._busy() - self._step_began
         if self._seconds and self.elapsed + step_seconds > self._seconds:
             control.should_training_stop = True
         if self._deadline is not None:
             self._deadline.observe("step", step_seconds)
             control.should_training_stop |= self._deadline.should_stop()
+
+    def _busy(self) -> float:
+        return self._clock() - self._idle()

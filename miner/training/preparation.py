@@ -4,6 +4,7 @@ settings are sound and the base model lies at the output path.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from miner.config.settings import Settings
@@ -14,9 +15,14 @@ from miner.training.heart import Heart
 from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
 
+logger = logging.getLogger(__name__)
+
 
 def prepare_run(settings: Settings, *, in_process: bool) -> None:
-    """Check the model and the run folder, and publish the base model if nothing better is there.
+    """Check the run folder, publish the base model if nothing better is there, check the model.
+
+    The base is handed over even if nothing can be trained with it: first as it came, then with the
+    chat template that it is played with, where its own cannot hold a game.
 
     Args:
         in_process: see `Publisher`.
@@ -24,7 +30,6 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
-    load_chat(base)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")
     publisher = Publisher(output, in_process=in_process)
@@ -32,6 +37,13 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
         publisher.publish_base(base)
+        chat = load_chat(base)
+        if chat.mended_template is not None:
+            for change in chat.changes:
+                logger.warning("the base model's chat template is mended: %s", change)
+            publisher.publish_base(base, chat.mended_template)
+    else:
+        load_chat(base)
 
 
 def checked_paths(settings: Settings) -> tuple[Path, Path]:

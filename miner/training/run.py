@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from miner.background_loop import BackgroundLoop
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource
+from miner.environments.outages import Outages
 from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult, interleaved
@@ -29,6 +31,7 @@ from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.engine_choice import open_engine
+from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
 from miner.training.handover import Handover
@@ -43,6 +46,10 @@ from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.trl_warnings import silence_lost_rows
+
+LONGEST_OUTAGE_S = 1800.0
+"""All outages of a run that has no deadline: a person will want to know."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class Run:
         engine: what generates.
         spent_before: training seconds of earlier processes of this run.
         heart: beats with every finished episode.
+        stop: ends the wait for servers that are away.
+        note: shows a line to the person who watches.
         ranks: of this run; each has a `Run` of its own and plays its share.
     """
 
@@ -75,6 +84,8 @@ class Run:
         spent_before: float,
         heart: Heart,
         ranks: Ranks,
+        stop: StopRequest,
+        note: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._ranks = ranks
@@ -83,11 +94,18 @@ class Run:
         self._source = source
         self._loop = loop
         self._heart = heart
+        self._outages = Outages(
+            source,
+            patience=lambda: 0.0 if stop.received else self._patience(),
+            say=note,
+            waiting=lambda: heart.beat("waiting for environment servers"),
+        )
         self.pace = Pace(
             settings.optimizer.max_steps,
             settings.deadline.seconds,
             _deadline(settings.deadline.ends_at),
             spent_before,
+            idle=lambda: self._outages.dark_seconds,
         )
         self._held_out = held_out_list(
             settings.evaluation.episodes,
@@ -111,13 +129,14 @@ class Run:
             learner.renderer,
             EpisodeParams(
                 SamplingParams(rollout.max_reply_tokens, rollout.temperature),
-                rollout.max_episode_tokens,
+                rollout.episode_limit,
             ),
             retry=RetryParams(
                 infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
             ),
             on_episode=lambda _: heart.beat("rollout"),
             places=self._places,
+            outages=self._outages,
         )
 
     def watch(self, progress: TrainingProgress, held_out: HeldOut, stop: StopRequest) -> None:
@@ -153,11 +172,21 @@ class Run:
         def play() -> EvaluationResult:
             return self._loop.run(
                 evaluate(
-                    policy, self._source, share, rules, lambda _: self._heart.beat("evaluation")
+                    policy,
+                    self._source,
+                    share,
+                    rules,
+                    lambda _: self._heart.beat("evaluation"),
+                    self._outages,
                 )
             )
 
         return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
+
+    def _patience(self) -> float:
+        """Seconds for which servers that are away are waited for from now on."""
+        left = self.pace.training_left()
+        return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._outages.dark_seconds
 
     def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
@@ -208,12 +237,14 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     checkpoint = newest_checkpoint(settings.run_dir / "checkpoints")
+    silence_lost_rows()
     stop = StopRequest()
     stop.install()
     heart = Heart(settings.run_dir)
     with ExitStack() as stack:
         heart.beat("loading the model")
         learner = Learner(settings, base)
+        settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
         in_process = settings.optimizer.deepspeed is None
         handover = Handover(output, learner, ranks, in_process=in_process)
@@ -225,9 +256,9 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
         spent = checkpoint.elapsed if checkpoint else 0.0
-        run = Run(settings, learner, engine, source, loop, spent, heart, ranks)
         first = checkpoint.step if checkpoint else 0
         progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
+        run = Run(settings, learner, engine, source, loop, spent, heart, ranks, stop, progress.note)
         stack.enter_context(progress)
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")

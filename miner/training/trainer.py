@@ -40,7 +40,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         gradient_accumulation_steps=1,
         steps_per_generation=1,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.max_episode_tokens,
+        max_completion_length=rollout.episode_limit,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
@@ -83,7 +83,7 @@ class EpisodeTrainer(PackedTrainer):
         scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
-        guard: decides over updates whose gradient is not finite.
+        guard: decides over updates of which something is not finite.
         tokens_per_pass, agree: see `PackedTrainer`.
     """
 
@@ -106,6 +106,7 @@ class EpisodeTrainer(PackedTrainer):
         self._scale = scale
         self._decay = decay
         self._guard = guard or UpdateGuard()
+        self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
         if sync_weights is not None:  # as use_vllm in args, but the engine is ours
             engine: Any = SimpleNamespace(sync_weights=sync_weights)
@@ -141,15 +142,39 @@ class EpisodeTrainer(PackedTrainer):
     def _begins_adapters(self, checkpoint: str) -> bool:
         return isinstance(self.model, PeftModel) and not holds_adapters(Path(checkpoint))
 
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The parent's, whose loss is remembered if it is not finite."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        self._watch("loss", loss)
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._watch("log-probabilities", found[0])
+        return found
+
+    def _watch(self, name: str, values: torch.Tensor) -> None:
+        """Note whether all values are finite, without waiting for the device."""
+        unsound = ~values.detach().isfinite().all()
+        self._unsound[name] = self._unsound.get(name, unsound) | unsound
+
+    def _taken_unsound(self) -> set[str]:
+        """What was not finite since the last update, on any process: all must decide alike."""
+        here = [name for name, unsound in self._unsound.items() if bool(unsound)]
+        self._unsound.clear()
+        return set(gather_object(here))
+
     def _clip_grad_norm(self, model: torch.nn.Module) -> Any:
-        """Clips, and takes gradients that are not finite away: optimizers skip what has none.
+        """Clips, and takes gradients away where something is not finite: optimizers skip what has
+        none.
 
         DeepSpeed has stepped already, or has skipped the update by the same rule.
         Raises: `TrainingDivergedError` when that happened too often in a row.
         """
         norm = super()._clip_grad_norm(model)
-        finite = self._guard.allows(float(norm), self.state.global_step + 1)
-        if not finite and not self.is_deepspeed_enabled:
+        step = self.state.global_step + 1
+        allowed = self._guard.allows(float(norm), step, self._taken_unsound())
+        if not allowed and not self.is_deepspeed_enabled:
             model.zero_grad(set_to_none=True)
         return norm
 

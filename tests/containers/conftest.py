@@ -20,7 +20,6 @@ FOLDER = Path(__file__).resolve().parent
 SCRIPTS = FOLDER.parents[1] / "scripts" / "docker"
 IMPOSSIBLE = 3  # exit status of prepare.sh
 BASE_MODEL_STEPS = 20  # of the warm start: it knows the form hardly, which is enough here
-UNTESTED = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,6 @@ MAKING = pytest.StashKey[Future[Made]]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Containers come last: their image is made while the other tests run."""
     ours = [item for item in items if FOLDER in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.timeout(1200))  # engine and image may be made in a test's time
     items[:] = [item for item in items if item not in ours] + ours
 
 
@@ -50,20 +47,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.stash[MAKING] = ThreadPoolExecutor(1).submit(_make)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud what was not tested."""
-    reason = terminalreporter.config.stash.get(UNTESTED, None)
-    if reason is not None:
-        terminalreporter.section("no container was tested", red=True, bold=True)
-        terminalreporter.line(reason)
-
-
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Made:
     """A Docker engine with a base image, or a skip that says why there is none."""
     made = request.config.stash[MAKING].result()
     if made.engine.returncode == IMPOSSIBLE:
-        request.config.stash[UNTESTED] = made.engine.stderr.strip()
         pytest.skip(made.engine.stderr.strip())
     assert made.engine.returncode == 0, made.engine.stderr
     return made

@@ -49,6 +49,22 @@ def test_dry_run_prints_everything_and_starts_nothing(
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
+def test_a_dry_run_plans_for_machine_and_model_that_are_not_there(
+    arguments: Arguments, child_environment: dict[str, str], tmp_path: Path
+) -> None:
+    words = ("--dry-run", "--gpus", "4xH100-80GB")
+    missing = run(arguments(*words, model="acme/missing"), child_environment)
+    assert missing.returncode == ExitStatus.MODEL
+    assert "--model-config with its config.json or a size such as 7B" in last_line(missing)
+    planned = run(
+        arguments(*words, "--model-config", "7B", model="acme/missing"), child_environment
+    )
+    assert planned.returncode == 0, planned.stdout
+    assert "about 7,615,616,512 parameters, BF16, 14.19 GiB" in planned.stdout
+    assert "as large as Qwen2.5-7B; weights and tokenizer were not looked at" in planned.stdout
+    assert "[supervisord]" in planned.stdout
+
+
 def test_hours_are_explained_in_one_line(
     arguments: Arguments, child_environment: dict[str, str]
 ) -> None:
@@ -63,6 +79,7 @@ def test_hours_are_explained_in_one_line(
         ({"hours_to_complete": "soon"}, (), ExitStatus.ARGUMENTS, "--hours-to-complete"),
         ({"dataset_type": "{}"}, (), ExitStatus.ARGUMENTS, "--dataset-type"),
         ({}, ("--gpus", "4xH100-80GB"), ExitStatus.ARGUMENTS, "only with --dry-run"),
+        ({}, ("--model-config", "7B"), ExitStatus.ARGUMENTS, "only with --dry-run"),
         ({}, ("--set", "nonsense"), ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ({"model": "acme/missing"}, (), ExitStatus.MODEL, "holds acme--tiny"),
         ({}, (), ExitStatus.ENVIRONMENT, "none given"),

@@ -10,6 +10,7 @@ import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.model_facts import read_model_facts, shape_of
+from entrypoint.pretended_model import SIZES, pretend_model
 
 QWEN_3B = {
     "num_hidden_layers": 36,
@@ -109,3 +110,39 @@ def test_gaps_of_a_base_model_are_no_failure(tmp_path: Path, model_writer: Write
     folder = model_writer(tmp_path / "m")
     (folder / "tokenizer_config.json").write_text("{}")
     assert any("chat template" in gap for gap in read_model_facts(folder).gaps)
+
+
+def test_a_model_that_is_not_there_is_planned_for_by_size_or_config(tmp_path: Path) -> None:
+    named = pretend_model("3b")
+    (tmp_path / "config.json").write_text(
+        json.dumps({**QWEN_3B, "architectures": ["Qwen2ForCausalLM"]})
+    )
+    for given in (tmp_path, tmp_path / "config.json"):
+        read = pretend_model(str(given))
+        assert read.architecture == named.architecture == "Qwen2ForCausalLM"
+        assert read.shape.parameters == pytest.approx(named.shape.parameters, rel=0.01)
+        assert read.weight_bytes == 2 * read.shape.parameters
+        assert not read.counted
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (
+            None,
+            ExitStatus.ARGUMENTS,
+            f"expected a model's config.json or one of {', '.join(SIZES)}",
+        ),
+        ("{", ExitStatus.MODEL, "no valid JSON"),
+        ('{"hidden_size": 1}', ExitStatus.MODEL, "has no number num_hidden_layers"),
+    ],
+)
+def test_what_no_model_can_be_planned_from_is_named(
+    tmp_path: Path, content: str | None, status: ExitStatus, words: str
+) -> None:
+    file = tmp_path / "70B"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(Failure, match=words) as caught:
+        pretend_model(str(file))
+    assert caught.value.status == status

@@ -24,6 +24,9 @@ from entrypoint.run_plan import TRAINER, RunPlan
 
 FAKES = Path(__file__).parent / "fakes"
 REPOSITORY = FAKES.parents[2]
+FOR_EVER = 100_000.0
+"""Seconds: however slow the machine is, no run here ends because of its time."""
+
 BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
@@ -50,11 +53,11 @@ class Container:
             "output_dir": folder / "out/repo",
             "socket": folder / "s",
             "started_at": now,
-            "trainer_ends_at": now + 110,
-            "ends_at": now + 120,
+            "trainer_ends_at": now + FOR_EVER,
+            "ends_at": now + FOR_EVER,
             "kill_at": now,  # no time is left for loading the published model: its structure counts
             "poll_seconds": 0.05,
-            "stop_seconds": 2.0,
+            "stop_seconds": FOR_EVER,
         }
         self.plan = plan = RunPlan.model_validate(fields | scenario.plan)
         plan.train_dir.mkdir(parents=True)
@@ -121,10 +124,10 @@ UNDISTURBED = {
         {**SERVED, "trainer_can_generate": False},
     ),
     "inference cannot start": Scenario(
-        "hang,publish", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
+        "alone", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
     ),
     "leaves an orphan": Scenario("orphan"),
-    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 8.0}),
+    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 5.0, "max_restarts": 100}),
 }
 
 
@@ -245,7 +248,7 @@ def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Conta
 
 
 def test_sigterm_lets_the_trainer_publish(start: Callable[[Scenario], Container]) -> None:
-    container = start(Scenario("until-asked", plan={"stop_seconds": 8.0}))
+    container = start(Scenario("until-asked"))
     container.wait_for("fake trainer: until-asked")
     container.process.send_signal(signal.SIGTERM)
     status, lines = container.finish()
@@ -297,8 +300,9 @@ def test_without_an_inference_program_the_trainer_generates(
     container = containers["inference cannot start"]
     status, lines = container.finish()
     assert status == ExitStatus.OK, lines
-    assert container.attempts == ["hang", "publish"]
     assert any("without vLLM" in line for line in lines)
+    settings = tomllib.loads(container.plan.settings_file.read_text())
+    assert settings["rollout"] == {"engine": "transformers"}
 
 
 def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:

@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape, TrainerLoad, trainer_activations, trainer_states
+from entrypoint.pretended_model import SIZES as MODELS
 from entrypoint.topology import BatchShape, Topology, plan_topology
 
-MODELS = {  # the shapes of Qwen2.5
-    "0.5B": ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768),
-    "1.5B": ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768),
-    "3B": ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768),
-    "7B": ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768),
-    "14B": ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072),
-}
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
 TINY = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
 

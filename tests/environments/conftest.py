@@ -37,6 +37,12 @@ async def unreliable_url(_unreliable: str) -> AsyncIterator[str]:
     await set_faults(_unreliable)
 
 
+async def injected(url: str) -> dict[str, int]:
+    """How often the server at `url` did what the plan in force says."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/admin/faults") as response:
+        return (await response.json())["injected"]
+
+
 async def set_faults(url: str, *paths: str, **plan: object) -> None:
     """Have the server at `url` disturb `paths` from now on, as `plan` says; none without a plan."""
     async with aiohttp.ClientSession() as http:

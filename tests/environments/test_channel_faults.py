@@ -17,9 +17,9 @@ from miner.environments import (
 )
 from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
-from mock_env_server.faults import FaultKind
+from mock_env_server.faults import FaultKind, FaultPlan, Latency
 from mock_env_server.running import running_server
-from tests.environments.conftest import set_faults
+from tests.environments.conftest import injected, set_faults
 from tests.environments.playing import messy, play_on
 
 TASKS = [EpisodeTask("goofspiel", 3 * seed, seed) for seed in range(12)]
@@ -111,6 +111,74 @@ async def test_faults_now_and_then_never_change_a_score(
             pytest.fail(f"{task} was lost 20 times")
     await source.close()
     assert lost > 0, "no fault was met: weak test"
+
+
+async def tries_until_played(
+    source: EnvironmentSource, task: EpisodeTask
+) -> tuple[float, list[EnvironmentFault]]:
+    """The score of the first try that gives one, and the faults of those before."""
+    faults: list[EnvironmentFault] = []
+    while isinstance(result := await outcome(source, task), EnvironmentFault):
+        faults.append(result)
+        assert len(faults) < 20, faults
+    return result, faults
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_server_that_starts_again_costs_each_episode_one_try_at_most(
+    unreliable_url: str, opened: Opener
+) -> None:
+    true_scores = await outcomes(opened(unreliable_url))
+    # More requests than two episodes make, so that a second try meets no second restart.
+    every = 40 if opened is step_source else 3
+    await set_faults(unreliable_url, *ENTRANCES[opened], restart_after=every)
+    source = opened(unreliable_url)
+    played = [await tries_until_played(source, task) for task in TASKS]
+    await source.close()
+    assert [score for score, _ in played] == true_scores
+    lost = [len(faults) for _, faults in played]
+    assert max(lost) == 1
+    assert sum(lost) == (await injected(unreliable_url))["restart"] >= 2
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        {"kind": "constant", "ms": 4},
+        {"kind": "uniform", "ms": 0, "spread": 9},
+        {"kind": "lognormal", "ms": 2, "spread": 0.9},
+    ],
+    ids=lambda latency: latency["kind"],
+)
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_slow_server_changes_no_score(
+    unreliable_url: str, opened: Opener, latency: dict[str, object]
+) -> None:
+    true_scores = await outcomes(opened(unreliable_url))
+    await set_faults(unreliable_url, latency=latency)
+    source = type(opened(unreliable_url))([unreliable_url])  # with the patience of production
+    assert await outcomes(source) == true_scores
+
+
+async def test_an_answer_that_comes_too_late_costs_one_try_and_is_not_waited_for(
+    unreliable_url: str,
+) -> None:
+    # Median 1 ms, and of ten answers three would take from seconds to years.
+    plan = FaultPlan(
+        seed=111, paths=("/reset",), latency=Latency(kind="lognormal", ms=1, spread=20)
+    )
+    patience_s = 1.0
+    true_scores = await outcomes(step_source(unreliable_url))
+    await set_faults(unreliable_url, **plan.model_dump(mode="json"))
+    source = StepSource([unreliable_url], reply_timeout_s=patience_s)
+    played = [await tries_until_played(source, task) for task in TASKS]
+    await source.close()
+    assert [score for score, _ in played] == true_scores
+    late = [fault for _, faults in played for fault in faults]
+    assert all("did not answer in time" in str(fault) for fault in late)
+    delays = [plan.draw("/reset", n)[1] for n in range(1, len(TASKS) + len(late) + 1)]
+    assert not any(0.03 < delay < 30 for delay in delays), "choose another seed"
+    assert len(late) == sum(delay > patience_s for delay in delays) >= 3
 
 
 async def test_faults_of_stop_are_nobodys_business(unreliable_url: str) -> None:

@@ -17,7 +17,9 @@ from miner.environments.games import PromptFormat
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
 from miner.environments.servers import parse_server_urls
+from mock_env_server.app import API_VERSION
 from mock_env_server.running import running_server
+from mock_env_server.wording import API_TITLE
 from tests.environments.conftest import set_faults
 from tests.environments.playing import lowest, play_on
 from tests.environments.raw_server import http, raw_server
@@ -41,6 +43,8 @@ async def test_a_server_that_is_untrue_on_step_is_trained_on_through_evaluate(
     assert server.action_applied_rate < 0.6
     assert (server.problem, server.step_problem, server.graded_problem) == ("", "", "")
     assert server.methods == ("evaluate", "reset", "state", "step", "stop")
+    assert (server.api_title, server.api_version) == (API_TITLE, API_VERSION)
+    assert f"{API_TITLE}, version {API_VERSION}" in shown(report, width=120)
     assert server.builtin_matches is True
     assert report.channel == "graded"
     assert f"action_applied_rate {server.action_applied_rate:.2f}" in report.reason
@@ -58,7 +62,7 @@ async def test_the_graders_wording_is_learned_to_the_byte() -> None:
     (server,) = report.servers
     assert server.prompt_format == replace(WORDING, learned=True, retry_learned=True)
     assert server.builtin_matches is True
-    assert server.methods == ()
+    assert (server.methods, server.api_title, server.api_version) == ((), "", "")
     assert "HTTP 404" in server.step_problem
     assert report.channel == "graded"
 

@@ -1,9 +1,7 @@
-"""The channels against what the real server said, word for word, where the recordings lie near."""
+"""The channels against what the real server said, word for word."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,22 +13,12 @@ from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
 from tests.environments.playing import play_on
 from tests.environments.raw_server import http, raw_server
+from tests.recordings import load
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings of the real server")
-
-
-def recordings(name: str) -> list[dict[str, Any]]:
-    path = GOLDEN / name
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-GRADED = recordings("evaluate.jsonl")
+GRADED = load("evaluate.jsonl")
 STEPPED = [
     episode
-    for episode in recordings("train_api.jsonl")
+    for episode in load("train_api.jsonl")
     if episode["policy"] in ("random", "lowest", "highest", "match")
     and episode["style"] == "rest"
     and episode["opponent"] == "random"

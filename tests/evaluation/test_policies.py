@@ -9,7 +9,7 @@ from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy
 from miner.evaluation.runner import evaluate
-from miner.inference.sampler import Sample, SamplerError, SamplingParams, Session
+from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer
 
@@ -68,7 +68,7 @@ class ScriptedSampler:
         self.ended: list[int] = []
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         if self._broken:
             raise SamplerError("the prompt leaves no room")
@@ -76,7 +76,7 @@ class ScriptedSampler:
         self.params.append(params)
         return Sample(self._ids, (-0.1,) * len(self._ids), "stop")
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         self.ended.append(session)
 
 

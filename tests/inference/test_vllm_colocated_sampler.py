@@ -111,6 +111,20 @@ async def test_samples_carry_the_version_of_the_weights(sampler):
     assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 4
 
 
+async def test_no_two_requests_have_the_same_seed(engine):
+    asked = []
+
+    def make_params(options):
+        asked.append(options["seed"])
+        return options
+
+    for rank in range(2):
+        sampler = VllmColocatedSampler(engine, RULES, seed=rank, make_params=make_params)
+        await asyncio.gather(*(sampler.sample([5], SamplingParams(1)) for _ in range(5)))
+        sampler.close()
+    assert len(set(asked)) == 10
+
+
 def test_the_double_takes_the_calls_that_vllm_is_checked_for(engine):
     assert list(misfits(ENGINE_CALLS, engine)) == []
 
@@ -124,4 +138,4 @@ def test_a_call_that_does_not_fit_is_named(engine):
 
 
 def test_every_option_is_in_the_table_that_vllm_is_checked_for():
-    assert set(RULES.options(4, 1.0)) <= set(SAMPLING)
+    assert set(RULES.options(4, 1.0, seed=0)) <= set(SAMPLING)

@@ -33,10 +33,11 @@ def stub():
     stub.close()
 
 
-def build_sampler(*urls, tries=3, timeout=60.0, context=1024):
+def build_sampler(*urls, tries=3, timeout=60.0, context=1024, seed=0):
     return VllmServerSampler(
         [VllmServer(url, reply_timeout_s=timeout) for url in urls],
         ReplyRules(frozenset({EOS}), vocabulary=400, context=context),
+        seed=seed,
         tries=tries,
         pause_s=0.01,
     )
@@ -135,6 +136,44 @@ async def test_a_conversation_stays_with_its_server_and_others_spread():
     assert [len(count) for count in asked] == [3, 3]
     for stub in stubs:
         stub.close()
+
+
+async def test_a_conversation_stays_with_one_engine_of_its_server_and_all_have_work():
+    stub = build_stub(data_parallel_size=3)
+    with stub_in_thread(stub) as url:
+        sampler = build_sampler(url)
+        await sampler.servers[0].config()
+        for turn in range(2):
+            await asyncio.gather(
+                *(sampler.sample([5 + turn], SamplingParams(2), session=s) for s in range(7, 13))
+            )
+        await sampler.sample([5], SamplingParams(2))
+        await sampler.close()
+    asked = [body["engine"] for _, body in stub.completions]
+    assert Counter(asked) == {0: 4, 1: 4, 2: 4, None: 1}
+    stub.close()
+
+
+async def test_engines_of_several_servers_all_have_work():
+    stubs = [build_stub(data_parallel_size=2) for _ in range(2)]
+    with stub_in_thread(stubs[0]) as one, stub_in_thread(stubs[1]) as two:
+        sampler = build_sampler(one, two)
+        for server in sampler.servers:
+            await server.config()
+        for session in range(8):
+            await sampler.sample([5], SamplingParams(2), session=session)
+        await sampler.close()
+    for stub in stubs:
+        assert Counter(body["engine"] for _, body in stub.completions) == {0: 2, 1: 2}
+        stub.close()
+
+
+async def test_no_two_requests_have_the_same_seed(stub):
+    for rank in range(2):
+        sampler = build_sampler(stub.url, seed=rank)
+        await asyncio.gather(*(sampler.sample([5], SamplingParams(1)) for _ in range(10)))
+        await sampler.close()
+    assert len({body["seed"] for _, body in stub.completions}) == 20
 
 
 async def test_a_dead_servers_conversations_go_on_elsewhere():

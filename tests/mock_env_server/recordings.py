@@ -5,25 +5,11 @@ Equal: status codes, structure, numbers, flags, state blocks, labels. Free: sent
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-FOLDER = Path(__file__).parents[3] / "shared" / "golden"
 _PROSE_KEYS = {"message", "detail", "usage", "signature"}
 _GAME_STATE = "# Current Game State\n"
-
-
-def load(name: str) -> list[dict[str, Any]]:
-    """Rows of a recording; skips the test that asks where there are no recordings."""
-    path = FOLDER / name
-    if not path.exists():
-        pytest.skip(f"NO PARITY CHECK: {path} does not exist", allow_module_level=True)
-    text = path.read_text()
-    return json.loads(text) if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
 
 
 def comparable(answer: Any, key: str = "") -> Any:
@@ -62,7 +48,7 @@ def _wire_part(observation: str) -> str:
         return f"{said}\n{menu}"
     if "Legal Actions:" in observation:
         return observation.rpartition("\n\n")[0]
-    is_prose = observation.startswith(("No episode", "Episode ", "This "))
+    is_prose = observation.startswith(("No episode", "Episode ", "This ", "<text "))
     return "<prose>" if is_prose else observation
 
 

@@ -13,10 +13,11 @@ from aiohttp import web
 from mock_env_server.running import serve_in_thread
 from tests.mock_env_server import recordings
 from tests.mock_env_server.chat_stub import ChatStub, Reply, streamed
+from tests.recordings import load
 
-EPISODES = recordings.load("evaluate.jsonl")
-CASES = recordings.load("evaluate_errors.json")
-SLOW = {case["name"] for case in CASES if case["seconds"] > 20}
+EPISODES = load("evaluate.jsonl")
+CASES = [case for case in load("evaluate_errors.json") if case["seconds"] < 20]
+"""Without those that wait for a time-out: test_evaluate.py has the same, faster."""
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +65,6 @@ async def test_graded_episode(server: str, model: ChatStub, row: dict[str, Any])
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 async def test_failure_case(server: str, model: ChatStub, case: dict[str, Any]) -> None:
-    if case["name"] in SLOW:
-        pytest.skip(f"takes {case['seconds']} s: see test_evaluate.py for the same, faster")
     hung = asyncio.Event()
     url = model.url("m", reply_of(case, hung))
     status, document = await post(server, case["path"], with_base_url(case["request"], url))

@@ -13,8 +13,9 @@ import pytest
 from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server import recordings
+from tests.recordings import load
 
-ROWS = recordings.load("train_api.jsonl")
+ROWS = load("train_api.jsonl")
 EPISODES = [row for row in ROWS if "group" not in row]
 GROUPS = {row["group"]: row for row in ROWS if "group" in row}
 EXTRA_METHODS = {"decode_task_id", "create_game", "api_key", "_parse_action"}

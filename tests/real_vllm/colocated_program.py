@@ -9,16 +9,19 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm import LLM
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
+from miner.inference.vllm.surface import installed_misfits
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
@@ -32,11 +35,12 @@ async def all_prompts(sampler: VllmColocatedSampler, temperature: float) -> list
     return [asdict(sample) for sample in samples]
 
 
-async def leave(sampler: VllmColocatedSampler) -> None:
+async def leave(sampler: VllmColocatedSampler, running: Callable[[], bool]) -> None:
     """Ask for long replies and wait for none."""
     asked = SamplingParams(1000, 1.0)
     tasks = [asyncio.ensure_future(sampler.sample([5], asked)) for _ in range(8)]
-    await asyncio.sleep(0.2)
+    while not running():  # noqa: ASYNC110 (it sets no event)
+        await asyncio.sleep(0.01)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -44,9 +48,10 @@ async def leave(sampler: VllmColocatedSampler) -> None:
 
 def main() -> None:
     out = Path(sys.argv[1])
+    torch.set_num_threads(1)  # as a run's settings may have it, of more threads that there could be
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     llm = LLM(
-        model=str(save_model(out / "base")),
+        model=str(save_model(out / "base", tied=False)),
         dtype="float32",
         max_model_len=RULES.context,
         gpu_memory_utilization=0.05,
@@ -54,15 +59,15 @@ def main() -> None:
         enforce_eager=True,
     )
     sampler = VllmColocatedSampler(llm.llm_engine, RULES)
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"misfits": list(installed_misfits())}
     with BackgroundLoop() as loop:
         said["base"] = loop.run(all_prompts(sampler, 1.0))
         said["cooler"] = loop.run(all_prompts(sampler, 0.7))
-        loop.run(leave(sampler))
+        loop.run(leave(sampler, llm.llm_engine.has_unfinished_requests))
         sampler.settle()
         for seed in (1, 2):
             with reloading_on_cpu(llm):
-                for one in whole_weights(model(seed)).items():
+                for one in whole_weights(model(seed, tied=False)).items():
                     llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(
                         [one]
                     )

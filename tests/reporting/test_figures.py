@@ -6,7 +6,7 @@ import pytest
 
 from miner.reporting.figures import evaluation_figure, learning_curve
 from miner.reporting.replay_picture import replay_picture
-from miner.reporting.style import save_figure, svg_of
+from miner.reporting.style import save_figure, styled, svg_of
 from tests.reporting.made import evaluation, replay, step
 
 
@@ -51,6 +51,20 @@ def test_an_evaluation_figure_names_policies_sizes_and_seats() -> None:
     assert "100 grader episodes each, 95% intervals" in svg
 
 
+@pytest.mark.parametrize("policies", [1, 2, 6])
+def test_a_legend_is_whole_however_many_policies_it_names(policies: int) -> None:
+    names = [f"trained model {n}, temperature 1, 8+10+12 cards" for n in range(policies)]
+    figure = evaluation_figure([evaluation(name, 0.5) for name in names])
+    with styled():
+        figure.canvas.draw()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == policies + 1
+    shown, (axes,) = legend.get_window_extent(), figure.axes
+    assert figure.bbox.x0 <= shown.x0 < shown.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= shown.y0 < shown.y1 <= axes.get_window_extent().y0
+    assert axes.get_window_extent().height > 0.55 * 4.8 * figure.dpi, "axes keep their height"
+
+
 def test_another_game_has_no_known_scores() -> None:
     other = evaluation("base", 0.4, environment="leduc_poker", by_deck_size={})
     svg = svg_of(evaluation_figure([other]))
@@ -63,6 +77,19 @@ def test_names_are_shown_as_they_are(name: str) -> None:
     svg = svg_of(evaluation_figure([evaluation(name, 0.5)]))
     escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert f"{escaped} 0.500" in svg
+
+
+@pytest.mark.parametrize("agent_wins", [True, False])
+def test_close_final_points_are_written_apart(agent_wins: bool) -> None:
+    ended = replay()
+    last = ended.rounds[-1].model_copy(
+        update={"agent_points": 18 + agent_wins, "opponent_points": 19 - agent_wins}
+    )
+    figure = replay_picture(ended.model_copy(update={"rounds": (*ended.rounds[:-1], last)}))
+    with styled():
+        figure.canvas.draw()
+    found = {text.get_text(): text.get_window_extent() for text in figure.axes[1].texts}
+    assert found["19"].y0 >= found["18"].y1
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

@@ -201,7 +201,6 @@ def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):
     [
         (lambda t: setattr(t, "chat_template", None), "no chat template"),
         (lambda t: setattr(t, "eos_token", None), "no eos token"),
-        (lambda t: setattr(t, "pad_token", None), "no pad token"),
         (
             lambda t: setattr(t, "chat_template", "{{ raise_exception('no system role') }}"),
             "does not render.*no system role",

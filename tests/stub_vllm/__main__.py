@@ -50,6 +50,7 @@ def main() -> None:
         seed=flags.seed,
         logprobs_mode=flags.logprobs_mode,
         max_model_len=flags.max_model_len,
+        data_parallel_size=flags.data_parallel_size,
         backend=(flags.weight_transfer_config or {}).get("backend"),
         dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1",
         journal=journal,

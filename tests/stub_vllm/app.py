@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.inference.sampler import SamplerError, SamplingParams
+from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
-from miner.inference.vllm.wire import NCCL_OR_FILE
+from miner.inference.vllm.wire import ENGINE_HEADER, NCCL_OR_FILE
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
 
 NEUTRAL = {
@@ -28,12 +28,23 @@ NEUTRAL = {
 }
 
 
+def finish(
+    sample: Sample, stop: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, str | None]:
+    """How vLLM reports an end: a stop string is a "stop" whose reason is that string."""
+    if sample.finish_reason != "stop_string":
+        return {"finish_reason": sample.finish_reason, "stop_reason": None}
+    text = tokenizer.decode(sample.token_ids, skip_special_tokens=True)
+    return {"finish_reason": "stop", "stop_reason": next(s for s in stop if s in text)}
+
+
 class StubVllm:
     """One server's model, its sampler and what was asked of it.
 
     Attributes:
         calls: every request but completions, as (path, body), in order.
-        completions: one (weight version, body) for each completion that was sampled.
+        completions: one (weight version, body) for each completion that was sampled; "engine" in
+            the body is the one that the header asked for, or None.
         hung: paths that never answer; `broken`: paths that answer this HTTP status.
     """
 
@@ -47,14 +58,17 @@ class StubVllm:
         logprobs_mode: str = "processed_logprobs",
         max_model_len: int = 1024,
         backend: str | None = NCCL_OR_FILE,
+        data_parallel_size: int = 1,
         dev_mode: bool = True,
         journal: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._sampler = TransformersSampler(model, tokenizer, seed=seed)
         self._defaults = model.generation_config.to_dict() if model.generation_config else {}
         self._eos = eos_token_ids(model, tokenizer)
+        self._tokenizer = tokenizer
         self._name = name
         self._context = max_model_len
+        self._engines = data_parallel_size
         self._running = 0
         self._journal = journal
         self._numbers = itertools.count()
@@ -64,6 +78,7 @@ class StubVllm:
                 "max_model_len": max_model_len,
                 "dtype": str(model.dtype),
             },
+            "parallel_config": {"data_parallel_size": data_parallel_size},
             "weight_transfer_config": backend and {"backend": backend},
         }
         self.weights = WeightReceiver(model)
@@ -113,7 +128,9 @@ class StubVllm:
         async def endpoint(request: Request) -> Response:
             raw = await request.body()
             body = await request.json() if raw else None
-            if path != "/v1/completions":
+            if path == "/v1/completions":
+                body["engine"] = request.headers.get(ENGINE_HEADER)
+            else:
                 self.calls.append((path, body))
             return await self._answer(path, lambda: answer(body))
 
@@ -163,7 +180,10 @@ class StubVllm:
         version = self.weights.version
         self._running += 1
         try:
-            sample = await self._sampler.sample(prompt, SamplingParams(limit, body["temperature"]))
+            stop = tuple(body.get("stop", ()))
+            sample = await self._sampler.sample(
+                prompt, SamplingParams(limit, body["temperature"], stop)
+            )
         finally:
             self._running -= 1
         self.completions.append((version, body))
@@ -181,8 +201,7 @@ class StubVllm:
             "index": 0,
             "text": "",
             "logprobs": logprobs,
-            "finish_reason": sample.finish_reason,
-            "stop_reason": None,
+            **finish(sample, stop, self._tokenizer),
             "prompt_token_ids": prompt,
             "token_ids": list(sample.token_ids),
         }
@@ -197,6 +216,12 @@ class StubVllm:
         """Raises: ValueError for what vLLM refuses, and for any distribution but the softmax."""
         if body["model"] != self._name:
             raise ValueError(f"the model {body['model']!r} does not exist")
+        if body["engine"] is not None:
+            body["engine"] = int(body["engine"])
+            if not 0 <= body["engine"] < self._engines:
+                raise ValueError(f"data_parallel_rank {body['engine']} is out of range")
+        if not isinstance(body.get("seed"), int):
+            raise ValueError("no seed: all engines would draw with the same random numbers")
         if not body.get("return_token_ids") or body.get("logprobs") != 0:
             raise ValueError("token ids and logprobs were not asked for")
         for name, neutral in NEUTRAL.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from transformers import PreTrainedModel
 
 from miner.inference.transformers.batching import BatchEngine, DecodeRow
 from miner.inference.transformers.forward import CachedForward
+from miner.inference.transformers.stop_strings import StopStrings
+from tests.stub_vllm.app import finish
 
 
 @dataclass
@@ -20,6 +23,7 @@ class EngineDouble:
     Attributes:
         fails_at: number of the step that raises `failure`.
         garble: called with each output before it is handed out.
+        tokenizer: of the model, where stop strings are asked for.
         widths: how many requests ran in each step.
         stepped: set by every step.
     """
@@ -31,12 +35,14 @@ class EngineDouble:
         default_factory=lambda: RuntimeError("CUDA error: device-side assert triggered")
     )
     garble: Any = None
+    tokenizer: Any = None
     widths: list[int] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     stepped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._rows: dict[str, DecodeRow] = {}
+        self._stops: dict[DecodeRow, Sequence[str]] = {}
         eos = {self.model.generation_config.eos_token_id}
         self._core = BatchEngine(CachedForward(self.model), eos, max_sessions=256, seed=self.seed)
 
@@ -57,6 +63,9 @@ class EngineDouble:
         if len(ids) > 500:
             raise ValueError(f"a prompt of {len(ids)} tokens is longer than max_model_len")
         row = DecodeRow(ids, params["max_tokens"], params["temperature"], None)
+        if params.get("stop"):
+            row.stopped = StopStrings(self.tokenizer, params["stop"])
+        self._stops[row] = params.get("stop", ())
         self._rows[request_id] = row
         self._core.admit(row)
         return f"{request_id}-internal"
@@ -94,7 +103,7 @@ class EngineDouble:
             text="",
             token_ids=ids,
             logprobs=logprobs,
-            finish_reason=row.reply.finish_reason,
+            **finish(row.reply, self._stops.pop(row), self.tokenizer),
         )
         if self.garble:
             self.garble(said)

@@ -1,11 +1,8 @@
 """One rank of a small training run with scripted episodes; rank 0 writes what came of it.
 
-    python -m tests.training.rank_program RESULT.json [KEY=VALUE]... [--poison STEP]
-
 The episodes are a function of the games, so that any number of ranks learns from the same ones.
 """
 
-import argparse
 import json
 import random
 from itertools import groupby
@@ -65,22 +62,18 @@ def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
     return by_row | by_episode
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("result", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--poison", type=int, help="a step whose advantages are not finite")
-    options = parser.parse_args()
+def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) -> None:
+    """One rank of a run with these settings; the advantages of `poisoned_step` are not finite."""
     torch.set_num_threads(1)
     settings = load_settings(
         None,
         [
-            f"run_dir={options.result.with_suffix('')}",
+            f"run_dir={result.with_suffix('')}",
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
             "optimizer.micro_batch_tokens=60",
-            *options.overrides,
+            *overrides,
         ],
         environ={},
     )
@@ -99,15 +92,15 @@ def main() -> None:
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         agree=ranks.most,
     )
-    if options.poison is not None:
-        poison(trainer, options.poison)
+    if poisoned_step is not None:
+        poison(trainer, poisoned_step)
     trainer.train()
     whole = gathered_weights(trainer) or trainer.model.state_dict()
     if ranks.leads:
         norms = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
         weights = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}
-        result = {"norms": norms, "weights": weights, "skipped": guard.skipped}
-        options.result.write_text(json.dumps(result))
+        learned = {"norms": norms, "weights": weights, "skipped": guard.skipped}
+        result.write_text(json.dumps(learned))
     ranks.part()
 
 
@@ -121,7 +114,3 @@ def poison(trainer: EpisodeTrainer, step: int) -> None:
         return loss * float("nan") if struck else loss
 
     trainer._compute_loss = poisoned
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,7 @@
 """Pace: the run ends by steps or by time, and time counts over restarts."""
 
+import math
+
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -62,6 +64,36 @@ def test_the_kill_is_kept_ahead_of(tmp_path):
     assert deadline.expected("evaluation") == pytest.approx(25)
     assert not pace.room_for_evaluation()
     assert step(pace, clock, 10, tmp_path)
+
+
+def test_time_in_which_nothing_could_be_done_says_nothing_about_the_next_step(tmp_path):
+    clock, idle = Clock(), 0.0
+    deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
+    pace = Pace(100, 1000, deadline, idle=lambda: idle, clock=clock)
+    step(pace, clock, 10, tmp_path)
+    args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
+    pace.on_step_begin(args, state, control)
+    clock.now += 510
+    idle += 500
+    pace.on_step_end(args, state, control)
+    with pace.measured("evaluation"):
+        clock.now += 130
+        idle += 100
+    assert not control.should_training_stop
+    assert deadline.expected("step") == pytest.approx(1.25 * 10)
+    assert deadline.expected("evaluation") == pytest.approx(1.25 * 30)
+    assert pace.elapsed == pytest.approx(650)  # but it is time spent
+
+
+def test_what_is_left_is_the_nearer_of_training_time_and_kill():
+    clock = Clock()
+    assert Pace(10, clock=clock).training_left() == math.inf
+    assert Pace(10, 50, spent_before=20, clock=clock).training_left() == pytest.approx(30)
+    deadline = Deadline(100, started_at=clock.now, margin=80, guesses={}, clock=clock)
+    assert Pace(10, 50, deadline, clock=clock).training_left() == pytest.approx(20)
+    pace = Pace(10, 50, clock=clock)
+    clock.now += 60
+    assert pace.training_left() == 0.0
 
 
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():

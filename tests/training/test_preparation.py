@@ -65,9 +65,16 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     assert not best.exists()
 
 
-def test_a_tokenizer_that_cannot_chat_leaves_the_output_path_alone(tmp_path, settings, base):
+def test_a_base_whose_template_raises_is_handed_over_all_the_same(settings, base):
+    (base / "chat_template.jinja").write_text("{{ raise_exception('no chat today') }}")
+    with pytest.raises(ConfigurationError, match="no chat today"):
+        prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+
+
+def test_a_base_without_a_template_is_handed_over_with_one(settings, base):
     build_tokenizer(chat_template=None).save_pretrained(base)
     (base / "chat_template.jinja").unlink(missing_ok=True)
-    with pytest.raises(ConfigurationError, match="chat template"):
-        prepare_run(settings, in_process=True)
-    assert not settings.output.dir.exists()
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+    assert "### assistant" in (settings.output.dir / "chat_template.jinja").read_text()

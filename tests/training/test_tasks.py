@@ -1,6 +1,9 @@
 """The task stream: balanced, apart from every graded game, and the same after a resume."""
 
+import random
 from collections import Counter
+
+import pytest
 
 from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import agent_seat, deck_size
@@ -46,3 +49,11 @@ def test_the_dataset_holds_one_row_per_planned_game():
     rows = training_dataset(settings)["prompt"]
     assert [decode_task(row) for row in rows] == stream(12)
     assert encode_task(decode_task(rows[0])) == rows[0]
+
+
+@pytest.mark.parametrize("drawn", [lambda start, stop: start, lambda start, stop: stop - 1])
+def test_the_seeds_at_both_ends_are_training_seeds_too(monkeypatch, drawn):
+    """Whatever is drawn: chance would hardly ever meet an end of so long a range."""
+    monkeypatch.setattr(random.Random, "randrange", lambda self, start, stop: drawn(start, stop))
+    for task in stream(10):
+        assert task.seed in TRAINING_SEEDS

@@ -14,6 +14,7 @@ from miner.config.settings import load_settings
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
+from miner.training.packed_trainer import PackedTrainer
 from miner.training.trainer import EpisodeTrainer, grpo_config, spread_over_tokens, without_padding
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -220,6 +221,57 @@ def test_an_update_that_is_not_finite_is_skipped_and_training_goes_on(tmp_path):
     assert changed == [True, False, True, True]
     assert seen[-1].isfinite().all()
     assert (guard.skipped, guard.streak) == (1, 0)
+
+
+def infinite_loss(compute):
+    """An infinite constant on the loss, in the second step: the gradient is as it was."""
+
+    def broken(trainer, model, inputs):
+        loss = compute(trainer, model, inputs)
+        return loss + float("inf") if trainer.state.global_step == 1 else loss
+
+    return broken
+
+
+def impossible_token(score):
+    """A trained token of probability 0, in the second step: loss and gradient stay finite."""
+
+    def broken(trainer, *args, **kwargs):
+        logprobs, *others = score(trainer, *args, **kwargs)
+        if trainer.state.global_step == 1 and torch.is_grad_enabled():
+            first = torch.arange(logprobs.shape[1]) == 0
+            logprobs = logprobs.masked_fill(first, -float("inf"))
+        return logprobs, *others
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("what", "method", "broken"),
+    [
+        ("loss", "_compute_loss", infinite_loss),
+        ("log-probabilities", "_get_per_token_logps_and_entropies", impossible_token),
+    ],
+)
+def test_an_update_is_skipped_where_the_gradient_alone_is_finite(
+    tmp_path, monkeypatch, caplog, what, method, broken
+):
+    monkeypatch.setattr(PackedTrainer, method, broken(getattr(PackedTrainer, method)))
+    seen = []
+
+    def rollout(prompts, trainer):
+        seen.append(parameters_of(trainer))
+        return sampled_rollout([-6.0] * 4)(prompts, trainer)
+
+    trainer = make_trainer(tmp_path, rollout, sync_weights=lambda: None)
+    trainer.beta = 0.0  # the distance to an impossible token is infinite
+    trainer.args.max_steps = 3
+    trainer.train()
+    seen.append(parameters_of(trainer))
+    assert [not torch.equal(a, b) for a, b in pairwise(seen)] == [True, False, True]
+    assert f"step 2 skipped: not finite: {what}" in caplog.text.splitlines()[-1]
+    assert caplog.text.count("skipped") == 1
+    assert "gradient" not in caplog.text
 
 
 def test_gradients_that_stay_not_finite_end_training(tmp_path):

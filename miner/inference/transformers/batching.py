@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from miner.inference.sampler import Sample, Session
+from miner.inference.sampler import FinishReason, Sample
 from miner.inference.transformers.forward import Forward
 from miner.inference.transformers.slot_cache import SlotTable
 
@@ -28,22 +28,29 @@ PADDING_SLACK = 256
 """Padding tokens that cost less than a forward of their own."""
 
 
+def never(sampled: Sequence[int]) -> bool:
+    """Without stop strings none is ever completed."""
+    return False
+
+
 @dataclass(slots=True, eq=False)
 class DecodeRow:
     """One request: `ids` are the prompt's, then those sampled so far, `limit` of them at most.
 
     `uniform` draws the row's random numbers; admission replaces it by the session's own stream.
+    `stopped` says of the ids sampled so far whether the last of them has completed a stop string.
     """
 
     ids: list[int]
     limit: int
     temperature: float
-    session: Session | None
+    session: int | None
     slot: int = -1
     cached: int = 0
     logprobs: list[float] = field(default_factory=list)
     weight_version: int = 0
     uniform: Callable[[], float] = random.random
+    stopped: Callable[[Sequence[int]], bool] = never
     reply: Sample | None = None
     abandoned: bool = False
 
@@ -67,7 +74,7 @@ class BatchEngine:
         self._waiting: list[DecodeRow] = []
         self._active: list[DecodeRow] = []
         self._seeds = random.Random(seed)
-        self._streams: dict[Session, random.Random] = {}
+        self._streams: dict[int, random.Random] = {}
         self._weight_version = 0
 
     @property
@@ -102,7 +109,7 @@ class BatchEngine:
         self._decode([row for row in self._active if row in followers])
         return over + self._take_over()
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: int) -> None:
         """Free what is kept for a session that has ended (idempotent)."""
         self._table.forget(session)
         self._streams.pop(session, None)
@@ -122,7 +129,7 @@ class BatchEngine:
         self.reset(self._weight_version)
         return self._take_over()
 
-    def _stream(self, session: Session | None) -> random.Random:
+    def _stream(self, session: int | None) -> random.Random:
         if session is None:
             return random.Random(self._seeds.getrandbits(64))
         if session not in self._streams:
@@ -154,12 +161,19 @@ class BatchEngine:
     def _append(self, row: DecodeRow, token: int, logprob: float) -> None:
         row.ids.append(token)
         row.logprobs.append(logprob)
-        stopped = token in self._eos
-        if stopped or len(row.logprobs) == row.limit:
+        sampled = row.ids[-len(row.logprobs) :]
+        reason: FinishReason | None = None
+        if token in self._eos:
+            reason = "stop"
+        elif row.stopped(sampled):
+            reason = "stop_string"
+        elif len(sampled) == row.limit:
+            reason = "length"
+        if reason:
             row.reply = Sample(
-                token_ids=tuple(row.ids[-len(row.logprobs) :]),
+                token_ids=tuple(sampled),
                 logprobs=tuple(row.logprobs),
-                finish_reason="stop" if stopped else "length",
+                finish_reason=reason,
                 weight_version=row.weight_version,
             )
 

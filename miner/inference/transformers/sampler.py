@@ -30,7 +30,7 @@ from typing import Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from miner.inference.sampler import Sample, SamplerError, SamplingParams, Session, room_for_reply
+from miner.inference.sampler import Sample, SamplerError, SamplingParams, room_for_reply
 from miner.inference.transformers.batching import BatchEngine, DecodeRow
 from miner.inference.transformers.forward import (
     CachedForward,
@@ -39,6 +39,7 @@ from miner.inference.transformers.forward import (
     cache_obstacle,
     evaluation_mode,
 )
+from miner.inference.transformers.stop_strings import StopStrings
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class TransformersSampler:
         seed: int = 0,
     ) -> None:
         self._model = model
+        self._tokenizer = tokenizer
         config = model.config.get_text_config()
         self._vocabulary = config.vocab_size
         self._context = getattr(config, "max_position_embeddings", sys.maxsize)
@@ -97,13 +99,13 @@ class TransformersSampler:
         self._loop: asyncio.AbstractEventLoop
         self._inbox: deque[DecodeRow] = deque()
         self._news = threading.Event()
-        self._ended: deque[Session] = deque()
-        self._in_flight: dict[Session, DecodeRow] = {}
+        self._ended: deque[int] = deque()
+        self._in_flight: dict[int, DecodeRow] = {}
         self._futures: dict[DecodeRow, asyncio.Future[Outcome]] = {}
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`. A reply also ends where the model's context ends.
 
@@ -118,6 +120,8 @@ class TransformersSampler:
             temperature=params.temperature,
             session=session,
         )
+        if params.stop:
+            row.stopped = StopStrings(self._tokenizer, params.stop)
         try:
             outcome = await asyncio.shield(self._submit(row))
         except asyncio.CancelledError:
@@ -127,7 +131,7 @@ class TransformersSampler:
             return outcome
         raise outcome or SamplerError(f"session {session} ended while a request was in flight")
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """Forget `session`; a request still in flight for it is given up first."""
         if session in self._in_flight:
             row = self._in_flight[session]

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from miner.inference.sampler import Session
-
 LENGTH_STEP = 64
 
 
@@ -119,9 +117,9 @@ class SlotTable:
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))
-        self._idle: OrderedDict[Session, tuple[int, list[int]]] = OrderedDict()
+        self._idle: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
 
-    def lease(self, session: Session | None, ids: Sequence[int]) -> Lease | None:
+    def lease(self, session: int | None, ids: Sequence[int]) -> Lease | None:
         """A slot for a row of `ids`: the session's own, a free one, the least recently used one.
 
         At least the last id is left uncached, since its forward gives the next logits.
@@ -137,14 +135,14 @@ class SlotTable:
             return Lease(slot, 0)
         return None
 
-    def give_back(self, slot: int, session: Session | None, ids: list[int]) -> None:
+    def give_back(self, slot: int, session: int | None, ids: list[int]) -> None:
         """End a lease; `ids` are those whose states the slot holds, kept for `session` if any."""
         if session is None:
             self._release(slot)
         else:
             self._idle[session] = (slot, ids)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: int) -> None:
         """Free what is kept for `session`, if anything."""
         if session in self._idle:
             self._release(self._idle.pop(session)[0])

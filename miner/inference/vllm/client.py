@@ -25,6 +25,7 @@ from miner.inference.vllm.wire import (
     COMPLETION,
     COMPLETION_HEAD,
     CONTROL_REPLY_LIMIT,
+    ENGINE_HEADER,
     MODELS,
     SERVER_INFO,
     WEIGHT_INFO,
@@ -49,18 +50,26 @@ class VllmServer:
     Args:
         url: base URL, `http://host:port`.
         reply_timeout_s: longest wait for one completion.
+
+    Attributes:
+        engines: how many serve the model side by side; 1 until `config` has told.
     """
 
     def __init__(self, url: str, *, reply_timeout_s: float = 120.0) -> None:
         self.url = url.rstrip("/")
+        self.engines = 1
         self._base = URL(self.url)
         self._reply_timeout_s = reply_timeout_s
         self._model: str | None = None
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def complete(self, prompt_ids: list[int], options: dict[str, Any]) -> Choice:
+    async def complete(
+        self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
+    ) -> Choice:
         """One completion of `prompt_ids`; `options` are vLLM's sampling parameters, all of them.
+
+        `engine` is the one of `engines` that answers; by default the server chooses.
 
         Raises: `EngineLostError`, `SamplerError`.
         """
@@ -80,6 +89,7 @@ class VllmServer:
             payload,
             limit=COMPLETION_HEAD + BYTES_PER_TOKEN * tokens,
             seconds=self._reply_timeout_s,
+            headers=None if engine is None else {ENGINE_HEADER: str(engine)},
         )
         choices = self._decode(COMPLETION, body, "v1/completions").choices
         if len(choices) != 1:
@@ -107,7 +117,9 @@ class VllmServer:
         """What of the server's configuration decides over distribution and weight transfer."""
         path = "server_info?config_format=json"
         body = await self._get(path, seconds=_CONFIG_S)
-        return self._decode(SERVER_INFO, body, path).vllm_config
+        config = self._decode(SERVER_INFO, body, path).vllm_config
+        self.engines = config.parallel_config.data_parallel_size
+        return config
 
     async def weight_version(self) -> str:
         """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
@@ -146,14 +158,21 @@ class VllmServer:
         return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
 
     async def _request(
-        self, method: str, path: str, payload: object, *, limit: int, seconds: float
+        self,
+        method: str,
+        path: str,
+        payload: object,
+        *,
+        limit: int,
+        seconds: float,
+        headers: dict[str, str] | None = None,
     ) -> bytes:
         data = None if payload is None else msgspec.json.encode(payload)
         patience = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S)
         try:
             async with self._connections().request(
                 method, self._base.join(URL(path)), data=data, timeout=patience,
-                allow_redirects=False,
+                allow_redirects=False, headers=headers,
             ) as response:  # fmt: skip
                 body = await read_bounded(response, limit)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -22,8 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams, Session
-from miner.inference.vllm.replies import ReplyRules
+import torch
+
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
+from miner.inference.vllm.replies import ReplyRules, RequestSeeds
 from miner.inference.vllm.surface import CompletionLike, EngineLike
 
 logger = logging.getLogger(__name__)
@@ -33,12 +35,21 @@ MakeParams = Callable[[dict[str, Any]], Any]
 
 
 def vllm_sampling_params(options: dict[str, Any]) -> Any:
-    """`MakeParams` of the installed vLLM: whole replies at their end, and no text."""
+    """`MakeParams` of the installed vLLM: whole replies at their end, and text only to stop at."""
     from vllm import SamplingParams as VllmSamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     kind = RequestOutputKind.FINAL_ONLY
-    return VllmSamplingParams(**options, output_kind=kind, detokenize=False)
+    return VllmSamplingParams(**options, output_kind=kind, detokenize="stop" in options)
+
+
+def take_over_threads() -> None:
+    """Give the calling thread the number of threads that torch has in this process.
+
+    torch does so itself, but only with its first parallel operation in a thread. vLLM on a CPU
+    plans its attention before, by OpenMP's own number, and then refuses to run with another.
+    """
+    torch.get_num_threads()
 
 
 @dataclass(eq=False)
@@ -49,6 +60,8 @@ class _Request:
     prompt_ids: list[int]
     limit: int
     temperature: float
+    seed: int
+    stop: tuple[str, ...]
     version: int
     future: asyncio.Future[Sample]
 
@@ -59,6 +72,7 @@ class VllmColocatedSampler:
     Args:
         engine: vLLM's LLMEngine.
         rules: what may be asked and answered.
+        seed: of all draws; each process needs one of its own.
         make_params: builds the engine's sampling parameters.
         prepare_thread: run once on the worker thread, such as choosing its CUDA device.
     """
@@ -68,11 +82,13 @@ class VllmColocatedSampler:
         engine: EngineLike,
         rules: ReplyRules,
         *,
+        seed: int = 0,
         make_params: MakeParams = vllm_sampling_params,
-        prepare_thread: Callable[[], None] = lambda: None,
+        prepare_thread: Callable[[], None] = take_over_threads,
     ) -> None:
         self._engine = engine
         self._rules = rules
+        self._seeds = RequestSeeds(seed)
         self._make_params = make_params
         self._names = itertools.count()
         self._lock = threading.Lock()
@@ -85,7 +101,7 @@ class VllmColocatedSampler:
         self._worker = ThreadPoolExecutor(1, "vllm", initializer=prepare_thread)
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`. vLLM's prefix cache takes the place of sessions."""
         request = _Request(
@@ -93,6 +109,8 @@ class VllmColocatedSampler:
             prompt_ids=list(prompt_ids),
             limit=self._rules.limit(prompt_ids, params.max_tokens),
             temperature=params.temperature,
+            seed=self._seeds.next(),
+            stop=params.stop,
             version=self.weight_version,
             future=asyncio.get_running_loop().create_future(),
         )
@@ -103,7 +121,7 @@ class VllmColocatedSampler:
             self._hand_over(self._left, request)
             raise
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """Nothing is kept by session."""
 
     def settle(self) -> None:
@@ -158,7 +176,9 @@ class VllmColocatedSampler:
             request = self._arrived.popleft()
             if request.future.cancelled():
                 continue
-            options = self._rules.options(request.limit, request.temperature)
+            options = self._rules.options(
+                request.limit, request.temperature, request.seed, request.stop
+            )
             prompt = {"prompt_token_ids": request.prompt_ids}
             try:
                 self._engine.add_request(request.name, prompt, self._make_params(options))
@@ -183,6 +203,8 @@ class VllmColocatedSampler:
                     limit=request.limit,
                     weight_version=request.version,
                     said_by="the engine",
+                    stop=request.stop,
+                    stop_reason=said.stop_reason,
                 ),
             )
         except (SamplerError, ValueError) as error:

@@ -4,23 +4,37 @@ Invariants:
 * the distribution drawn from is the softmax at the given temperature and nothing else: every
   sampling parameter is named, because vLLM fills in what is not from the model's
   generation_config.json (top-p, top-k, repetition penalty);
+* no two requests of a run draw with the same random numbers: each has a seed of its own, because
+  engines that vLLM starts side by side, or starts again, all begin with the same one;
 * a reply becomes a sample only if an engine that did what it was asked could have given it.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
-from miner.inference.sampler import Sample, SamplerError, room_for_reply
+from miner.inference.sampler import FinishReason, Sample, SamplerError, room_for_reply
 
 LOGPROB_SLACK = 1e-3
 """A logarithm of a probability may be this far above 0 by rounding."""
 
 LOWEST_LOGPROB = -9999.0
 """What vLLM writes for a probability of 0: no token can have been drawn with it."""
+
+
+class RequestSeeds:
+    """A seed for each request: the same ones in the same order for the same `seed`."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+
+    def next(self) -> int:
+        """One more; vLLM takes 64 bits with a sign, torch reads the lower 32 on a CPU."""
+        return self._draw.getrandbits(63)
 
 
 @dataclass(frozen=True)
@@ -36,9 +50,11 @@ class ReplyRules:
         """Longest reply to `prompt_ids`. Raises: `SamplerError` for a prompt that cannot be run."""
         return min(max_tokens, room_for_reply(prompt_ids, self.vocabulary, self.context))
 
-    def options(self, limit: int, temperature: float) -> dict[str, Any]:
+    def options(
+        self, limit: int, temperature: float, seed: int, stop: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """vLLM's sampling parameters for the plain softmax, none left to the model's defaults."""
-        return {
+        options: dict[str, Any] = {
             "max_tokens": limit,
             "temperature": temperature,
             "top_p": 1.0,
@@ -49,7 +65,11 @@ class ReplyRules:
             "frequency_penalty": 0.0,
             "stop_token_ids": sorted(self.eos_token_ids),
             "logprobs": 0,
+            "seed": seed,
         }
+        if stop:
+            options["stop"] = list(stop)
+        return options
 
     def sample(
         self,
@@ -60,15 +80,25 @@ class ReplyRules:
         limit: int,
         weight_version: int,
         said_by: str,
+        stop: Sequence[str] = (),
+        stop_reason: int | str | None = None,
     ) -> Sample:
-        """The reply as a sample. Raises: `SamplerError`, saying what no engine may answer."""
-        trouble = self._trouble(ids, logprobs, finish_reason, limit)
+        """The reply as a sample.
+
+        Args:
+            stop: the stop strings that were asked for.
+            stop_reason: which of them the engine says has ended the reply, if one has.
+
+        Raises: `SamplerError`, saying what no engine may answer.
+        """
+        reason = "stop_string" if finish_reason == "stop" and stop_reason in stop else finish_reason
+        trouble = self._trouble(ids, logprobs, reason, limit)
         if trouble:
             raise SamplerError(f"{said_by} {trouble}: check its version and flags")
         return Sample(
             token_ids=tuple(ids),
             logprobs=tuple(min(0.0, value) for value in logprobs),
-            finish_reason="stop" if finish_reason == "stop" else "length",
+            finish_reason=cast(FinishReason, reason),
             weight_version=weight_version,
         )
 
@@ -84,7 +114,7 @@ class ReplyRules:
             return f"gave logprobs {min(logprobs)} to {max(logprobs)} that no drawn token can have"
         if any(token in eos for token in ids[:-1]):
             return "went on after the token that ends a reply"
-        if finish_reason not in ("stop", "length"):
+        if finish_reason not in get_args(FinishReason):
             return f"ended a reply with {finish_reason!r}"
         if (finish_reason == "stop") != (ids[-1] in eos):
             return f"ended a reply with {finish_reason!r} on the id {ids[-1]}"

@@ -13,9 +13,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams, Session
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.replies import ReplyRules, RequestSeeds
 from miner.inference.vllm.wire import BASE_WEIGHTS
 
 
@@ -25,6 +25,7 @@ class VllmServerSampler:
     Args:
         servers: at least one.
         rules: what may be asked and answered.
+        seed: of all draws; each process needs one of its own.
         tries: requests for one sample at most, over all servers.
         pause_s: pause before the second try; it doubles with each further one.
     """
@@ -34,21 +35,23 @@ class VllmServerSampler:
         servers: Sequence[VllmServer],
         rules: ReplyRules,
         *,
+        seed: int = 0,
         tries: int = 3,
         pause_s: float = 0.5,
     ) -> None:
         self.servers = tuple(servers)
         self._rules = rules
+        self._seeds = RequestSeeds(seed)
         self._tries = tries
         self._pause_s = pause_s
         self._version = 0
         self._label = BASE_WEIGHTS
         self._busy: Counter[VllmServer] = Counter(dict.fromkeys(self.servers, 0))
         self._suspects: set[VllmServer] = set()
-        self._homes: dict[Session, VllmServer] = {}
+        self._homes: dict[int, VllmServer] = {}
 
     async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: Session | None = None
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`.
 
@@ -56,7 +59,7 @@ class VllmServerSampler:
             `SamplerError` for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
-        options = self._rules.options(limit, params.temperature)
+        options = self._rules.options(limit, params.temperature, self._seeds.next(), params.stop)
         failed: set[VllmServer] = set()
         for attempt in range(1, self._tries + 1):
             server = self._place(session, failed)
@@ -64,7 +67,9 @@ class VllmServerSampler:
             self._busy[server] += 1
             try:
                 await self._clear_suspicion(server)
-                choice = await server.complete(list(prompt_ids), options)
+                choice = await server.complete(
+                    list(prompt_ids), options, engine=self._engine(server, session)
+                )
             except EngineLostError as error:
                 self._suspects.add(server)
                 failed.add(server)
@@ -78,13 +83,15 @@ class VllmServerSampler:
                     limit=limit,
                     weight_version=version,
                     said_by=f"{server.url}/v1/completions",
+                    stop=params.stop,
+                    stop_reason=choice.stop_reason,
                 )
             finally:
                 self._busy[server] -= 1
             await asyncio.sleep(self._pause_s * 2 ** (attempt - 1))
         raise AssertionError("the last try returns or raises")
 
-    async def end_session(self, session: Session) -> None:
+    async def end_session(self, session: int) -> None:
         """Forget where `session` was answered."""
         self._homes.pop(session, None)
 
@@ -126,7 +133,7 @@ class VllmServerSampler:
             raise EngineLostError(complaint)
         self._suspects.discard(server)
 
-    def _place(self, session: Session | None, failed: Collection[VllmServer]) -> VllmServer:
+    def _place(self, session: int | None, failed: Collection[VllmServer]) -> VllmServer:
         """The conversation's own server, whose cache holds its prefix, else the least busy one."""
         home = self._homes.get(session) if session is not None else None
         if home is None or home in failed:
@@ -135,6 +142,14 @@ class VllmServerSampler:
             if session is not None:
                 self._homes[session] = home
         return home
+
+    def _engine(self, server: VllmServer, session: int | None) -> int | None:
+        """Of the server's engines the conversation's own, whose cache holds its prefix; any is as
+        good for a single request. Conversations in a row go to one server after the other, so that
+        the number is first divided by theirs: all engines have work."""
+        if session is None or server.engines == 1:
+            return None
+        return session // len(self.servers) % server.engines
 
     def _load(self, server: VllmServer) -> tuple[int, int]:
         return self._busy[server], sum(home is server for home in self._homes.values())

@@ -21,6 +21,7 @@ class CompletionLike(Protocol):
     token_ids: Any
     logprobs: Any
     finish_reason: str | None
+    stop_reason: int | str | None
 
 
 class OutputLike(Protocol):
@@ -65,7 +66,7 @@ class Call:
 SAMPLING = (
     *("max_tokens", "temperature", "top_p", "top_k", "min_p"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("stop_token_ids", "logprobs", "output_kind", "detokenize"),
+    *("stop", "stop_token_ids", "logprobs", "seed", "output_kind", "detokenize"),
 )
 ENGINE = "vllm.v1.engine.llm_engine:LLMEngine"
 LLM = "vllm:LLM"

@@ -17,6 +17,9 @@ COMPLETION_HEAD: Final = 64 << 10
 BYTES_PER_TOKEN: Final = 256
 """A completion reply is at most the head plus this for each token of prompt and reply."""
 
+ENGINE_HEADER: Final = "X-data-parallel-rank"
+"""Of a completion: which of the server's engines is to answer it."""
+
 BASE_WEIGHTS: Final = "default"
 """`weight_version` of a server that nobody has sent weights to."""
 
@@ -31,11 +34,12 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One reply; its ids include the token it stopped on."""
+    """One reply; its ids include the token it stopped on, or that completed the stop string."""
 
     token_ids: list[int]
     logprobs: CompletionLogprobs
     finish_reason: str
+    stop_reason: int | str | None = None
 
 
 class CompletionReply(msgspec.Struct, frozen=True):
@@ -88,10 +92,17 @@ class ModelConfig(msgspec.Struct, frozen=True):
     dtype: str
 
 
+class ParallelConfig(msgspec.Struct, frozen=True):
+    """`--data-parallel-size`: engines that each hold the whole model."""
+
+    data_parallel_size: int
+
+
 class VllmConfig(msgspec.Struct, frozen=True):
     """`vllm_config` of `/server_info`."""
 
     model_config: ModelConfig
+    parallel_config: ParallelConfig
     weight_transfer_config: TransferConfig | None
 
 

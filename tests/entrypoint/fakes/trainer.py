@@ -2,7 +2,10 @@
 
 crash, oom, refuse, lost: end at once; hang: one heartbeat, then silence; publish: leave a model and
 end; orphan: the same, and a child of its own stays behind; until-asked: heartbeats, and a model
-when SIGTERM comes.
+when SIGTERM comes; alone: nothing while its settings name a server, then a model.
+
+An attempt counts once it has done what it was told, so that one that is stopped before, on a slow
+machine, is made again.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 EXIT_STATUSES = {"crash": 1, "oom": 75, "refuse": 2, "lost": 76}
@@ -23,31 +27,32 @@ EXIT_STATUSES = {"crash": 1, "oom": 75, "refuse": 2, "lost": 76}
 def main() -> None:
     train_dir, output_dir, model_dir = (Path(word) for word in sys.argv[1:4])
     asked = threading.Event()
-    behaviour = next_behaviour(train_dir / "attempts", sys.argv[4].split(","))
+    record = train_dir / "attempts"
+    done = record.read_text().split() if record.exists() else []
+    script = sys.argv[4].split(",")
+    behaviour = script[min(len(done), len(script) - 1)]
     if behaviour == "until-asked":
         signal.signal(signal.SIGTERM, lambda *_: asked.set())
     print(f"fake trainer: {behaviour}", flush=True)
-    if behaviour in EXIT_STATUSES:
-        sys.exit(EXIT_STATUSES[behaviour])
     if behaviour == "hang":
         beat(train_dir, 1)
+    step = 0
+    while behaviour == "until-asked" and not asked.wait(0.1):
+        step += 1
+        beat(train_dir, step)
+    settings = tomllib.loads((train_dir.parent / "trainer.toml").read_text())
+    if behaviour == "alone" and "server" in settings["rollout"]:
         signal.pause()
     if behaviour == "orphan":
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         child = subprocess.Popen(sleeper, start_new_session=True)
         (train_dir / "orphan").write_text(str(child.pid))
-    step = 0
-    while behaviour == "until-asked" and not asked.wait(0.1):
-        step += 1
-        beat(train_dir, step)
-    shutil.copytree(model_dir, output_dir)
-
-
-def next_behaviour(record: Path, script: list[str]) -> str:
-    done = record.read_text().split() if record.exists() else []
-    word = script[min(len(done), len(script) - 1)]
-    record.write_text(" ".join([*done, word]))
-    return word
+    if behaviour not in (*EXIT_STATUSES, "hang"):
+        shutil.copytree(model_dir, output_dir, dirs_exist_ok=True)
+    record.write_text(" ".join([*done, behaviour]))
+    if behaviour == "hang":
+        signal.pause()
+    sys.exit(EXIT_STATUSES.get(behaviour, 0))
 
 
 def beat(train_dir: Path, step: int) -> None:

@@ -1,0 +1,56 @@
+"""Models that are not there, for `--dry-run --model-config 7B`: one plans before one downloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from entrypoint.exit_status import ExitStatus, Failure
+from entrypoint.memory import ModelShape
+from entrypoint.model_facts import ModelFacts, architecture_of, shape_of
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import read_json
+
+SIZES = {
+    "0.5B": ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768),
+    "1.5B": ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768),
+    "3B": ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768),
+    "7B": ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768),
+    "14B": ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072),
+}
+"""The shapes of Qwen2.5, from its config.json files, by the names of its sizes."""
+BYTES_PER_WEIGHT = 2  # base models come in 16 bits
+
+
+def pretend_model(given: str) -> ModelFacts:
+    """A model of a named size, or of a config.json (the file or its folder) without its weights.
+
+    Raises: `Failure` (ARGUMENTS) with the sizes that are known, `Failure` (MODEL) for a file from
+    which no shape can be read.
+    """
+    if given.upper() in SIZES:
+        shape = SIZES[given.upper()]
+        return _facts("Qwen2ForCausalLM", shape, f"as large as Qwen2.5-{given.upper()}")
+    path = Path(given)
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise Failure(
+            ExitStatus.ARGUMENTS,
+            f"--model-config is {given!r}, expected a model's config.json or one of "
+            f"{', '.join(SIZES)}",
+        )
+    try:
+        config = read_json(file)
+    except UnverifiedModelError as error:
+        raise Failure(ExitStatus.MODEL, f"--model-config: {error}") from None
+    return _facts(architecture_of(config), shape_of(config), f"of {file}")
+
+
+def _facts(architecture: str, shape: ModelShape, what: str) -> ModelFacts:
+    return ModelFacts(
+        architecture=architecture,
+        dtype="BF16",
+        weight_bytes=BYTES_PER_WEIGHT * shape.parameters,
+        shape=shape,
+        counted=False,
+        gaps=(f"pretended: {what}; weights and tokenizer were not looked at",),
+    )

@@ -1,0 +1,236 @@
+"""Clients with a synchronous `generate`: of a `vllm serve`, or of an engine in this process.
+
+Invariant: completions come in the order of the prompts, the `n` of each one after the other, with
+the ids that the engine sampled; nothing is tokenised that came from a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+from transformers import PreTrainedTokenizerBase
+
+from miner.agents.completions import Completion, Completions
+from miner.background_loop import BackgroundLoop
+from miner.environments.errors import ConfigurationError
+from miner.inference.sampler import EngineLostError, Sampler, SamplerError, SamplingParams
+from miner.inference.vllm.client import VllmServer
+from miner.inference.vllm.wire import CompletionLogprobs
+
+Prompt = str | Sequence[int]
+PATH: Final = "v1/completions"
+
+
+@dataclass
+class VLLMClientGenerationConfig:
+    """How to generate, by vLLM's names.
+
+    Attributes:
+        n: completions of each prompt.
+        max_tokens: of each completion; in an agent's run, of each of its replies.
+        guided_decoding_regex: what a completion must match.
+        stop: texts at which completions end.
+    """
+
+    n: int = 1
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    max_tokens: int = 256
+    guided_decoding_regex: str | None = None
+    stop: list[str] | None = None
+
+
+class Client(Protocol):
+    """What environments are handed."""
+
+    @property
+    def generate(self) -> Callable[..., Completions]:
+        """Complete `prompts`, texts or token ids; the other arguments are the fields of
+        `VLLMClientGenerationConfig`."""
+        ...
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    index: int
+    token_ids: list[int]
+    prompt_token_ids: list[int]
+    logprobs: CompletionLogprobs
+    finish_reason: str
+    stop_reason: int | str | None = None
+
+
+class _Reply(msgspec.Struct, frozen=True):
+    choices: list[_Choice]
+
+
+_DECODER = msgspec.json.Decoder(_Reply)
+
+
+class VLLMClient:
+    """Client of a `vllm serve`.
+
+    Args:
+        base_url: by default made of `host` and `server_port`.
+        connection_timeout: seconds that the server may take to come up.
+
+    Raises: `EngineLostError` if it does not answer by then.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        host: str = "127.0.0.1",
+        server_port: int = 8000,
+        connection_timeout: float = 0.0,
+    ) -> None:
+        self._server = VllmServer(base_url or f"http://{host}:{server_port}")
+        self._loop = BackgroundLoop("vllm-client")
+        self._model = self._loop.run(self._name(connection_timeout))
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        n: int = 1,
+        repetition_penalty: float = 1.0,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        min_p: float = 0.0,
+        max_tokens: int = 16,
+        guided_decoding_regex: str | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> Completions:
+        """Complete each prompt `n` times; all of them are in flight at once.
+
+        Raises: `EngineLostError`, `SamplerError`.
+        """
+        options: dict[str, Any] = {
+            "n": n,
+            "repetition_penalty": repetition_penalty,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": max(top_k, 0),
+            "min_p": min_p,
+            "max_tokens": max_tokens,
+            "stop": list(stop or ()),
+        }
+        if guided_decoding_regex:
+            options["structured_outputs"] = {"regex": guided_decoding_regex}
+        answered = self._loop.run(self._all(prompts, options))
+        return Completions([item for items in answered for item in items])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.run(self._server.close())
+        self._loop.close()
+
+    async def _all(
+        self, prompts: Sequence[Prompt], options: dict[str, Any]
+    ) -> list[list[Completion]]:
+        return await asyncio.gather(*(self._complete(prompt, options) for prompt in prompts))
+
+    async def _complete(self, prompt: Prompt, options: dict[str, Any]) -> list[Completion]:
+        body = await self._server.post(
+            PATH,
+            {
+                "model": self._model,
+                "prompt": prompt if isinstance(prompt, str) else list(prompt),
+                "return_token_ids": True,
+                "return_tokens_as_token_ids": True,
+                "logprobs": 0,
+                **options,
+            },
+            seconds=600.0,
+        )
+        try:
+            choices = _DECODER.decode(body).choices
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SamplerError(
+                f"{self._server.url}/{PATH} answered in another shape than vLLM's: {error}"
+            ) from error
+        if len(choices) != options["n"]:
+            raise SamplerError(
+                f"{self._server.url}/{PATH} gave {len(choices)} of {options['n']} completions"
+            )
+        return [_completion(choice) for choice in sorted(choices, key=lambda c: c.index)]
+
+    async def _name(self, patience_s: float) -> str:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + patience_s
+        while True:
+            try:
+                return await self._server.model_name()
+            except EngineLostError:
+                if loop.time() >= latest:
+                    raise
+                await asyncio.sleep(0.5)
+
+
+class SamplerClient:
+    """The same over an engine of this process.
+
+    Args:
+        sampler: used from `loop` only.
+
+    Only the plain softmax can be drawn from: top-p and the like would be another distribution than
+    the trained one.
+    """
+
+    def __init__(
+        self, sampler: Sampler, tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop
+    ) -> None:
+        self._sampler = sampler
+        self._tokenizer = tokenizer
+        self._loop = loop
+
+    def generate(self, prompts: Sequence[Prompt], **config: Any) -> Completions:
+        """See `Client`. Raises: `ConfigurationError`, `SamplerError`."""
+        given = VLLMClientGenerationConfig(**config)
+        plain = VLLMClientGenerationConfig()
+        for name in ("repetition_penalty", "top_p", "min_p", "guided_decoding_regex"):
+            if getattr(given, name) != getattr(plain, name):
+                raise ConfigurationError(
+                    f"{name}={getattr(given, name)!r} would change the distribution that is "
+                    "trained: this engine draws from the plain softmax; leave it out, or generate "
+                    "with a vLLM server"
+                )
+        if given.top_k > 0:
+            raise ConfigurationError(f"top_k={given.top_k}: as above, only top_k=-1 can be used")
+        params = SamplingParams(given.max_tokens, given.temperature, tuple(given.stop or ()))
+        ids = [self._ids(prompt) for prompt in prompts for _ in range(given.n)]
+        return Completions(self._loop.run(self._all(ids, params)))
+
+    async def _all(
+        self, prompts: list[tuple[int, ...]], params: SamplingParams
+    ) -> list[Completion]:
+        samples = await asyncio.gather(*(self._sampler.sample(ids, params) for ids in prompts))
+        return [
+            Completion(ids, s.token_ids, s.logprobs, (1,) * len(s.token_ids), s.finish_reason)
+            for ids, s in zip(prompts, samples, strict=True)
+        ]
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return tuple(self._tokenizer(prompt)["input_ids"])
+        return tuple(prompt)
+
+
+def _completion(choice: _Choice) -> Completion:
+    ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs
+    if len(ids) != len(logprobs):
+        raise SamplerError(f"vLLM gave {len(ids)} ids with {len(logprobs)} logprobs")
+    by_text = choice.finish_reason == "stop" and isinstance(choice.stop_reason, str)
+    return Completion(
+        tuple(choice.prompt_token_ids),
+        tuple(ids),
+        tuple(logprobs),
+        (1,) * len(ids),
+        "stop_string" if by_text else "stop" if choice.finish_reason == "stop" else "length",
+    )

@@ -1,0 +1,82 @@
+"""The interface's executers: a list of programs in, a list of texts out, in the same order.
+
+Invariant: a text is what a program printed and how it failed, if it did; an executor that is down
+raises and is never a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from miner.background_loop import BackgroundLoop
+from miner.executors.base import Execution, Executor, Limits
+from miner.executors.e2b import E2BExecutor
+from miner.executors.sandbox import LocalSandbox
+
+
+class Executer:
+    """An executor for synchronous callers.
+
+    Args:
+        make: makes the executor.
+    """
+
+    def __init__(self, make: Callable[[], Executor]) -> None:
+        self._executor = make()
+        self._loop = BackgroundLoop("executer")
+
+    def execute(self, codes: Sequence[str]) -> list[str]:
+        """Run each program, several at once; the texts are in the programs' order.
+
+        Raises: `InfrastructureError`, `ConfigurationError`.
+        """
+        return [ran.text for ran in self._loop.run(self._all(codes))]
+
+    def close(self) -> None:
+        """End the executor (idempotent)."""
+        if self._loop.alive:
+            self._loop.run(self._executor.close())
+            self._loop.close()
+
+    async def _all(self, codes: Sequence[str]) -> list[Execution]:
+        return await asyncio.gather(*map(self._executor.run, codes))
+
+
+class LocalExecuter(Executer):
+    """Runs programs in this machine's sandbox."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(lambda: LocalSandbox(limits))
+
+
+class E2BExecuter(Executer):
+    """Runs programs in E2B's sandboxes.
+
+    Args:
+        api_key: of E2B.
+        template: of the sandboxes.
+        max_concurrent: sandboxes at once.
+        api_url, sandbox_url: another place that speaks E2B's API.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        template: str | None = None,
+        max_concurrent: int = 20,
+        *,
+        limits: Limits | None = None,
+        api_url: str | None = None,
+        sandbox_url: str | None = None,
+    ) -> None:
+        super().__init__(
+            lambda: E2BExecutor(
+                api_key,
+                template=template,
+                limits=limits,
+                at_once=max_concurrent,
+                api_url=api_url,
+                sandbox_url=sandbox_url,
+            )
+        )

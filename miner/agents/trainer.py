@@ -1,0 +1,100 @@
+"""TRL's GRPOTrainer with `environment=`: completions come from the environment's `generate`.
+
+With `args.use_vllm` in server mode the environment's client is one of that server, whose weights
+TRL keeps in step; without vLLM the trained model itself generates, by continuous batching.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trl
+from trl.data_utils import maybe_apply_chat_template
+
+from miner.agents.client import Client, SamplerClient, VLLMClient, VLLMClientGenerationConfig
+from miner.agents.completions import Completions
+from miner.agents.environment import Environment
+from miner.background_loop import BackgroundLoop
+from miner.environments.errors import ConfigurationError
+from miner.inference.transformers.sampler import TransformersSampler
+
+
+class GRPOTrainer(trl.GRPOTrainer):
+    """See TRL's; `environment` takes the place of `rollout_func`.
+
+    Raises: `ConfigurationError` for both of them, or for colocated vLLM.
+    """
+
+    def __init__(self, *args: Any, environment: Environment | None = None, **kwargs: Any) -> None:
+        if environment is not None:
+            if kwargs.get("rollout_func") is not None:
+                raise ConfigurationError("environment and rollout_func exclude each other")
+            kwargs["rollout_func"] = EnvironmentRollout(environment)
+        super().__init__(*args, **kwargs)
+
+
+class EnvironmentRollout:
+    """A rollout function that asks an environment.
+
+    Args:
+        environment: whose `generate` is called once for all prompts of a step.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._client: Client | None = None
+        self._sampler: TransformersSampler | None = None
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any] | None]:
+        """Prompts, completions, logprobs and masks, one of each per prompt."""
+        client = self._client = self._client or self._make_client(trainer)
+        if self._sampler is not None:
+            self._sampler.invalidate()  # the weights may have changed
+        tokenizer = trainer.processing_class
+        texts = [maybe_apply_chat_template({"prompt": p}, tokenizer)["prompt"] for p in prompts]
+        made = self._environment.generate(client, config_of(trainer.args), texts)
+        if len(made) != len(prompts):
+            raise ConfigurationError(
+                f"{type(self._environment).__name__}.generate returned {len(made)} completions for "
+                f"{len(prompts)} prompts: with n=1 it must be one for each, in their order"
+            )
+        if isinstance(made, Completions):
+            return {
+                "prompt_ids": made.prompt_ids,
+                "completion_ids": list(made),
+                "logprobs": made.logprobs,
+                "env_mask": made.masks,
+            }
+        return {
+            "prompt_ids": [list(tokenizer(text)["input_ids"]) for text in texts],
+            "completion_ids": [list(ids) for ids in made],
+            "logprobs": None,
+        }
+
+    def _make_client(self, trainer: Any) -> Client:
+        args = trainer.args
+        if not args.use_vllm:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            self._sampler = TransformersSampler(model, trainer.processing_class, seed=args.seed)
+            return SamplerClient(self._sampler, trainer.processing_class, BackgroundLoop("agent"))
+        if args.vllm_mode != "server":
+            raise ConfigurationError(
+                f"environment= with vllm_mode={args.vllm_mode!r} is not there: use "
+                "vllm_mode='server', or use_vllm=False"
+            )
+        url = args.vllm_server_base_url
+        return VLLMClient(url or f"http://{args.vllm_server_host}:{args.vllm_server_port}")
+
+
+def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
+    """How the trainer's arguments want completions drawn; each prompt comes as often as needed."""
+    plain = VLLMClientGenerationConfig()
+    return VLLMClientGenerationConfig(
+        n=1,
+        repetition_penalty=args.repetition_penalty,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k or -1,
+        min_p=args.min_p or 0.0,
+        max_tokens=args.max_completion_length or plain.max_tokens,
+    )

@@ -1,0 +1,1 @@
+"""Today's tournament: two players, six games, tool calls, notes; one turn is one fresh chat."""

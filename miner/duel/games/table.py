@@ -1,0 +1,95 @@
+"""A game under way: seeds, opening and chance as the tournament draws them.
+
+Invariants:
+* equal (game, seed) and equal actions give equal histories;
+* a game's seed draws its configuration, its opening and all of its chance, each by a generator of
+  its own, so that no player's action moves another's draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from random import Random
+
+import pyspiel
+
+from miner.duel.games.base import DuelGame, LoadedDuelGame
+from miner.environments.games.opponents import ChanceStream
+
+_LARGEST_SEED = 1_000_000
+_OPENING_PLIES = (2, 6)
+"""Fewest and most."""
+
+
+def game_seeds(evaluation_seed: int) -> Iterator[int]:
+    """Seeds of a match's pairs of games, without end; each is played twice, seats swapped."""
+    rng = Random(evaluation_seed)
+    while True:
+        yield rng.randint(1, _LARGEST_SEED)
+
+
+def configuration_of(game: DuelGame, seed: int) -> int:
+    """The configuration number, within the game's own, that a game's seed draws."""
+    first, last = game.configurations
+    return Random(seed).randint(first, last) - first
+
+
+class Table:
+    """One game from its opening to its end.
+
+    Args:
+        game: which game.
+        seed: a seed of `game_seeds`.
+        configuration: number of the configuration; None: the one that the seed draws.
+
+    Attributes:
+        opening: random actions played before the players', part of the history.
+        generators: random numbers of players of our own, for the length of the game.
+    """
+
+    __slots__ = ("_chance", "game", "generators", "loaded", "opening", "seed", "state")
+
+    def __init__(self, game: DuelGame, seed: int, configuration: int | None = None) -> None:
+        self.game = game
+        self.seed = seed
+        drawn = configuration_of(game, seed) if configuration is None else configuration
+        self.loaded: LoadedDuelGame = game.load(drawn)
+        self.state: pyspiel.State = self.loaded.game.new_initial_state()
+        self.generators: dict[Hashable, Random] = {}
+        self._chance = ChanceStream(seed)
+        self.opening = self._open() if game.random_opening else []
+        self._draw()
+
+    def apply(self, action: int) -> None:
+        """Play a legal action of the player to move, and the chance after it."""
+        self.state.apply_action(action)
+        self._draw()
+
+    def text(self, player: int) -> str:
+        """What `player` is shown of the state as it is."""
+        return self.game.state_text(self.state, player)
+
+    def label(self, player: int, action: int) -> str:
+        """A legal action in words."""
+        return str(self.state.action_to_string(player, action))
+
+    def forfeit_returns(self, player: int) -> list[float]:
+        """Both players' returns when `player` forfeits: the lowest and the highest there are."""
+        returns = [self.loaded.highest_return] * 2
+        returns[player] = self.loaded.lowest_return
+        return returns
+
+    def _open(self) -> list[int]:
+        rng = Random(self.seed)
+        played: list[int] = []
+        for _ in range(rng.randint(*_OPENING_PLIES)):
+            if self.state.is_terminal():
+                break
+            played.append(rng.choice(self.state.legal_actions()))
+            self.state.apply_action(played[-1])
+        return played
+
+    def _draw(self) -> None:
+        state = self.state
+        while state.is_chance_node():
+            state.apply_action(self._chance.draw(state.chance_outcomes()))

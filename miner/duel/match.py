@@ -1,0 +1,153 @@
+"""A match: pairs of games with seats swapped, until the clock or one of the stop rules ends it.
+
+Invariants:
+* games of a match follow each other, since notes go from each to the next;
+* the rules are looked at after a pair, never within one;
+* nothing is awarded for games that were not played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from miner.duel.games import DuelGame
+from miner.duel.games.table import game_seeds
+from miner.duel.memory import Notes
+from miner.duel.outcome import GameRecord
+from miner.duel.play import Rules, play_game
+from miner.duel.players.base import Player, UnreachableError
+from miner.duel.turn import Result
+
+logger = logging.getLogger(__name__)
+
+MATCH_MINUTES = 15.0
+FORFEIT_LIMIT = 10
+EARLY_GAMES = 10
+EARLY_LOSSES, LATE_LOSSES = 10, 20
+"""Losses in a row that end a match, up to game `EARLY_GAMES` and after it."""
+
+REPLAYS = 2
+"""Times a game is played again because a server was away."""
+
+RECOVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a match ends.
+
+    Attributes:
+        seconds: time after which no further pair begins.
+        pairs: most pairs of games; None: the clock alone decides, as in the tournament.
+        sleep: waits for a server that is away.
+    """
+
+    seconds: float = MATCH_MINUTES * 60
+    pairs: int | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+@dataclass(slots=True)
+class MatchResult:
+    """A match as it was played.
+
+    Attributes:
+        first, second: names of the players.
+        stopped: why it ended, in words.
+        failure: why it broke off without a decision; a league then leaves all of it out.
+        seconds: how long it took.
+    """
+
+    game: str
+    first: str
+    second: str
+    games: list[GameRecord] = field(default_factory=list)
+    stopped: str = ""
+    failure: str | None = None
+    seconds: float = 0.0
+
+    def count(self, result: Result) -> int:
+        """Games with this result for the first player."""
+        return sum(record.result == result for record in self.games)
+
+
+async def play_match(
+    game: DuelGame,
+    first: Player,
+    second: Player,
+    rules: Rules,
+    limits: Limits,
+    *,
+    on_game: Callable[[GameRecord], None] = lambda record: None,
+) -> MatchResult:
+    """Play a match. A player that fails for good ends it and is named in `failure`."""
+    result = MatchResult(game.name, first.name, second.name)
+    notes = (Notes(first.counter), Notes(second.counter))
+    begun = rules.clock()
+    for number, seed in enumerate(game_seeds(rules.evaluation_seed), 1):
+        try:
+            for first_seat in (0, 1):
+                record = await _game(game, seed, first_seat, (first, second), notes, rules, limits)
+                result.games.append(record)
+                on_game(record)
+        except Exception as error:
+            result.failure = f"{type(error).__name__}: {error}"
+            result.stopped = "broke off"
+            logger.warning("%s, %s against %s: %s", game.name, first.name, second.name, error)
+        result.seconds = rules.clock() - begun
+        result.stopped = result.stopped or _stop(result, number, limits)
+        if result.stopped:
+            break
+    return result
+
+
+async def _game(
+    game: DuelGame,
+    seed: int,
+    first_seat: int,
+    players: tuple[Player, Player],
+    notes: tuple[Notes, Notes],
+    rules: Rules,
+    limits: Limits,
+) -> GameRecord:
+    order = (0, 1) if first_seat == 0 else (1, 0)
+    seated = [players[i] for i in order]
+    held = [notes[i] for i in order]
+    for _ in range(REPLAYS):
+        try:
+            return await play_game(game, seed, seated, held, rules, first_seat=first_seat)
+        except UnreachableError as error:
+            logger.warning("%s, seed %d is played again: %s", game.name, seed, error)
+            await limits.sleep(RECOVERY_S)
+    return await play_game(game, seed, seated, held, rules, first_seat=first_seat)
+
+
+def _stop(result: MatchResult, pairs: int, limits: Limits) -> str:
+    """Why the match ends now, or an empty text."""
+    if result.seconds >= limits.seconds:
+        return f"time was up after {limits.seconds / 60:g} min"
+    for name, forfeits in (
+        (result.first, sum(record.first_forfeits for record in result.games)),
+        (result.second, sum(record.second_forfeits for record in result.games)),
+    ):
+        if forfeits >= FORFEIT_LIMIT:
+            return f"{name} forfeited {forfeits} games"
+    most = EARLY_LOSSES if len(result.games) <= EARLY_GAMES else LATE_LOSSES
+    for name, lost in ((result.first, "loss"), (result.second, "win")):
+        if _last_in_a_row(result.games, lost) >= most:
+            return f"{name} lost {_last_in_a_row(result.games, lost)} games in a row"
+    if limits.pairs is not None and pairs >= limits.pairs:
+        return f"{2 * pairs} games were played"
+    return ""
+
+
+def _last_in_a_row(games: Sequence[GameRecord], result: str) -> int:
+    count = 0
+    for record in reversed(games):
+        if record.result != result:
+            break
+        count += 1
+    return count

@@ -1,0 +1,71 @@
+"""Who answers a request, and the ways in which an answer can fail to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from miner.duel.memory import TokenCounter
+from miner.duel.tools import ToolCall
+from miner.duel.turn import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: the tool calls that the serving engine found in it, and the rest of its text.
+
+    Attributes:
+        prompt_tokens, tokens: length of prompt and reply, 0 where nothing was tokenised.
+    """
+
+    calls: Sequence[ToolCall] = ()
+    content: str | None = None
+    prompt_tokens: int = 0
+    tokens: int = 0
+
+
+class Player(Protocol):
+    """Answers requests; many may be under way at once, each knows its own game and notes."""
+
+    @property
+    def name(self) -> str:
+        """What results are labelled with."""
+        ...
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Counts tokens of this player's notes."""
+        ...
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer a request.
+
+        Raises: `ReplyForfeit` for what loses the game by the tournament's rules,
+            `UnreachableError` for a server that is away; anything else ends the match.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what the player holds (idempotent)."""
+        ...
+
+
+class ReplyForfeit(Exception):
+    """No answer came, and the player is to blame: the game is lost.
+
+    Attributes:
+        cause: one of `outcome.Cause`'s values.
+    """
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class UnreachableError(Exception):
+    """The player's server cannot be reached: nobody's fault, the game is played again."""
+
+
+class PlayerError(Exception):
+    """The player's server refuses or fails for good: the match ends without a decision."""

@@ -1,0 +1,109 @@
+"""Players by what a person types: `random`, `mcts:50`, `bid`, `cfr`, `strong`, a folder, a URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from miner.duel.games import GAMES
+from miner.duel.players.base import Player
+from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
+from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
+from miner.duel.turn import Request
+from miner.environments.errors import ConfigurationError
+
+SIMULATIONS = 50
+STRONG_SIMULATIONS = 200
+GIN_SIMULATIONS = 10
+"""Gin rummy's rollouts take a hundred moves each."""
+
+SPECIFICATIONS = (
+    "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
+    "(bid, cfr or search, as the game needs), a model folder, or an endpoint such as "
+    "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
+)
+
+
+def make_player(specification: str, games: Collection[str], *, seat: int = 0) -> Player:
+    """The player that `specification` describes.
+
+    Args:
+        games: names of the games it is to play.
+        seat: number among the players; random players of one match differ by it.
+
+    Raises: `ConfigurationError` for what is no player, or cannot play one of `games`.
+    """
+    name, given, described = specification.rpartition("=")
+    if not given or "/" in name:  # a URL may hold "="
+        name, described = "", specification
+    if described.startswith(("http://", "https://")):
+        from miner.duel.players.endpoint import EndpointPlayer
+
+        url, _, model = described.partition("#")
+        key = os.environ.get("OPENAI_API_KEY")
+        return EndpointPlayer(name or model or url, url, model or None, api_key=key)
+    if Path(described).is_dir():
+        from miner.duel.players.model import load_model_player
+
+        return load_model_player(Path(described), name or described.rstrip("/"))
+    kind, _, argument = described.partition(":")
+    if kind not in _RULES:
+        raise ConfigurationError(
+            f"{specification!r} is neither a folder nor a player: name one of {SPECIFICATIONS}"
+        )
+    only, choice = _RULES[kind](_number(specification, argument), seat)
+    if only and set(games) != {only}:
+        raise ConfigurationError(
+            f"{described} plays {only} only: add --games {only}, or name strong, which plays all"
+        )
+    return RulePlayer(name or described, choice)
+
+
+def _number(specification: str, argument: str) -> int | None:
+    if not argument:
+        return None
+    if not argument.isdecimal() or int(argument) < 1:
+        raise ConfigurationError(f"{specification!r}: {argument!r} is no number from 1 on")
+    return int(argument)
+
+
+def _strong(simulations: int) -> Choice:
+    bid, cfr, mcts = bid_the_prize, equilibrium(), search(simulations)
+    gin = search(GIN_SIMULATIONS)
+
+    def choose(request: Request) -> int:
+        game = request.table.game.name
+        if game == "goofspiel":
+            return bid(request)
+        if game == "leduc_poker":
+            return cfr(request)
+        return gin(request) if game == "gin_rummy" else mcts(request)
+
+    return choose
+
+
+_RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
+    "random": lambda number, seat: ("", random_move(seat)),
+    "bid": lambda number, seat: ("goofspiel", bid_the_prize),
+    "mcts": lambda number, seat: ("", search(number or SIMULATIONS)),
+    "cfr": lambda number, seat: ("leduc_poker", equilibrium(number or CFR_ITERATIONS)),
+    "strong": lambda number, seat: ("", _strong(number or STRONG_SIMULATIONS)),
+}
+"""From a number and a seat to the only game it plays (empty: all) and its choice of moves."""
+
+
+def chosen_games(listed: str | None) -> list[str]:
+    """Names of games from a list with commas; None: all. Raises: `ConfigurationError`."""
+    names = list(GAMES) if listed is None else [name.strip() for name in listed.split(",")]
+    for name in names:
+        if name == "intercode":
+            raise ConfigurationError(
+                "intercode is no duel: its tasks and images are the tournament's and are not here; "
+                "leave it out of --games"
+            )
+        if name not in GAMES:
+            raise ConfigurationError(
+                f"{name!r} is no game of the tournament: choose from {', '.join(GAMES)}"
+            )
+    return list(dict.fromkeys(names))

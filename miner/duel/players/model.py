@@ -1,0 +1,125 @@
+"""A model folder played in this process as the tournament serves it: greedy, by its own template.
+
+Imports torch; only a model that plays needs this module.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers.utils import logging
+
+from miner.duel.calls import family_of, parse_calls
+from miner.duel.memory import TokenCounter, TokenizerCounter
+from miner.duel.outcome import Cause
+from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
+from miner.duel.rendering import ToolShape, render
+from miner.duel.turn import TEMPERATURE, Request
+from miner.inference.sampler import Sampler, SamplerError, SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.model_folder import LoadedModel, load_model_folder
+
+MAX_SESSIONS = 64
+"""Requests of one model that decode together."""
+
+
+class ModelPlayer:
+    """Plays by a `Sampler`: many games at once share its batches.
+
+    Args:
+        sampler: generates; it belongs to the caller unless `owned`.
+        loaded: the model's tokenizer, for prompts and for counting notes.
+        family: of the tool-call parser, one of `calls.PARSERS`.
+        context: longest prompt and reply together, in tokens.
+        shape: what the chat template gets as tools.
+        owned: close the sampler with the player.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sampler: Sampler,
+        loaded: LoadedModel,
+        *,
+        family: str,
+        context: int,
+        shape: ToolShape = ToolShape.ENGINE,
+        owned: TransformersSampler | None = None,
+    ) -> None:
+        self.name = name
+        self._sampler = sampler
+        self._tokenizer = loaded.chat.tokenizer
+        self._encode = loaded.chat.renderer.encode
+        self._family = family
+        self._context = context
+        self._shape = shape
+        self._owned = owned
+        self.counter: TokenCounter = TokenizerCounter(
+            lambda text: list(self._tokenizer.encode(text, add_special_tokens=False)),
+            lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)),
+        )
+
+    async def reply(self, request: Request) -> Reply:
+        """Sample one reply and read its calls. Raises: see `Player.reply`."""
+        prompt = self._encode(render(self._tokenizer, request, self._shape))
+        if len(prompt) + request.max_tokens > self._context:
+            raise ReplyForfeit(
+                Cause.CONTEXT,
+                f"a prompt of {len(prompt)} tokens and a reply of {request.max_tokens} exceed the "
+                f"model's context of {self._context}",
+            )
+        try:
+            sample = await self._sampler.sample(
+                prompt, SamplingParams(request.max_tokens, TEMPERATURE)
+            )
+        except SamplerError as error:
+            raise PlayerError(f"{self.name} could not answer: {error}") from error
+        ids = sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
+        # Some models' call marks are special tokens: the serving engine keeps them too.
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        offered = {tool["function"]["name"] for tool in request.tools}
+        return Reply(
+            calls=parse_calls(self._family, text, offered),
+            content=text,
+            prompt_tokens=len(prompt),
+            tokens=len(sample.token_ids),
+        )
+
+    async def close(self) -> None:
+        """End the sampler's thread, if it is the player's own."""
+        if self._owned is not None:
+            self._owned.close()
+
+
+def load_model_player(
+    folder: Path, name: str, *, family: str | None = None, shape: ToolShape = ToolShape.ENGINE
+) -> ModelPlayer:
+    """A player over the model in `folder`: float16 on a GPU (as served), float32 on a CPU.
+
+    Raises: `ConfigurationError` for a folder without a usable model, or a model of no family that
+        has a parser.
+    """
+    logging.disable_progress_bar()
+    on_gpu = torch.cuda.is_available()
+    loaded = load_model_folder(
+        folder, torch.float16 if on_gpu else torch.float32, "cuda" if on_gpu else None
+    )
+    chosen = family or family_of(folder.name, *_types(folder))
+    sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, max_sessions=MAX_SESSIONS)
+    return ModelPlayer(
+        name,
+        sampler,
+        loaded,
+        family=chosen,
+        context=loaded.model.config.max_position_embeddings,
+        shape=shape,
+        owned=sampler,
+    )
+
+
+def _types(folder: Path) -> list[str]:
+    """What the model's configuration calls its architecture."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return [str(config["model_type"])] if config.get("model_type") else []

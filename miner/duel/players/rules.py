@@ -1,0 +1,64 @@
+"""Players without a model: random moves, and the bid that equals the prize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from miner.duel.games import GOOFSPIEL
+from miner.duel.games.goofspiel import prize_value
+from miner.duel.memory import TokenCounter, WordCounter
+from miner.duel.players.base import Reply
+from miner.duel.tools import move_call
+from miner.duel.turn import Request
+
+Choice = Callable[[Request], int]
+"""A legal action for a request."""
+
+
+_NOTHING = Reply()
+
+
+class RulePlayer:
+    """Plays what `choose` says, and keeps no notes. Equal games are played equally.
+
+    It never waits, so that games ask `answer` and need neither time limit nor event loop.
+    """
+
+    def __init__(self, name: str, choose: Choice) -> None:
+        self.name = name
+        self.counter: TokenCounter = WordCounter()
+        self._choose = choose
+
+    def answer(self, request: Request) -> Reply:
+        """A move; nothing in a reflection."""
+        if request.kind == "reflection":
+            return _NOTHING
+        return Reply((move_call(self._choose(request)),))
+
+    async def reply(self, request: Request) -> Reply:
+        """`answer`, for whoever awaits players."""
+        return self.answer(request)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def random_move(salt: int) -> Choice:
+    """Uniformly random moves; each game and seat has a generator of its own."""
+
+    def choose(request: Request) -> int:
+        generators, key = request.table.generators, (salt, request.player)
+        rng = generators.get(key)
+        if rng is None:
+            rng = generators[key] = Random(f"{salt} {request.table.seed} {request.player}")
+        return request.legal[int(rng.random() * len(request.legal))]
+
+    return choose
+
+
+def bid_the_prize(request: Request) -> int:
+    """Goofspiel's card that is worth what is bid for; the closest one that is left."""
+    assert request.table.game is GOOFSPIEL
+    prize = prize_value(request.table.text(request.player))
+    return min(request.legal, key=lambda action: (abs(action + 1 - prize), action))

@@ -1,0 +1,109 @@
+"""From games to ranks: pooled scores, quantiles, standings, who advances, who wins the final.
+
+All functions are pure; a table of scores is a dictionary from player to score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Games of one match in one environment, counted for its first player."""
+
+    first: str
+    second: str
+    wins: int
+    losses: int
+    draws: int
+
+    @property
+    def games(self) -> int:
+        """Games that were played."""
+        return self.wins + self.losses + self.draws
+
+
+def environment_scores(players: Sequence[str], tallies: Iterable[Tally]) -> Scores:
+    """(wins + draws / 2) / games of each player, pooled over all games against everybody.
+
+    A player without a game scores 0. Pooling means that longer matches count for more.
+    """
+    points = dict.fromkeys(players, 0.0)
+    games = dict.fromkeys(players, 0)
+    for tally in tallies:
+        for name, wins in ((tally.first, tally.wins), (tally.second, tally.losses)):
+            points[name] += wins + tally.draws / 2
+            games[name] += tally.games
+    return {name: points[name] / games[name] if games[name] else 0.0 for name in players}
+
+
+def quantiles(scores: Mapping[str, float]) -> Scores:
+    """Rank from 0 (lowest) to 1 (highest); equals share the mean of their ranks; alone: 0.5."""
+    if len(scores) == 1:
+        return dict.fromkeys(scores, 0.5)
+    ordered = sorted(scores.values())
+    ranks = {}
+    for name, score in scores.items():
+        below = ordered.index(score)
+        equal = ordered.count(score)
+        ranks[name] = (below + (equal - 1) / 2) / (len(ordered) - 1)
+    return ranks
+
+
+def task_scores(
+    environments: Mapping[str, Mapping[str, float]], weights: Mapping[str, float] | None = None
+) -> Scores:
+    """Weighted mean of each player's quantiles over the environments (weight 1 if not given).
+
+    Margins vanish: only the order within an environment counts.
+    """
+    weights = weights or {}
+    total = sum(weights.get(name, 1.0) for name in environments)
+    sums: Scores = {}
+    for name, scores in environments.items():
+        for player, quantile in quantiles(scores).items():
+            sums[player] = sums.get(player, 0.0) + weights.get(name, 1.0) * quantile
+    return {player: value / total for player, value in sums.items()}
+
+
+def standings(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Players and scores, best first; equals by name."""
+    return sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+def advancing(groups: Sequence[Mapping[str, float]], boss: str | None = None) -> list[str]:
+    """Who goes on: each group's best but the boss, equals all.
+
+    In a single group the boss has to be beaten: if it is not below the best, nobody goes on.
+    """
+    going: list[str] = []
+    for group in groups:
+        contenders = {name: score for name, score in group.items() if name != boss}
+        if not contenders:
+            continue
+        best = max(contenders.values())
+        held = group.get(boss) if boss is not None else None
+        if held is not None and len(groups) == 1 and held >= best:
+            continue
+        going += [name for name, score in contenders.items() if score == best]
+    return going
+
+
+def boss_round(tasks: Sequence[Mapping[str, float]], boss: str, contender: str) -> str:
+    """Who wins the final: the contender by one win at least and no loss; equals are draws.
+
+    A contender without a score in a task loses it; a boss without one loses to any contender's.
+    """
+    wins = 0
+    for task in tasks:
+        if contender not in task:
+            return boss
+        if boss not in task or task[contender] > task[boss]:
+            wins += 1
+        elif task[contender] < task[boss]:
+            return boss
+    return contender if wins else boss

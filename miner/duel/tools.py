@@ -1,0 +1,121 @@
+"""Tool schemas of a request, in the tournament's order, and reading the calls that come back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from miner.duel.memory import as_integer
+from miner.duel.wording import MEMORY_TOOLS, SLOTS, ToolWording, Wording
+
+MOVE = "game_action"
+
+Schema = dict[str, Any]
+
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_OPEN_THOUGHT = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_SHORT = 64
+"""Arguments of moves are shorter; what is longer is not worth remembering."""
+
+_THOUGHT_ENDS = ("</think>", "</thinking>")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as a serving engine hands it over: `arguments` is JSON, or what a model wrote."""
+
+    name: str
+    arguments: str
+
+    def decoded(self) -> Mapping[str, Any]:
+        """The arguments; empty unless they are a JSON object. Texts lose thoughts and margins."""
+        short = isinstance(self.arguments, str) and len(self.arguments) < _SHORT
+        return _decoded(self.arguments) if short else _decode(self.arguments)
+
+
+@lru_cache(maxsize=512)
+def move_call(action: int) -> ToolCall:
+    """The call that plays `action`."""
+    return ToolCall(MOVE, f'{{"action_id": {action}}}')
+
+
+def move_of(arguments: Mapping[str, Any], legal: Sequence[int]) -> int | None:
+    """The legal action that a decoded move's call names, if it names one."""
+    action = as_integer(arguments.get("action_id"))
+    return action if action is not None and action in legal else None
+
+
+def turn_tools(wording: Wording, legal: Sequence[int]) -> list[Schema]:
+    """Schemas of a turn's tools: the memory tools, then the move's."""
+    words = wording.tools
+    before, after = words.move
+    properties = {
+        "action_id": {"description": words.action_id, "type": "integer", "enum": list(legal)}
+    }
+    description = f"{before}{', '.join(map(str, legal))}{after}"
+    return [*reflection_tools(wording), _function(MOVE, description, properties)]
+
+
+def reflection_tools(wording: Wording) -> list[Schema]:
+    """Schemas of a reflection's tools: those of the memory."""
+    return list(_memory_tools(wording.tools))
+
+
+def without_thoughts(text: str) -> str:
+    """`text` as the tournament's client reads it: no think blocks, no space around it."""
+    text = _THOUGHT.sub("", text)
+    for end in _THOUGHT_ENDS:
+        text = text.split(end)[-1]
+    return _OPEN_THOUGHT.sub("", text).strip()
+
+
+@lru_cache(maxsize=8)
+def _memory_tools(words: ToolWording) -> tuple[Schema, ...]:
+    schemas = []
+    for name, description in zip(MEMORY_TOOLS, words.memory, strict=True):
+        slots = SLOTS[name.rpartition("_")[0]]
+        properties = {
+            "slot": {
+                "description": words.slot,
+                "type": "integer",
+                "minimum": 1,
+                "maximum": slots,
+            },
+            "content": {"description": words.content, "type": "string"},
+        }
+        schemas.append(_function(name, description, properties))
+    return tuple(schemas)
+
+
+def _decode(text: str) -> Mapping[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError, TypeError):  # TypeError: a server that sends null
+        return {}
+    if not isinstance(arguments, dict):
+        return {}
+    return {name: _plain(value) for name, value in arguments.items()}
+
+
+_decoded = lru_cache(maxsize=512)(_decode)
+
+
+def _function(name: str, description: str, properties: Schema) -> Schema:
+    """Keys in the order in which the tournament sends them: templates print them so."""
+    parameters = {"properties": properties, "required": list(properties), "type": "object"}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_thoughts(value) if value else value
+    if isinstance(value, dict | list):
+        return json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return value

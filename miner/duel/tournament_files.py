@@ -1,0 +1,219 @@
+"""Reads the tournament's own sentences from a copy of its files, without running any of them.
+
+The YAML file gives rules and template; from the Python files only literals are taken: constants,
+and the fixed parts of f-strings whose placeholders are known here by name. Whatever has another
+form than expected is an error that names the file and the thing, never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from miner.duel.games import GAMES
+from miner.duel.memory import APPEND, LONG_TERM, REWRITE, WORKING
+from miner.duel.wording import SLOTS, ToolWording, Wording
+from miner.environments.errors import ConfigurationError
+
+FILES = {
+    "prompts": ("core/pvp/game_prompts.yml", "core/config/pvp_game_prompts.yml"),
+    "bot": ("core/pvp/bot.py",),
+    "tools": ("core/pvp/tools.py",),
+    "models": ("core/models/pvp_models.py",),
+}
+"""Where the tournament's repository keeps what is read; the first that exists counts."""
+
+_MARK = "\x00"
+
+
+def tournament_files(folder: Path) -> dict[str, Path]:
+    """The files to read in a copy, which keeps the repository's folders or is flat.
+
+    Raises: `ConfigurationError` that names what is missing.
+    """
+    found: dict[str, Path] = {}
+    for kind, names in FILES.items():
+        places = [folder / name for name in names] + [folder / Path(name).name for name in names]
+        present = [place for place in places if place.is_file()]
+        if not present:
+            raise ConfigurationError(
+                f"{folder} holds no copy of the tournament's {names[0]}: copy that file from the "
+                "tournament's repository, in its folder or beside the others"
+            )
+        found[kind] = present[0]
+    return found
+
+
+def read_wording(folder: Path) -> Wording:
+    """The tournament's sentences from a copy of its files.
+
+    Raises: `ConfigurationError` for a file that is missing or of another form than expected.
+    """
+    files = tournament_files(folder)
+    bot, tools = _Source(files["bot"]), _Source(files["tools"])
+    hint = bot.texts_in("_legal_hint")
+    described = tools.template("build_game_action_tool", {"legal_hint": _MARK})
+    if len(hint) < 2:
+        raise ConfigurationError(f"{bot.path}: _legal_hint has another form than expected")
+    before, after = _halves(described, tools.path)
+    result, state, request = bot.template(
+        "_reflection_user_prompt", {"outcome.value.upper()": _MARK, "state_desc": _MARK}
+    ).split(_MARK)
+    models = _Source(files["models"])
+    return Wording(
+        source=str(folder),
+        heads=_heads(files["prompts"]),
+        turn_tail=bot.constant("_TOOL_GUIDANCE"),
+        reflection_tail=bot.constant("_REFLECTION_GUIDANCE"),
+        reflection=(result, state, request),
+        tools=ToolWording(
+            memory=_memory_descriptions(tools),
+            slot=models.field_description("MemorySlotEdit", "slot"),
+            content=models.field_description("MemorySlotEdit", "content"),
+            action_id=models.field_description("GameActionArgs", "action_id"),
+            move=(before + hint[0], hint[-1] + after),
+        ),
+    )
+
+
+def _heads(path: Path) -> dict[str, str]:
+    try:
+        prompts = yaml.safe_load(path.read_text(encoding="utf-8"))
+        template = prompts["system_prompt_template"]
+        return {
+            game: template.format(game_name=game, rules=prompts[f"{game}_rules"]) for game in GAMES
+        }
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise ConfigurationError(
+            f"{path} is not the tournament's file of prompts: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _memory_descriptions(tools: _Source) -> tuple[str, ...]:
+    described = []
+    for area, member in ((WORKING, "WORKING"), (LONG_TERM, "LONG_TERM")):
+        for edit in (REWRITE, APPEND):
+            verb, effect = tools.member("_OP_PHRASING", edit.upper())
+            values = {
+                "verb": verb,
+                "area.value": area,
+                "cfg.n_slots": str(SLOTS[area]),
+                "_AREA_PURPOSE[area]": tools.member("_AREA_PURPOSE", member),
+                "effect": effect,
+            }
+            described.append(tools.template("build_memory_tools", values))
+    return tuple(described)
+
+
+def _halves(text: str, path: Path) -> tuple[str, str]:
+    before, mark, after = text.partition(_MARK)
+    if not mark:
+        raise ConfigurationError(f"{path}: build_game_action_tool does not name the legal ids")
+    return before, after
+
+
+class _Source:
+    """A Python file as a tree, of which literals are read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        except (SyntaxError, ValueError) as error:
+            raise ConfigurationError(f"{path} is not Python: {error}") from error
+
+    def constant(self, name: str) -> str:
+        """The text that `name` is set to."""
+        value = self._assigned(name)
+        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+            raise ConfigurationError(f"{self.path}: {name} is no text")
+        return value.value
+
+    def member(self, name: str, key: str) -> Any:
+        """The literal at `key` (`Area.WORKING` is "WORKING") of the dictionary `name`."""
+        value = self._assigned(name)
+        if isinstance(value, ast.Dict):
+            for found, entry in zip(value.keys, value.values, strict=True):
+                if isinstance(found, ast.Attribute) and found.attr == key:
+                    return ast.literal_eval(entry)
+        raise ConfigurationError(f"{self.path}: {name} has no entry for {key}")
+
+    def template(self, function: str, values: Mapping[str, str]) -> str:
+        """The f-string in `function` with just the placeholders of `values`, filled in."""
+        for node in ast.walk(self._function(function)):
+            if isinstance(node, ast.JoinedStr):
+                filled = _filled(node, values)
+                if filled is not None:
+                    return filled
+        raise ConfigurationError(
+            f"{self.path}: {function} holds no text around {', '.join(values)}: the tournament "
+            "has changed its files; look for a newer version of this repository"
+        )
+
+    def texts_in(self, function: str) -> list[str]:
+        """The texts that a function's returned sum is made of, from left to right."""
+        for node in ast.walk(self._function(function)):
+            if isinstance(node, ast.Return) and node.value is not None:
+                return [text for text in _summands(node.value) if text is not None]
+        return []
+
+    def field_description(self, model: str, name: str) -> str:
+        """The description of a model's field."""
+        for node in self._nodes:
+            if isinstance(node, ast.ClassDef) and node.name == model:
+                for line in node.body:
+                    if (
+                        isinstance(line, ast.AnnAssign)
+                        and isinstance(line.target, ast.Name)
+                        and line.target.id == name
+                        and isinstance(line.value, ast.Call)
+                    ):
+                        for keyword in line.value.keywords:
+                            if keyword.arg == "description":
+                                return str(ast.literal_eval(keyword.value))
+        raise ConfigurationError(f"{self.path}: {model}.{name} has no description")
+
+    def _assigned(self, name: str) -> ast.expr:
+        for node in self._nodes:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if isinstance(node, ast.AnnAssign) and node.value is not None:
+                targets = [node.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                value = node.value  # type: ignore[attr-defined]
+                assert isinstance(value, ast.expr)
+                return value
+        raise ConfigurationError(f"{self.path}: {name} is not there")
+
+    def _function(self, name: str) -> ast.FunctionDef:
+        for node in self._nodes:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return node
+        raise ConfigurationError(f"{self.path}: the function {name} is not there")
+
+
+def _filled(node: ast.JoinedStr, values: Mapping[str, str]) -> str | None:
+    """The f-string with its placeholders filled, or None if they are not those of `values`."""
+    text, used = "", set()
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+            continue
+        assert isinstance(part, ast.FormattedValue)
+        name = ast.unparse(part.value).replace('"', "'")
+        if name not in values:
+            return None
+        used.add(name)
+        text += values[name]
+    return text if used == set(values) else None
+
+
+def _summands(node: ast.expr) -> list[str | None]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _summands(node.left) + _summands(node.right)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    return [None]

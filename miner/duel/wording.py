@@ -1,0 +1,116 @@
+"""The words around a turn: our own, or the tournament's from a copy that a person provides.
+
+Invariants:
+* layouts (order of parts, labels, tool names, schemas) are the tournament's in both cases and live
+  in `turn` and `tools`; only sentences differ;
+* the tournament's sentences are never part of this repository's own files: they are read from the
+  user's copy (`tournament_files`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from miner.duel.games import GAMES
+from miner.duel.memory import (
+    APPEND,
+    LONG_TERM,
+    LONG_TERM_SLOTS,
+    REWRITE,
+    WORKING,
+    WORKING_SLOTS,
+)
+from miner.environments.games.rules import RULES
+
+OWN = "own words"
+
+MEMORY_TOOLS = tuple(
+    f"{area}_{edit}" for area in (WORKING, LONG_TERM) for edit in (REWRITE, APPEND)
+)
+"""Names of the memory tools in the order in which requests list them."""
+
+SLOTS = {WORKING: WORKING_SLOTS, LONG_TERM: LONG_TERM_SLOTS}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWording:
+    """What tool schemas say in words.
+
+    Attributes:
+        memory: descriptions of `MEMORY_TOOLS`, in their order.
+        slot, content, action_id: descriptions of arguments.
+        move: what stands before and after the legal ids in the description of the move's tool.
+    """
+
+    memory: tuple[str, ...]
+    slot: str
+    content: str
+    action_id: str
+    move: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """All sentences of a request.
+
+    Attributes:
+        source: `OWN`, or where the tournament's sentences were read from.
+        heads: each game's beginning of the system message, up to the notes.
+        turn_tail, reflection_tail: the system message's end, after the notes.
+        reflection: the user message of a reflection around its result and its state.
+        tools: descriptions of the tools.
+    """
+
+    source: str
+    heads: Mapping[str, str]
+    turn_tail: str
+    reflection_tail: str
+    reflection: tuple[str, str, str]
+    tools: ToolWording
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the sentences are ours, not the tournament's."""
+        return self.source == OWN
+
+
+@cache
+def own_wording() -> Wording:
+    """Sentences of our own, for where no copy of the tournament's is at hand."""
+    return Wording(
+        source=OWN,
+        heads={name: f"This is a game of {name}.\n\n{RULES[name]}" for name in GAMES},
+        turn_tail=(
+            "Answer once. You may change your notes with the memory tools; then choose your move "
+            "with game_action and one of the legal ids. An answer without it loses the game."
+        ),
+        reflection_tail=(
+            "This game has ended and asks for no move. With the memory tools, write down what will "
+            "help against the same opponent: how they play, and what works against it."
+        ),
+        reflection=(
+            "This game has ended. Your result: ",
+            ".\n\nFinal state:\n",
+            "\n\nWrite down what is worth knowing about this opponent.",
+        ),
+        tools=ToolWording(
+            memory=tuple(
+                f"{_EDITS[edit]} one of slots 1-{SLOTS[area]} of {_AREAS[area]}."
+                for area in (WORKING, LONG_TERM)
+                for edit in (REWRITE, APPEND)
+            ),
+            slot="Number of the slot.",
+            content="What to write.",
+            action_id="Id of a legal action.",
+            move=("Make your move; the turn ends. Legal ids: ", "."),
+        ),
+    )
+
+
+_EDITS = {
+    REWRITE: "Replaces all that stands in",
+    APPEND: "Adds a line (the oldest words go when it is full) to",
+}
+_AREAS = {WORKING: "the notes on this game", LONG_TERM: "the lasting notes on this opponent"}

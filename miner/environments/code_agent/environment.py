@@ -1,0 +1,128 @@
+"""An episode of an agent: replies with code are run and answered, one without is the answer.
+
+Invariants:
+* the score comes from the last reply alone, never from what it made a program print before;
+* an episode has `max_turns` replies at most; whose last one still holds code scores 0;
+* code that fails is shown to the policy; an executor that fails ends the episode as a typed error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.code_agent.form import Form, Tags
+from miner.environments.code_agent.problems import Problem, Problems
+from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.executors.base import Executor
+
+NAME = "code_agent"
+
+
+class CodeAgentSource:
+    """Opens episodes in which the policy may run code.
+
+    Args:
+        problems: what it is asked.
+        executor: what runs its code; it belongs to the source, which closes it.
+        form: where outputs go.
+        max_turns: replies of one episode, the answer included.
+        tools: code that runs before the policy's, such as functions for it to call.
+        system: the system message; empty for none.
+        capacity: episodes at once; the executor bounds how many runs there are by itself.
+
+    Raises: `ConfigurationError` for less than one turn.
+    """
+
+    name = NAME
+    applied_rate = None
+
+    def __init__(
+        self,
+        problems: Problems,
+        executor: Executor,
+        *,
+        form: Form = Form.MESSAGE,
+        max_turns: int = 4,
+        tags: Tags | None = None,
+        tools: str = "",
+        system: str = "",
+        capacity: int = 256,
+    ) -> None:
+        if max_turns < 1:
+            raise ConfigurationError(f"max_turns is {max_turns}: an episode has one reply at least")
+        self.problems = problems
+        self.executor = executor
+        self.form = form
+        self.max_turns = max_turns
+        self.tags = tags or Tags()
+        self.tools = tools
+        self.system = system
+        self._capacity = capacity
+
+    @property
+    def capacity(self) -> int:
+        """Episodes that may be open at once."""
+        return self._capacity
+
+    def open(self, avoid: Collection[str] = ()) -> CodeAgent:
+        """A fresh environment; there is one executor, so `avoid` cannot apply."""
+        return CodeAgent(self)
+
+    async def close(self) -> None:
+        """End the executor."""
+        await self.executor.close()
+
+
+class CodeAgent:
+    """One episode at a time."""
+
+    def __init__(self, source: CodeAgentSource) -> None:
+        self._source = source
+        self._problem: Problem | None = None
+        self._turns = 0
+
+    @property
+    def server(self) -> str:
+        """What runs the code."""
+        return self._source.executor.name
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Ask the problem of `task`. Raises: `ConfigurationError`."""
+        source = self._source
+        if task.environment != source.problems.name:
+            raise ConfigurationError(
+                f"a task of {task.environment!r} cannot be asked here: the problems are "
+                f"{source.problems.name}",
+                server=self.server,
+            )
+        self._problem = source.problems.problem(task.task_id)
+        self._turns = 0
+        asked: list[Message] = [{"role": "user", "content": self._problem.question}]
+        if source.system:
+            asked.insert(0, {"role": "system", "content": source.system})
+        return Observation(tuple(asked), stop=(source.tags.code_end,))
+
+    async def step(self, text: str) -> Transition:
+        """Run the reply's code, or grade it as the answer. Raises: `EnvironmentFault`."""
+        problem, source = self._problem, self._source
+        if problem is None:
+            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+        self._turns += 1
+        code = source.tags.code(text)
+        if code is None:
+            await self.close()
+            score = problem.grade(text)
+            return Transition((), score, done=True, score=score)
+        if self._turns == source.max_turns:
+            await self.close()
+            return Transition((), 0.0, done=True, score=0.0, valid=False)
+        ran = await source.executor.run(f"{source.tools}\n{code}" if source.tools else code)
+        output = source.tags.output(ran.text)
+        if source.form is Form.INLINE:
+            return Transition((), 0.0, done=False, appended=output)
+        return Transition(({"role": "user", "content": output},), 0.0, done=False)
+
+    async def close(self) -> None:
+        """Drop the episode (idempotent)."""
+        self._problem = None

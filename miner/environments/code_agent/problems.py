@@ -1,0 +1,47 @@
+"""What an agent is asked: problems with checkable answers, numbered, split by what they are about.
+
+Invariant: a problem is a pure function of its number, and what is held out shares nothing with what
+is trained on that would let a policy answer from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from miner.environments.base import EpisodeTask
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question.
+
+    Attributes:
+        question: the user's message.
+        grade: score in [0, 1] of the policy's last reply, from the end of the last output on.
+    """
+
+    question: str
+    grade: Callable[[str], float]
+
+
+class Problems(Protocol):
+    """A set of problems."""
+
+    @property
+    def name(self) -> str:
+        """`EpisodeTask.environment` of its tasks."""
+        ...
+
+    def problem(self, task_id: int) -> Problem:
+        """Problem number `task_id`. Raises: `ConfigurationError` if there is none."""
+        ...
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """The `index`-th task of the stream of a run with this seed."""
+        ...
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """`count` tasks, all different, of problems that `training` never gives."""
+        ...

@@ -1,0 +1,39 @@
+"""How long a game's conversation can become: what a limit in tokens has to have room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from miner.environments.base import EpisodeTask, Message
+from miner.environments.games.dialogue import GradedDialogue
+from miner.environments.games.prompts import PromptFormat
+from miner.environments.games.session import GameSession
+
+NO_ACTION = "?"
+
+
+def longest_conversation(tasks: Iterable[EpisodeTask]) -> list[Message]:
+    """The longest conversation, in characters, of `tasks` played at random, in our own wording.
+
+    Every turn is asked twice, since its first reply names no action.
+    Raises: `ConfigurationError` for an unknown game.
+    """
+    return max(
+        (_conversation(task) for task in tasks),
+        key=lambda messages: sum(len(message["content"]) for message in messages),
+    )
+
+
+def _conversation(task: EpisodeTask) -> list[Message]:
+    session = GameSession(task.task_id, task.seed)
+    dialogue = GradedDialogue(PromptFormat.own(task.environment))
+    rng = Random(task.seed)
+    while not session.done:
+        turn = session.turn()
+        dialogue.ask(turn)
+        dialogue.reply(NO_ACTION)
+        action = rng.choice(sorted(turn.labels))
+        dialogue.reply(str(action))
+        session.play(action)
+    return dialogue.conversation

@@ -1,0 +1,1 @@
+"""A tiny base model for code agents: it knows the form of a program, not when to write which."""

@@ -1,0 +1,50 @@
+"""How many tokens an episode may have: from the games and the model's own tokenizer."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from miner.config.settings import Settings
+from miner.environments.games.longest import longest_conversation
+from miner.rollout.renderer import ChatRenderer
+from miner.training.tasks import training_task
+
+logger = logging.getLogger(__name__)
+
+TASKS_TRIED = 40
+"""First tasks of the stream: all deck sizes and both seats are among them."""
+
+MARGIN = 1.1
+"""A server may word its turns at greater length than we do (1.02 times, as recorded)."""
+
+
+def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
+    """Tokens of the longest episode to expect, with a retry in every turn."""
+    tasks = (training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED))
+    conversation = longest_conversation(tasks)
+    tokens = len(renderer.encode(renderer.render(conversation)))
+    return math.ceil(tokens * MARGIN) + settings.rollout.max_reply_tokens
+
+
+def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:
+    """The settings with `rollout.max_episode_tokens` filled in.
+
+    A limit that a person or the plan has set stays, and is warned about where games may exceed it:
+    such episodes are lost and nothing is learned from them.
+
+    Args:
+        context: tokens that the model can attend to.
+    """
+    longest = longest_episode_tokens(settings, renderer)
+    given = settings.rollout.max_episode_tokens
+    limit = min(context, longest if given is None else given)
+    if limit < longest:
+        cause = "the model's context" if limit == context else "rollout.max_episode_tokens"
+        logger.warning(
+            "games may take up to %d tokens, but %s allows %d: longer ones are lost, and are never "
+            "learned from",
+            longest, cause, limit,
+        )  # fmt: skip
+    rollout = settings.rollout.model_copy(update={"max_episode_tokens": limit})
+    return settings.model_copy(update={"rollout": rollout})

@@ -1,0 +1,36 @@
+"""The tournament's transcripts: from ../shared where they are, else our extract without prose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.duel.make_extract import GAMES, RECORDINGS, Line, digest, extract, read
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "duel"
+
+needs_transcripts = pytest.mark.skipif(
+    not SHARED.is_dir(),
+    reason="whole requests need the tournament's transcripts in ../shared: only hashes were held",
+)
+
+__all__ = ["GAMES", "SHARED", "Line", "digest", "golden", "needs_transcripts", "transcript"]
+
+
+def golden(name: str) -> list[Line]:
+    """An extract by name, made on the spot where the transcripts are at hand."""
+    return extract(SHARED, name) if SHARED.is_dir() else read(RECORDINGS / f"{name}.jsonl")
+
+
+def transcript(name: str) -> list[Line]:
+    """A transcript with its prose (`needs_transcripts`)."""
+    return read(SHARED / f"{name}.jsonl")
+
+
+def first(lines: list[Line], **wanted: Any) -> Line:
+    """The first line with these values."""
+    return next(
+        line for line in lines if all(line.get(key) == value for key, value in wanted.items())
+    )

@@ -1,0 +1,133 @@
+"""Reading tool calls by family: as SGLang reads them, and as vLLM does where the two agree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from miner.duel.calls import PARSERS, family_of, parse_calls
+from miner.environments.errors import ConfigurationError
+
+OFFERED = ("working_memory_rewrite", "game_action")
+NOTE = '{"name": "working_memory_rewrite", "arguments": {"slot": 1, "content": "a } ] \\" ü"}}'
+MOVE = '{"name": "game_action", "arguments": {"action_id": 3}}'
+LLAMA_MOVE = MOVE.replace("arguments", "parameters")
+ODD = '{"name": "game_action", "arguments": "3"}'
+
+Case = tuple[str, str, list[str]]
+
+
+def _block(call: str) -> str:
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def _arguments(call: str) -> str:
+    found = json.loads(call)
+    return json.dumps(found.get("parameters") or found["arguments"], ensure_ascii=False)
+
+
+SHARED_CASES: list[Case] = [
+    ("hermes", _block(MOVE), [MOVE]),
+    ("hermes", f"I bid.\n{_block(NOTE)}\n{_block(MOVE)}", [NOTE, MOVE]),
+    ("hermes", f"<tool_call>{MOVE}</tool_call>", [MOVE]),
+    ("hermes", f"<tool_call>\n{MOVE}", [MOVE]),
+    ("hermes", _block(ODD), [ODD]),
+    ("hermes", "game_action 3", []),
+    ("hermes", "<tool_call>\ngame_action(3)\n</tool_call>", []),
+    ("qwen25", _block(MOVE), [MOVE]),
+    ("qwen25", f"thinking\n{_block(NOTE)}\n{_block(MOVE)}", [NOTE, MOVE]),
+    ("qwen25", "3", []),
+    ("llama3", LLAMA_MOVE, [LLAMA_MOVE]),
+    ("llama3", MOVE, [MOVE]),
+    ("llama3", f"<|python_tag|>{LLAMA_MOVE}", [LLAMA_MOVE]),
+    ("llama3", f"{NOTE};{MOVE}", [NOTE, MOVE]),
+    ("llama3", "3", []),
+    ("llama3", '{"action_id": 3', []),
+    ("mistral", f"[TOOL_CALLS] [{MOVE}]", [MOVE]),
+    ("mistral", f"[TOOL_CALLS] [{NOTE}, {MOVE}]", [NOTE, MOVE]),
+    ("mistral", "3", []),
+]
+"""Read alike by both engines."""
+
+SGLANG_CASES: list[Case] = [
+    ("hermes", f"{_block(NOTE)}\n<tool_call>\nbroken</tool_call>\n{_block(MOVE)}", [NOTE]),
+    ("hermes", f"{_block('[1]')}{_block(MOVE)}", []),
+    ("hermes", _block('{"name": "unknown", "arguments": {}}') + _block(MOVE), [MOVE]),
+    ("hermes", _block('{"name": ["game_action"]}') + _block(MOVE), []),
+    ("qwen25", f"<tool_call>{MOVE}</tool_call>", []),
+    ("qwen25", f"<tool_call>\n{MOVE}", []),
+    ("qwen25", f"{_block('broken')}\n{_block(MOVE)}", [MOVE]),
+    ("qwen25", f"{_block(NOTE)}\n{_block('3')}", []),
+    ("llama3", f" {MOVE}", []),
+    ("llama3", f"I play {MOVE}", []),
+    ("llama3", f'{{"name": broken}} then {MOVE}', [MOVE]),
+    ("llama3", f'{{"name": "unknown"}};{MOVE}', [MOVE]),
+    ("mistral", '[TOOL_CALLS]game_action[ARGS]{"action_id": 3}', [MOVE]),
+    ("mistral", '[TOOL_CALLS] [{"name": "game_action", "arguments"', []),
+    ("mistral", "[TOOL_CALLS]game_action[ARGS]3", []),
+    *((family, text * 25_000, []) for family in PARSERS for text in ("{", "[", "<tool_call>\n[")),
+]
+"""Where the tournament's engine decides."""
+
+
+@pytest.mark.parametrize(("family", "text", "expected"), SHARED_CASES + SGLANG_CASES)
+def test_calls_are_those_of_the_serving_engine(family: str, text: str, expected: list[str]) -> None:
+    found = parse_calls(family, text, OFFERED)
+    assert [(call.name, call.arguments) for call in found] == [
+        (json.loads(call)["name"], _arguments(call)) for call in expected
+    ]
+
+
+def test_names_tell_the_parser() -> None:
+    assert family_of("Hermes-3-Llama-3.2-3B") == "hermes"
+    assert family_of("0123456789abcdef", "qwen3") == "qwen25"
+    assert family_of("CodeLlama-7b") == "llama3"
+    assert family_of("Mixtral-8x7B") == "mistral"
+    with pytest.raises(ConfigurationError, match="gpt2"):
+        family_of("0123456789abcdef", "gpt2")
+
+
+_VLLM = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
+
+_SCRIPT = """
+import json, sys
+from types import SimpleNamespace
+from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models
+from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
+from vllm.tool_parsers.llama_tool_parser import Llama3JsonToolParser
+
+words = {word: i for i, word in enumerate(["x", "<tool_call>", "</tool_call>", "<|python_tag|>"])}
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "x")))
+parsers = {"hermes": Hermes2ProToolParser, "qwen25": Hermes2ProToolParser,
+           "llama3": Llama3JsonToolParser}
+found = []
+for family, text in json.load(sys.stdin):
+    read = parsers[family](tokenizer).extract_tool_calls(text, SimpleNamespace())
+    found.append([[call.function.name, call.function.arguments] for call in read.tool_calls])
+print("FOUND" + json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(
+    not _VLLM.exists(), reason="vLLM is not installed (make setup-vllm): its parsers were not asked"
+)
+def test_vllm_reads_well_formed_replies_alike() -> None:
+    cases = [(family, text) for family, text, _ in SHARED_CASES if family != "mistral"]
+    done = subprocess.run(
+        [str(_VLLM), "-c", _SCRIPT],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.rpartition("FOUND")[2])
+    ours = [
+        [[call.name, call.arguments] for call in parse_calls(family, text, OFFERED)]
+        for family, text in cases
+    ]
+    assert found == ours

@@ -1,0 +1,111 @@
+"""When a match ends: the recorded matches, game by game."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from miner.duel.games import GAMES
+from miner.duel.match import Limits, MatchResult, play_match
+from miner.duel.play import Rules
+from miner.duel.players.base import Reply
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from tests.duel.golden import Line, golden
+from tests.duel.stand_ins import Scripted, lowest_call, move
+
+LEDUC = GAMES["leduc_poker"]
+FOLD, CALL, RAISE = 0, 1, 2
+
+Answer = Callable[[Request], Reply]
+
+
+def gives_up(request: Request) -> Reply:
+    """Folds as soon as it may: loses to whoever raises."""
+    return (
+        Reply() if request.kind == "reflection" else move(FOLD if FOLD in request.legal else CALL)
+    )
+
+
+def raises(request: Request) -> Reply:
+    return (
+        Reply() if request.kind == "reflection" else move(RAISE if RAISE in request.legal else CALL)
+    )
+
+
+def forfeits(request: Request) -> Reply:
+    return Reply(content="no call")
+
+
+def _wins_first(winner: Answer, loser: Answer) -> Answer:
+    """`winner` up to the first reflection, then `loser`."""
+    reflected: list[Request] = []
+
+    def answer(request: Request) -> Reply:
+        if request.kind == "reflection":
+            reflected.append(request)
+        return (loser if reflected else winner)(request)
+
+    return answer
+
+
+SCENARIOS: dict[str, tuple[Answer, Answer]] = {
+    "a_forfeits_always": (forfeits, lowest_call),
+    "b_forfeits_always": (lowest_call, forfeits),
+    "both_forfeit_always": (forfeits, forfeits),
+    "a_forfeits_in_seat_0_only": (
+        lambda request: raises(request) if request.player == 1 else forfeits(request),
+        gives_up,
+    ),
+    "a_loses_ten_in_a_row": (gives_up, raises),
+    "a_does_not_lose_game_1": (_wins_first(raises, gives_up), _wins_first(gives_up, raises)),
+    "time_budget_checked_after_a_pair": (
+        _wins_first(raises, gives_up),
+        _wins_first(gives_up, raises),
+    ),
+}
+
+
+@pytest.mark.parametrize("line", golden("matchups"), ids=lambda line: line["scenario"])
+async def test_matches_end_where_the_tournaments_end(line: Line) -> None:
+    first, second = SCENARIOS[line["scenario"]]
+    budget = line["time_budget_s"]
+    ticks = iter(range(10**9))
+    result = await play_match(
+        LEDUC,
+        Scripted("a", first),
+        Scripted("b", second),
+        Rules(line["base_seed"], own_wording(), clock=lambda: float(next(ticks))),
+        Limits(seconds=1e12 if budget == "unlimited" else budget),
+    )
+    assert _games(result) == line["games"]
+    assert {
+        "model_a_wins": result.count("win"),
+        "model_b_wins": result.count("loss"),
+        "draws": result.count("draw"),
+        "total_games": len(result.games),
+    } == line["result"]
+    assert result.stopped
+
+
+def _games(result: MatchResult) -> list[Line]:
+    games = []
+    for record in result.games:
+        side = "a" if record.first_forfeits else "b" if record.second_forfeits else ""
+        games.append(
+            {
+                "seed": record.seed,
+                "model_a_player_id": record.first_seat,
+                "model_a": f"{record.result}/forfeit {side}" if side else record.result,
+            }
+        )
+    return games
+
+
+async def test_a_limit_of_pairs_ends_a_match_that_nothing_else_ends() -> None:
+    a, b = Scripted("a", lowest_call), Scripted("b", lowest_call)
+    result = await play_match(LEDUC, a, b, Rules(1, own_wording()), Limits(pairs=3))
+    assert len(result.games) == 6
+    assert result.stopped == "6 games were played"
+    assert [record.first_seat for record in result.games] == [0, 1] * 3

@@ -1,0 +1,118 @@
+"""One run in this process, from settings to a published model: stopped, resumed, watched."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from miner.environments import ConfigurationError, EpisodeTask
+from miner.environments.base import Observation
+from miner.environments.builtin import BuiltinEnvironment
+from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
+from miner.training.trainer import EpisodeTrainer
+from tests.training.in_process import Work, working_in
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    with working_in(tmp_path) as work:
+        yield work
+
+
+@pytest.fixture
+def at_rollout(monkeypatch: pytest.MonkeyPatch):
+    """Have something done in the rollout of a step, before its episodes are played."""
+    todo = {}
+    before = EpisodeTrainer._generate_and_score_completions
+
+    def generate(trainer, inputs):
+        todo.pop(trainer.state.global_step + 1, lambda: None)()
+        return before(trainer, inputs)
+
+    monkeypatch.setattr(EpisodeTrainer, "_generate_and_score_completions", generate)
+    return todo
+
+
+def test_sigterm_ends_the_run_after_the_step_with_a_checkpoint(work: Work, at_rollout) -> None:
+    at_rollout[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    result = work.train("optimizer.max_steps=50")
+    assert work.steps == [1, 2]
+    assert work.checkpoint is not None
+    assert work.checkpoint.step == 2
+    assert result.output_dir == work.published
+
+
+def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> None:
+    """Of the last step, so that nothing is trained on top."""
+    overrides = ("optimizer.max_steps=2", "checkpoint.every_steps=2")
+    work.train(*overrides)
+    work.train(*overrides)
+    assert "going on from step 2" in work.said.getvalue()
+    saved = load_file(work.run_dir / "checkpoints" / "checkpoint-2" / "model.safetensors")
+    base = load_file(work.base / "model.safetensors")
+    resumed = work.trainers[1].model.state_dict()
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in saved.items())
+    assert not all(torch.equal(base[name], tensor) for name, tensor in saved.items())
+
+
+def test_no_checkpoint_is_complete_while_updates_are_skipped(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = EpisodeTrainer._compute_loss
+
+    def poisoned(trainer, model, inputs):
+        loss = compute(trainer, model, inputs)
+        return loss * float("nan") if trainer.state.global_step == 1 else loss
+
+    monkeypatch.setattr(EpisodeTrainer, "_compute_loss", poisoned)
+    work.train("optimizer.max_steps=2", "checkpoint.every_steps=1")
+    assert (work.run_dir / "checkpoints" / "checkpoint-2").is_dir()
+    assert work.checkpoint is not None
+    assert work.checkpoint.step == 1
+
+
+def test_graded_games_are_played_neither_in_training_nor_to_choose_the_best(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[EpisodeTask] = []
+    reset = BuiltinEnvironment.reset
+
+    async def recorded(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
+        played.append(task)
+        return await reset(environment, task)
+
+    monkeypatch.setattr(BuiltinEnvironment, "reset", recorded)
+    work.train("optimizer.max_steps=2", "evaluation.episodes=30", "evaluation.every_steps=1")
+    held_out = held_out_list(30, 7, "goofspiel", sizes=(8,))
+    chosen_by = [task for task in played if task in held_out]
+    trained_on = [task.seed for task in played if task not in held_out]
+    assert len(chosen_by) == 3 * 30  # the base and two steps
+    assert len(trained_on) == 2 * 2 * 4
+    assert not {task.seed for task in held_out} & set(trained_on)
+    graded = {task.seed for task in episode_list(250, sizes=(8,))}
+    assert not graded & {task.seed for task in played}
+
+
+def test_a_lost_episode_prints_no_row_of_the_batch(
+    work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TRL would print all columns of the row; that one was lost is said by the scheduler."""
+    reset, first = BuiltinEnvironment.reset, []
+
+    async def one_fails(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
+        if task.seed in TRAINING_SEEDS and not first:
+            first.append(task)
+            raise ConfigurationError("not this one")
+        return await reset(environment, task)
+
+    monkeypatch.setattr(BuiltinEnvironment, "reset", one_fails)
+    work.train("optimizer.max_steps=1")
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("not this one" in text for text in told)
+    assert not any("turn_rewards" in text or "episode_reward" in text for text in told)
