@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message
-from miner.environments.errors import ConfigurationError
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
 
