@@ -81,21 +81,24 @@ class _Group:
 
 
 def _differences(rows: Sequence[Sequence[TurnReward] | None], decay: float) -> _Group:
-    returns = [decayed_returns([reward for _, reward in row or ()], decay) for row in rows]
+    returns = [_with_returns(row or (), decay) for row in rows]
     by_round: dict[int, list[float]] = defaultdict(list)
-    for row, values in zip(rows, returns, strict=True):
-        for (number, _), value in zip(row or (), values, strict=True):
+    for row in returns:
+        for number, value in row:
             by_round[number].append(value)
     baseline = {number: sum(values) / len(values) for number, values in by_round.items()}
-    differences = [
-        [value - baseline[number] for (number, _), value in zip(row or (), values, strict=True)]
-        for row, values in zip(rows, returns, strict=True)
-    ]
+    differences = [[value - baseline[number] for number, value in row] for row in returns]
     squares = [
         (sum((value - baseline[number]) ** 2 for value in values), len(values) - 1)
         for number, values in by_round.items()
     ]
     return _Group(differences, squares)
+
+
+def _with_returns(row: Sequence[TurnReward], decay: float) -> list[tuple[int, float]]:
+    """(round, return) of each turn."""
+    returns = decayed_returns([reward for _, reward in row], decay)
+    return [(number, value) for (number, _), value in zip(row, returns, strict=True)]
 
 
 def _deviation(squares: Sequence[tuple[float, int]]) -> float:

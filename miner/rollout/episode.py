@@ -121,14 +121,8 @@ def _checked_score(transition: Transition, environment: Environment) -> float | 
     """The score of a final transition, None for any other one."""
     score = transition.score
     if not transition.done:
-        if transition.appended is None:
+        if not transition.appended:
             _check_messages(transition.messages, environment)
-        elif transition.messages:
-            raise ProtocolError(
-                f"{environment.server} both answered and wrote on in the assistant's message: "
-                "expected one of them",
-                server=environment.server,
-            )
         return None
     if score is None or not 0.0 <= score <= 1.0:
         raise ProtocolError(

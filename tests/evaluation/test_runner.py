@@ -30,6 +30,7 @@ from tests.evaluation.scripted import (
     task,
     won,
 )
+from tests.virtual_time import run_paused
 
 AT_ONCE = Rules(retry_delay_s=0)
 DOWN = InfrastructureError("HTTP 500")
@@ -48,6 +49,11 @@ async def test_an_episode_that_infrastructure_lost_is_played_again_elsewhere() -
     record, source = await only([[DOWN], [DOWN], [won()]])
     assert (record.score, record.failure, record.tries) == (1.0, None, 3)
     assert source.avoided == [set(), {"server-1"}, {"server-1", "server-2"}]
+
+
+def test_each_retry_comes_after_a_pause() -> None:
+    (record, _), paused = run_paused(only([[DOWN], [DOWN], [won()]], rules=Rules(retry_delay_s=7)))
+    assert (record.tries, paused) == (3, 14.0)
 
 
 async def test_three_infrastructure_failures_exclude_an_episode() -> None:

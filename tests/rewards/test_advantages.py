@@ -67,3 +67,9 @@ def test_batch_scale_shares_one_deviation_between_groups():
         [0.0],
         [0.0],
     ]
+
+
+def test_the_group_is_the_scale_that_is_not_asked_for():
+    rows = [turns(4.0), turns(0.0), turns(1.0), turns(0.0)]
+    assert turn_advantages(rows, 2) == turn_advantages(rows, 2, scale="group")
+    assert turn_advantages(rows, 2) != turn_advantages(rows, 2, scale="batch")

@@ -75,6 +75,22 @@ def test_a_reply_that_was_no_action_leaves_the_potential_as_it_was() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("valid", "expected"),
+    [
+        ((False, True), [(0, -0.25), (0, 0.9)]),
+        ((True, False), [(0, 0.1), (1, 0.55)]),
+        ((True, False, True, False), [(0, 0.1), (1, -0.25), (1, 0.2), (2, 0.35)]),
+    ],
+)
+def test_invalid_replies_at_either_end_leave_the_potential_too(
+    valid: tuple[bool, ...], expected: list[tuple[int, float]]
+) -> None:
+    """Rounds show 0.1, 0.2, ...; a retried turn keeps what the turn before it saw."""
+    turns = EpisodeReward(0.25, by_message).by_turn(trajectory(*valid))
+    assert turns == [(number, pytest.approx(reward)) for number, reward in expected]
+
+
 @pytest.mark.parametrize("seat", SEATS)
 def test_the_potential_is_that_of_the_agents_own_seat(seat: int) -> None:
     """From an even start the game goes to whoever sits at 0; the first turn brought that about."""

@@ -24,6 +24,7 @@ from tests.builders import (
     build_task,
     build_tokenizer,
 )
+from tests.virtual_time import run_paused
 
 TOKENIZER = build_tokenizer()
 RENDERER = ChatRenderer(TOKENIZER)
@@ -253,3 +254,23 @@ def test_statistics_add_up():
     assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
     assert stats.mean_score == 0.0
     assert RolloutStats.of([]).episodes == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0.0), (1, 3.0), (2, 3.0 + 6.0), (3, 3.0 + 6.0 + 12.0)]
+)
+def test_each_further_attempt_comes_after_a_longer_pause(failures, seconds):
+    source = PlannedSource([[(InfrastructureError, 0)] * failures])
+    retry = RetryParams(infrastructure_attempts=4, pause_seconds=3.0)
+    running = schedule(source, retry=retry).run([Group(build_task(0), 1)])
+    (result,), paused = run_paused(running)
+    assert len(result.trajectories) == 1
+    assert paused == pytest.approx(seconds)
+
+
+def test_an_episode_that_is_lost_is_not_paused_for_once_more():
+    source = PlannedSource([[(InfrastructureError, 0)] * 2])
+    retry = RetryParams(infrastructure_attempts=2, pause_seconds=3.0)
+    (result,), paused = run_paused(schedule(source, retry=retry).run([Group(build_task(0), 1)]))
+    assert len(result.lost) == 1
+    assert paused == pytest.approx(3.0)

@@ -13,12 +13,10 @@ from miner.tiny_model.number_following import DataRecipe
 from miner.tiny_model.rules import Rule
 from miner.tiny_model.warm_start import WarmStartRecipe
 from mock_env_server.running import running_server
-from tests.training.commands import miner, places
+from tests.processes import start_miner
+from tests.training.commands import places
 
-pytestmark = [
-    pytest.mark.timeout(900),  # slow shared machines: a model is made and trained for real here
-    pytest.mark.long,
-]
+pytestmark = pytest.mark.long
 
 WRONG_WAY_ROUND = Recipe(
     data=DataRecipe(
@@ -36,7 +34,8 @@ def test_a_base_that_loses_learns_to_win(tmp_path):
     """Base and trained model on the same held-out games, of which no game was trained on."""
     base = build_tiny_model(tmp_path / "base", recipe=WRONG_WAY_ROUND)
     with running_server("faithful") as server:
-        done = miner(
+        done = start_miner(
+            tmp_path,
             "train",
             *places(tmp_path, base),
             "environment.deck_sizes=[8]",

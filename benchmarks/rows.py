@@ -1,11 +1,14 @@
-"""What a budget of tokens saves over a fixed number of episodes: `python -m benchmarks.packing`.
+"""What learning from rows costs, in passes by a budget of tokens: `python -m benchmarks.rows`.
 
 A step's 128 episodes are real games, tokenised as the demo's model sees them, played by a random
 legal policy. The network has the demo's size; its weights are untrained, which a pass's time does
-not depend on. The trainer learns from the same episodes twice, forward and backward and without
-the optimizer's update: in passes of so many episodes, padded to the longest of them, and in passes
-of at most as many tokens as the largest of those had. Both take turns, and the ratio of their
-medians is what the benchmark is for.
+not depend on. Three ways of learning, forward and backward and without the optimizer's update, take
+turns, and the ratios of their medians are what the benchmark is for:
+
+* TRL's: each episode is one row, and a pass so many of them, padded to the longest;
+* by tokens: the same rows in passes of at most as many tokens as TRL's largest had;
+* by tokens, a fresh chat each turn: the same games, each turn shown alone after the rules, which
+  makes a row of every turn.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -28,9 +31,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedTokenizerBase
+from trl import GRPOTrainer
 
 from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks
+from miner.environments import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.builtin import BuiltinSource
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams
@@ -38,11 +43,13 @@ from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
 from miner.tiny_model.build import recipe_for, recipe_tokenizer
 from miner.tiny_model.network import build_network
+from miner.training.packed_trainer import rows_of
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
 
 OPTION = re.compile(r"(\d+) ->")
+Columns = dict[str, list[Any]]
 
 
 class RandomSampler:
@@ -65,37 +72,88 @@ class RandomSampler:
         """See `Sampler`."""
 
 
+class FreshChats:
+    """`Environment` that shows each turn of another one in a fresh chat, after the same rules."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self._rules: tuple[Message, ...] = ()
+        self.server = inner.server
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """See `Environment`."""
+        observation = await self._inner.reset(task)
+        self._rules = tuple(m for m in observation.messages if m["role"] == "system")
+        return observation
+
+    async def step(self, text: str) -> Transition:
+        """See `Environment`."""
+        transition = await self._inner.step(text)
+        if transition.done:
+            return transition
+        return replace(transition, messages=(*self._rules, *transition.messages), fresh=True)
+
+    async def close(self) -> None:
+        """See `Environment`."""
+        await self._inner.close()
+
+
+class FreshChatsSource(BuiltinSource):
+    """Games played in this process, a fresh chat each turn."""
+
+    def open(self, avoid: Collection[str] = ()) -> Environment:  # type: ignore[override]
+        """See `EnvironmentSource`."""
+        return FreshChats(super().open(avoid))
+
+
 @dataclass
 class Way:
-    """A trainer that holds the episodes of one step; seconds and tokens of learning from them."""
+    """A trainer that holds the rows of one step; seconds and tokens of learning from them.
+
+    Attributes:
+        rows_per_pass: of TRL's passes; None for passes by tokens.
+        passes: tokens of each pass of the last round, padding included.
+    """
 
     name: str
     trainer: EpisodeTrainer
+    rows: int
+    tokens: int
+    rows_per_pass: int | None = None
     seconds: list[float] = field(default_factory=list)
     passes: list[int] = field(default_factory=list)
 
     def learn(self) -> None:
         """All forward and backward passes of the step, once."""
         self.passes.clear()
+        batch: dict[str, Any] = (self.trainer._buffered_inputs or [])[0]
         began = time.perf_counter()
-        for rows in self.trainer._buffered_inputs:
-            self.trainer.accelerator.backward(self.trainer.compute_loss(self.trainer.model, rows))
+        if self.rows_per_pass is None:
+            self._backward(self.trainer.compute_loss(self.trainer.model, batch))
+        else:
+            for rows in torch.arange(self.rows).split(self.rows_per_pass):
+                part = rows_of(batch, rows.tolist())
+                self._backward(GRPOTrainer.compute_loss(self.trainer, self.trainer.model, part))
         self.seconds.append(time.perf_counter() - began)
         self.trainer.model.zero_grad()
 
+    def _backward(self, loss: torch.Tensor) -> None:
+        self.trainer.accelerator.backward(loss)
 
-def played(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
+
+def played(
+    settings: Settings, tokenizer: PreTrainedTokenizerBase, source: BuiltinSource
+) -> Columns:
     """The columns of one step's episodes, as TRL gets them."""
     renderer = ChatRenderer(tokenizer)
     params = EpisodeParams(
         SamplingParams(settings.rollout.max_reply_tokens), settings.rollout.max_episode_tokens
     )
-    scheduler = Scheduler(BuiltinSource(), RandomSampler(tokenizer), renderer, params)
+    scheduler = Scheduler(source, RandomSampler(tokenizer), renderer, params)
     rollout = RolloutFunction(
         lambda groups: asyncio.run(scheduler.run(groups)),
         settings.reward,
         renderer.eos_token_id,
-        0,
         Ranks(),
     )
     columns = rollout(prompts(settings), None)
@@ -111,7 +169,11 @@ def prompts(settings: Settings) -> list[str]:
 
 
 def way(
-    name: str, settings: Settings, tokenizer: PreTrainedTokenizerBase, columns: dict[str, list[Any]]
+    name: str,
+    settings: Settings,
+    tokenizer: PreTrainedTokenizerBase,
+    columns: Columns,
+    rows_per_pass: int | None = None,
 ) -> Way:
     """The trainer of these settings, after the rollout and one round to warm up."""
     recipe = recipe_for(settings.environment.deck_sizes)
@@ -129,7 +191,7 @@ def way(
     trainer.model.train()
     torch.manual_seed(0)  # TRL shuffles the rows of a step
     trainer._prepare_inputs([{"prompt": prompt} for prompt in prompts(settings)])
-    made = Way(name, trainer)
+    made = Way(name, trainer, len(columns["prompt_ids"]), sum(lengths(columns)), rows_per_pass)
 
     def note(module: Any, args: Any, kwargs: Any) -> None:
         made.passes.append(kwargs["input_ids"].numel())
@@ -140,51 +202,64 @@ def way(
     return made
 
 
-def compare(folder: str, sizes: str, micro_batch: int, rounds: int) -> Table:
-    """Both ways of learning from games of these deck sizes."""
-    overrides = [f"run_dir={folder}", f"environment.deck_sizes={sizes}"]
-    overrides += ["optimizer.max_steps=1", f"optimizer.micro_batch={micro_batch}"]
+def lengths(columns: Columns) -> list[int]:
+    """Tokens of each row."""
+    rows = zip(columns["prompt_ids"], columns["completion_ids"], strict=True)
+    return [len(prompt) + len(completion) for prompt, completion in rows]
+
+
+def compare(folder: str, sizes: str, episodes: int, rounds: int) -> Table:
+    """All ways of learning from games of these deck sizes."""
+    overrides = [f"run_dir={folder}", f"environment.deck_sizes={sizes}", "optimizer.max_steps=1"]
     settings = load_settings(None, overrides, environ={})
     tokenizer = recipe_tokenizer(recipe_for(settings.environment.deck_sizes))
-    columns = played(settings, tokenizer)
-    episodes = way(f"{micro_batch} episodes", settings, tokenizer, columns)
-    budget = max(episodes.passes)
+    whole = played(settings, tokenizer, BuiltinSource())
+    trls = way(f"TRL's, {episodes} rows", settings, tokenizer, whole, episodes)
+    budget = max(trls.passes)
     packed = load_settings(None, [*overrides, f"optimizer.micro_batch_tokens={budget}"], environ={})
-    tokens = way(f"{budget:,} tokens", packed, tokenizer, columns)
+    by_turn = played(packed, tokenizer, FreshChatsSource())
+    ways = [
+        trls,
+        way(f"{budget:,} tokens", packed, tokenizer, whole),
+        way(f"{budget:,} tokens, fresh chats", packed, tokenizer, by_turn),
+    ]
     for _ in range(rounds):
-        episodes.learn()
-        tokens.learn()
-    rows = zip(columns["prompt_ids"], columns["completion_ids"], strict=True)
-    lengths = [len(prompt) + len(completion) for prompt, completion in rows]
-    title = f"decks {sizes}, episodes of {min(lengths):,} to {max(lengths):,} tokens"
-    return table(title, [episodes, tokens], sum(lengths))
+        for one in ways:
+            one.learn()
+    shortest, longest = min(lengths(whole)), max(lengths(whole))
+    title = f"decks {sizes}, 128 episodes of {shortest:,} to {longest:,} tokens"
+    return table(title, ways)
 
 
-def table(title: str, ways: list[Way], tokens: int) -> Table:
-    """Passes, padding and median seconds of each way, and its speed next to the first."""
-    made = Table("a pass", "passes", "largest", "padding", "seconds", "speed", title=title)
+def table(title: str, ways: list[Way]) -> Table:
+    """What each way learns from, its passes, and its time next to the first's, also by token."""
+    headings = ("a pass", "rows", "tokens", "passes", "padding", "seconds", "time", "time a token")
+    made = Table(*headings, title=title)
     medians = [statistics.median(one.seconds) for one in ways]
     for one, median in zip(ways, medians, strict=True):
+        ratio = median / medians[0]
         made.add_row(
             one.name,
+            f"{one.rows:,}",
+            f"{one.tokens:,}",
             f"{len(one.passes)}",
-            f"{max(one.passes):,}",
-            f"{1 - tokens / sum(one.passes):.1%}",
+            f"{1 - one.tokens / sum(one.passes):.1%}",
             f"{median:.3f}",
-            f"{medians[0] / median:.2f}",
+            f"{ratio:.2f}",
+            f"{ratio * ways[0].tokens / one.tokens:.2f}",
         )
     return made
 
 
 def main(
-    micro_batch: Annotated[int, typer.Option(help="Episodes of a padded pass.")] = 32,
+    episodes: Annotated[int, typer.Option(help="Episodes of one of TRL's passes.")] = 32,
     rounds: Annotated[int, typer.Option(help="Repetitions of each way.")] = 3,
 ) -> None:
-    """Compare passes of so many episodes with passes of so many tokens, in one run."""
-    console = Console(width=100)
+    """Compare TRL's passes of whole episodes with passes by tokens, of one and of many rows."""
+    console = Console(width=120)
     with tempfile.TemporaryDirectory() as folder:
         for sizes in ("[8, 10, 12, 14, 16]", "[8]"):
-            console.print(compare(folder, sizes, micro_batch, rounds))
+            console.print(compare(folder, sizes, episodes, rounds))
 
 
 if __name__ == "__main__":

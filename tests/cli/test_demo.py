@@ -1,0 +1,63 @@
+"""`python -m miner demo`, the whole of it, with a base model and a run of a few steps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from miner.__main__ import main
+from miner.cli import demo
+from miner.publishing.verify import verify_model
+from miner.reporting.run_folder import RunFolder
+from miner.tiny_model import build
+
+TINY_RUN = (
+    "rollout.groups_per_step=2",
+    "optimizer.max_steps=2",
+    "evaluation.episodes=10",
+    "evaluation.every_steps=2",
+    "threads=1",
+)
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def test_the_demo_makes_trains_grades_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe_for = build.recipe_for
+
+    def short(*sizes: object) -> build.Recipe:
+        recipe = recipe_for(*sizes)  # type: ignore[arg-type]
+        return replace(recipe, warm_start=replace(recipe.warm_start, steps=30))
+
+    monkeypatch.setattr(build, "recipe_for", short)
+    monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(demo, "SERVERS", 1)
+    monkeypatch.setattr(demo, "EPISODES", 12)
+    out = tmp_path / "runs"
+    settings = [word for setting in TINY_RUN for word in ("--set", setting)]
+    monkeypatch.setattr(sys, "argv", ["miner", "demo", "--out", str(out), *settings])
+    with pytest.raises(SystemExit) as end:
+        main()
+    told = capfd.readouterr()
+    assert not end.value.code, told
+
+    name = "demo-8-cards-seed-0"
+    run = RunFolder(out / name).read()
+    assert [record.step for record in run.steps] == [1, 2]
+    graded = {record.name: record for record in run.evaluations if record.split == "grader"}
+    assert {"random", "base, sampled", "trained", "trained, sampled"} < graded.keys()
+    assert len(graded) == 6  # and the base played greedily, and a baseline
+    assert {record.score.episodes for record in graded.values()} == {12}
+    published = out / "checkpoints" / demo.TASK_ID / name
+    assert verify_model(published, load=True).loaded
+    assert json.loads((out / name / "probe.json").read_text())["channel"] == "graded"
+    assert (out / name / "learning_curve.png").stat().st_size > 0
+    assert "<html" in (out / name / "report.html").read_text().lower()
+    for shown in (str(published), "report.html", "learning_curve.png", "trained, sampled"):
+        assert shown in told.out

@@ -1,0 +1,90 @@
+"""`python -m miner probe` as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from miner.__main__ import main
+from mock_env_server.running import serve_in_thread
+from mock_env_server.settings import ServerSettings
+
+DEAD = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def faithful_url() -> Iterator[str]:
+    with serve_in_thread(ServerSettings(mode="faithful")) as url:
+        yield url
+
+
+@pytest.fixture
+def miner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command line within this process: (exit status, standard output, standard error)."""
+
+    def run(*words: str, servers: str = "") -> tuple[int, str, str]:
+        monkeypatch.setenv("ENVIRONMENT_SERVER_URLS", servers)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(sys, "argv", ["miner", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        status = end.value.code or 0
+        assert isinstance(status, int)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_server_that_plays_other_cards_is_found_out_and_graded_games_are_advised(
+    miner, faithful_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "findings.json"
+    status, out, _ = miner("probe", "--env-url", faithful_url, "--json", str(file), "--limit", "60")
+    assert status == 0
+    assert faithful_url in out
+    assert "graded" in out
+    findings = json.loads(file.read_text())
+    assert findings["channel"] == "graded"
+    (server,) = findings["servers"]
+    assert server["url"] == faithful_url
+    assert server["action_applied_rate"] < 0.6
+
+
+def test_findings_go_to_standard_output_alone_and_servers_come_from_the_variable(
+    miner, faithful_url: str
+) -> None:
+    status, out, _ = miner(
+        "probe", "--json", "-", "--limit", "60", servers=f"{DEAD},{faithful_url}"
+    )
+    assert status == 0
+    findings = json.loads(out)
+    assert [server["url"] for server in findings["servers"]] == [DEAD, faithful_url]
+    assert findings["servers"][0]["problem"]
+    assert findings["channel"] == "graded"
+
+
+def test_servers_that_are_all_dead_fail_with_a_way_out(miner) -> None:
+    status, _, told = miner("probe", "--env-url", DEAD)
+    assert status == 69
+    (sentence,) = [line for line in told.splitlines() if line.startswith("error:")]
+    assert "none of the servers can be trained on" in sentence
+    assert "python -m mock_env_server" in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "ENVIRONMENT_SERVER_URLS"),
+        (("--env-url", "localhost:8000"), "http://localhost:8000"),
+        (("--env-url", DEAD, "--environment", "chess"), "chess"),
+    ],
+)
+def test_what_cannot_be_probed_is_refused_by_name(miner, words: tuple[str, ...], told: str) -> None:
+    status, _, sentence = miner("probe", *words)
+    assert status == 2
+    assert told in sentence
+    assert "Traceback" not in sentence

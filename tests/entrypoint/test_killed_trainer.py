@@ -1,0 +1,99 @@
+"""A real trainer under the real supervisord, killed in mid-run: attempt 2 goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+from safetensors.torch import load_file
+
+from entrypoint.ladder import put_setting
+from entrypoint.run_plan import RunPlan
+from miner.publishing.verify import verify_model
+from miner.reporting.run_folder import RunFolder
+from tests.training.in_process import TINY, working_in
+
+FAKES = Path(__file__).parent / "fakes"
+REPOSITORY = FAKES.parents[2]
+STEPS = 2
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    with working_in(tmp_path) as work:
+        return work.base
+
+
+def plan_for(folder: Path, base: Path) -> RunPlan:
+    """A run whose only checkpoint is that of its last step: attempt 2 has nothing left to train."""
+    now = time.time()
+    fields = {
+        "run_dir": folder / "run",
+        "output_dir": folder / "out" / "repo",
+        "socket": folder / "s",
+        "started_at": now,
+        "trainer_ends_at": now + 3000,
+        "ends_at": now + 3100,
+        "kill_at": now + 3200,
+        "poll_seconds": 0.1,
+    }
+    plan = RunPlan.model_validate(fields)
+    plan.train_dir.mkdir(parents=True)
+    plan.output_dir.parent.mkdir()
+    settings: dict[str, object] = {}
+    overrides = {
+        "model.path": str(base),
+        "output.dir": str(plan.output_dir),
+        "run_dir": str(plan.train_dir),
+        "optimizer.max_steps": STEPS,
+        "checkpoint.every_steps": STEPS,
+    }
+    for text in TINY:
+        key, _, value = text.partition("=")
+        put_setting(settings, key, json.loads(value) if value[0] in "[0123456789" else value)
+    for key, chosen in overrides.items():
+        put_setting(settings, key, chosen)
+    plan.settings_file.write_text(tomli_w.dumps(settings))
+    plan.write()
+    return plan
+
+
+def test_attempt_2_goes_on_with_the_weights_that_attempt_1_had(tmp_path: Path, base: Path) -> None:
+    plan = plan_for(tmp_path / "container", base)
+    trainer = [sys.executable, str(FAKES / "dying_trainer.py"), "train"]
+    trainer += ["--config", str(plan.settings_file)]
+    done = subprocess.run(
+        [
+            *(sys.executable, str(FAKES / "container.py"), str(plan.plan_file)),
+            json.dumps({"trainer": trainer}),
+        ],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "ENVIRONMENT_SERVER_URLS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert "it was killed from outside" in said
+    assert said.count("trainer: attempt") == 2
+    assert f"going on from step {STEPS}" in said
+
+    assert verify_model(plan.output_dir, load=False)
+    steps = [record.step for record in RunFolder(plan.train_dir).steps.read()[0]]
+    assert steps == list(range(1, STEPS + 1))  # none was trained again
+    checkpoint = plan.train_dir / "checkpoints" / f"checkpoint-{STEPS}"
+    of_attempt_1 = load_file(checkpoint / "model.safetensors")
+    of_attempt_2 = load_file(plan.train_dir / "weights.safetensors")
+    begun_with = load_file(base / "model.safetensors")
+    assert of_attempt_1.keys() == of_attempt_2.keys() == begun_with.keys()
+    assert all(torch.equal(of_attempt_2[name], tensor) for name, tensor in of_attempt_1.items())
+    assert any(not torch.equal(begun_with[name], t) for name, t in of_attempt_1.items())

@@ -1,0 +1,98 @@
+"""What a power cut may take: nothing that was said to be published or complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from miner.distributed.ranks import Ranks
+from miner.publishing import publisher as publishing
+from miner.publishing.publisher import PUBLICATION_FILE, PublishedScore, Publisher
+from miner.training.checkpoints import MARKER, CheckpointMarker
+from miner.training.pace import Pace
+
+SCORE = PublishedScore(step=40, score=0.9, episodes=250)
+
+
+class Disk:
+    """Files and folders that were synced, with their content then."""
+
+    def __init__(self) -> None:
+        self.synced: dict[Path, bytes] = {}
+
+    def fsync(self, descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        self.synced[path] = b"" if path.is_dir() else path.read_bytes()
+
+    def holds(self, folder: Path) -> bool:
+        """Whether all of `folder` is on disk as it is now."""
+        paths = [folder, *folder.rglob("*")]
+        return all(
+            self.synced.get(path) == (b"" if path.is_dir() else path.read_bytes()) for path in paths
+        )
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk()
+    monkeypatch.setattr(os, "fsync", disk.fsync)
+    return disk
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
+    atomic: bool,
+    disk: Disk,
+    tmp_path: Path,
+    base_model: Path,
+    trained_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "task" / "repo"
+    publisher = Publisher(output, full_check=False, atomic=atomic)
+    publisher.publish_base(base_model)
+    replace, held = publishing.replace_folder, []
+
+    def watched(new: Path, current: Path, **how: object) -> None:
+        held.append(disk.holds(new) and (new / PUBLICATION_FILE).exists())
+        disk.synced.clear()
+        replace(new, current, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(publishing, "replace_folder", watched)
+
+    def save(folder: Path) -> None:
+        shutil.copytree(trained_model, folder, dirs_exist_ok=True)
+        (folder / "more").mkdir()
+        (folder / "more" / "notes.txt").write_text("a file in a folder below")
+
+    publisher.publish(save, SCORE)
+    assert held == [True]
+    assert output.parent in disk.synced  # both names lie there
+
+
+def test_a_published_model_can_be_read_by_another_user(tmp_path: Path, base_model: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        output = tmp_path / "repo"
+        Publisher(output, full_check=False).publish_base(base_model)
+    finally:
+        os.umask(before)
+    assert output.stat().st_mode & 0o777 == 0o755
+    assert {file.stat().st_mode & 0o777 for file in output.iterdir()} == {0o644}
+
+
+def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-3"
+    folder.mkdir()
+    marker = CheckpointMarker(Pace(10), Ranks())
+    state = TrainerState(global_step=3)
+    marker.on_save(TrainingArguments(str(tmp_path)), state, TrainerControl())
+    (written,) = disk.synced.values()
+    assert json.loads(written)["step"] == 3
+    assert disk.synced == {folder / MARKER: (folder / MARKER).read_bytes()}
