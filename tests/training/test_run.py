@@ -164,7 +164,8 @@ def test_a_run_waits_for_a_server_that_went_away_and_goes_on(
     records = RunFolder(work.run_dir).read().steps
     assert [record.lost_episodes for record in records] == [0, 0, 0]
     assert phases == ["waiting for environment servers"]
-    said = [line for line in work.said.getvalue().splitlines() if "answer" in line]
+    lines = work.said.getvalue().splitlines()
+    said = [line for line in lines if "environment server" in line and "answer" in line]
     assert [line.split(" (")[0].split(" after")[0] for line in said] == [
         "no environment server answers",
         f"environment server {url} answers again",
