@@ -96,6 +96,7 @@ def run_settings(arguments: argparse.Namespace, seed: int, out: Path) -> Setting
             "rollout.group_size=8",
             "rollout.max_reply_tokens=16",
             "rollout.max_episode_tokens=128",
+            "optimizer.micro_batch_tokens=8000",
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
         ],
@@ -126,6 +127,7 @@ def train(base: Path, settings: Settings, form: Form, seed: int) -> dict[str, An
         train_dataset=Dataset.from_dict({"prompt": tasks}),
         reward_funcs=[episode_reward],
         rollout_func=rollout,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
         learning_rate_factor=lambda step: min(1.0, (step + 1) / 3) * (1 - step / (steps + 1)),
     )
     for callback in (PrinterCallback, ProgressCallback):

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.rule import Rule
 
+from miner.config.recipes import RECIPES
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
 from miner.evaluation.references import MATCH
@@ -50,21 +51,7 @@ class ServerMode(StrEnum):
 
 
 DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
-LEARNING = (
-    "rollout.groups_per_step=12",
-    "optimizer.learning_rate=8e-4",
-    "optimizer.beta=0.02",
-    "optimizer.micro_batch_tokens=5000",
-    "optimizer.max_steps=400",
-    "evaluation.episodes=300",
-    "evaluation.every_steps=40",
-    "reward.credit=turn",
-    "reward.shaping=chance_to_win",
-    "reward.invalid_reply_penalty=0.3",
-)
-"""What docs/learning.md measured to work for a tiny model in minutes."""
-DECAY = {Sizes.EIGHT: 0.9, Sizes.ALL: 0.8}
-"""Longer games leave more noise in the credit of their turns."""
+RECIPE = {Sizes.EIGHT: "tiny-8-cards", Sizes.ALL: "tiny-all-sizes"}
 TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
 """A little under four and twelve minutes: the last evaluation and publication come on top."""
 
@@ -115,14 +102,12 @@ def demo_command(
             f"output.dir={published}",
             f"run_dir={run_dir}",
             f"seed={seed}",
-            f"environment.deck_sizes={list(DECK_SIZES[sizes])}",
-            f"deadline.seconds={seconds}",
-            *LEARNING,
-            f"reward.decay={DECAY[sizes]}",
+            f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
             *(setting or ()),
         ]
         environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
-        command = [sys.executable, "-m", "miner", "train", *overrides]
+        recipe = str(RECIPES / f"{RECIPE[sizes]}.toml")
+        command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:
             raise typer.Exit(status)
         console.print(Rule(f"4  the grader's {EPISODES} games", align="left"))
@@ -209,7 +194,7 @@ def _evaluate(
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
-    from miner.evaluation.session import EvaluationRequest, run_evaluation
+    from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
     quiet = Console(quiet=True)
     players = [

@@ -90,7 +90,7 @@ class Environment(Protocol):
         ...
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Start `task`. Raises: `EnvironmentFault` of one of its three kinds."""
+        """Start `task`. Raises: `EnvironmentFault`, `ConfigurationError`."""
         ...
 
     async def step(self, text: str) -> Transition:

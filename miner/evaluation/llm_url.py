@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message
-from miner.environments.errors import ConfigurationError
 from miner.evaluation.policies import Conversation, PolicyError
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"

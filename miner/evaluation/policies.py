@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message
-from miner.environments.errors import ConfigurationError
 from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing

@@ -17,7 +17,9 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
 
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
+from miner.distributed.zero import deepspeed_config
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
@@ -35,12 +37,12 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """
     optimizer, rollout = settings.optimizer, settings.rollout
     return GRPOConfig(
-        output_dir=str(settings.run_dir / "checkpoints"),
+        output_dir=str(settings.run_dir / CHECKPOINTS),
         per_device_train_batch_size=settings.episodes_per_step // num_processes,
         gradient_accumulation_steps=1,
         steps_per_generation=1,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.episode_limit,
+        max_completion_length=rollout.max_episode_tokens,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
@@ -55,7 +57,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         remove_unused_columns=False,
         use_cpu=not cuda,
         bf16=settings.model.dtype == "bfloat16",
-        gradient_checkpointing=cuda,  # it would forbid the key-value cache, and CPU models are tiny
+        # on a CPU it would forbid the key-value cache, and models are tiny
+        gradient_checkpointing=cuda and settings.model.gradient_checkpointing,
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
@@ -64,7 +67,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,
-        deepspeed=str(optimizer.deepspeed) if optimizer.deepspeed else None,
+        deepspeed=deepspeed_config(optimizer.zero_stage) if optimizer.zero_stage else None,
         seed=settings.seed,
     )
 

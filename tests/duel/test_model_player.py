@@ -17,7 +17,7 @@ from miner.duel.play import Rules
 from miner.duel.players.model import ModelPlayer, load_model_player
 from miner.duel.wording import own_wording
 from miner.inference.sampler import Sample, SamplingParams
-from miner.rollout.model_folder import LoadedModel
+from miner.rollout.model_folder import LoadedChat, LoadedModel
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_qwen3, build_tokenizer
 from tests.duel.stand_ins import Scripted, lowest_call
@@ -66,7 +66,7 @@ def tokenizer():
 
 def _player(tokenizer, *, context: int) -> tuple[ModelPlayer, _Caller]:
     sampler = _Caller(tokenizer)
-    loaded = LoadedModel(None, tokenizer, ChatRenderer(tokenizer))
+    loaded = LoadedModel(None, LoadedChat(tokenizer, ChatRenderer(tokenizer), ()))
     return ModelPlayer("m", sampler, loaded, family="qwen25", context=context), sampler
 
 

@@ -38,7 +38,7 @@ def test_dry_run_prints_everything_and_starts_nothing(
     assert done.returncode == 0, done.stderr
     for part in ("Job", "Plan", "Reasons", "Memory of one device", "trainer.toml", "Commands"):
         assert f"== {part}" in done.stdout
-    for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "micro-batch"):
+    for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "passes of"):
         assert word in done.stdout
     assert ("vllm serve" in done.stdout) == (inventory == "4xH100-80GB")
     assert "http://***@10.0.0.2:8000" in done.stdout

@@ -105,6 +105,7 @@ class Container:
 
 SERVED = {"inference_health": "http://127.0.0.1:1/health"}
 VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+SPREAD = f"zero_stage = 3\n{VLLM}"  # the trainer's own model cannot generate
 UNDISTURBED = {
     "publishes": Scenario("publish"),
     "recovers": Scenario("crash,oom,crash,publish"),
@@ -117,12 +118,13 @@ UNDISTURBED = {
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
     "no inference and no way without": Scenario(
-        "lost", {"inference": BUSY}, {**SERVED, "max_restarts": 1, "trainer_can_generate": False}
+        "lost", {"inference": BUSY}, {**SERVED, "max_restarts": 1}, settings=SPREAD
     ),
     "inference crashes": Scenario(
         "hang",
         {"inference": [sys.executable, "-c", "import time; time.sleep(1.5)"]},
-        {**SERVED, "trainer_can_generate": False},
+        SERVED,
+        settings=SPREAD,
     ),
     "inference cannot start": Scenario(
         "alone", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
@@ -178,8 +180,8 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
         "as it was",
-        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
-        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
+        "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
+        "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
     ]
     settings = tomllib.loads(container.plan.settings_file.read_text())
     assert settings["optimizer"]["micro_batch_tokens"] == 2048

@@ -72,6 +72,7 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
+            "rollout.max_episode_tokens=64",
             "optimizer.micro_batch_tokens=60",
             *overrides,
         ],

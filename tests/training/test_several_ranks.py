@@ -6,7 +6,7 @@ import pytest
 
 from miner.config.settings import load_settings
 from miner.distributed.ranks import LeadFailedError, join_ranks
-from tests.deepspeed_here import deepspeed_file, needs_deepspeed
+from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
 from tests.training import rank_program
 
@@ -22,12 +22,12 @@ def learn(folder, name, *overrides, ranks=2, poisoned_step=None):
     return json.loads(result.read_text())
 
 
-def deepspeed(folder, way):
+def deepspeed(way):
     """Settings for a way to share the work."""
     if way == "ddp":
         return []
     needs_deepspeed()
-    return [f"optimizer.deepspeed={deepspeed_file(folder, stage=int(way[-1]))}"]
+    return [f"optimizer.zero_stage={way[-1]}"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def alone(folder):
 @pytest.mark.parametrize("way", WAYS)
 def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
     """The norm shows the scale of the gradients, which Adam would hide from the weights."""
-    together = learn(folder, way, "reward.credit=turn", *deepspeed(folder, way))
+    together = learn(folder, way, "reward.credit=turn", *deepspeed(way))
     assert together["norms"] == pytest.approx(alone["norms"], rel=1e-4)
     assert together["weights"].keys() == alone["weights"].keys()
     for name, values in alone["weights"].items():
@@ -52,7 +52,7 @@ def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
 
 @pytest.mark.parametrize("way", ["ddp", "zero3"])
 def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
-    result = learn(folder, f"{way}-poisoned", *deepspeed(folder, way), poisoned_step=2)
+    result = learn(folder, f"{way}-poisoned", *deepspeed(way), poisoned_step=2)
     assert result["skipped"] == 1
     assert all(abs(v) < 10 for values in result["weights"].values() for v in values)
 

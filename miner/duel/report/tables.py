@@ -14,9 +14,12 @@ from miner.evaluation.statistics import Estimate
 
 def print_league(result: LeagueResult, console: Console) -> None:
     """Tables of all games, then standings, then what went wrong."""
+    console.print("Won-drawn-lost, and score (wins + draws / 2) with its 95% interval")
     console.print(_games_table(result))
     if (prices := _price_table(result)) is not None:
+        console.print("Forfeits, and means over requests: tokens of prompt and reply, seconds")
         console.print(prices)
+    console.print("Standings: mean rank over the games (margins vanish), and scores")
     console.print(_standings_table(result))
     for match in result.matches:
         if match.failure:
@@ -50,7 +53,7 @@ def price(usage: Usage) -> tuple[str, str, str]:
 
 
 def _games_table(result: LeagueResult) -> Table:
-    table = _table("Won-drawn-lost, and score (wins + draws / 2) with its 95% interval")
+    table = _table()
     table.add_column("player", overflow="fold")
     for heading in ("games", "score", "seat 0", "seat 1"):
         table.add_column(heading, no_wrap=True)
@@ -66,7 +69,7 @@ def _games_table(result: LeagueResult) -> Table:
 
 def _price_table(result: LeagueResult) -> Table | None:
     """Forfeits, and what a request costs, for players that forfeit or read prompts."""
-    table = _table("Forfeits, and means over requests: tokens of prompt and reply, seconds")
+    table = _table()
     for heading in ("player", "game", "forfeits"):
         table.add_column(heading, overflow="fold")
     for heading in ("prompt", "reply", "s"):
@@ -84,12 +87,12 @@ def _short(score: Estimate | None) -> str:
     return f"{score.mean:.2f} ({score.low:.2f}-{score.high:.2f})" if score else "-"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, pad_edge=False)
 
 
 def _standings_table(result: LeagueResult) -> Table:
-    table = _table("Standings: mean rank over the games (margins vanish), and scores")
+    table = _table()
     table.add_column("player", overflow="fold")
     table.add_column("rank", justify="right")
     for game in result.games:

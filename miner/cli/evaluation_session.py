@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
 from miner.evaluation.grader import episode_list
