@@ -114,6 +114,7 @@ UNDISTURBED = {
     "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
     "refuses a validator's job": Scenario("refuse", published=True),
     "refuses after publishing": Scenario("oom,refuse", plan={"by_hand": True}, published=True),
+    "cannot write": Scenario("spoil"),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
     "no inference and no way without": Scenario(
@@ -192,6 +193,14 @@ def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Contai
     assert status == ExitStatus.TRAINER, lines
     assert container.attempts == ["crash"] * 3
     assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
+
+
+def test_a_run_whose_files_cannot_be_written_ends_and_says_so(
+    containers: dict[str, Container],
+) -> None:
+    status, lines = containers["cannot write"].finish()
+    assert status == ExitStatus.DISK, lines
+    assert "the run's files cannot be written" in lines[-1]
 
 
 def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Container]) -> None:
