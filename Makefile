@@ -19,8 +19,9 @@ demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck 
 test: setup-vllm lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
-lint: setup ## ruff and mypy
+lint: setup ## ruff, mypy, and imports that go one way
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+	@.venv/bin/lint-imports --no-logo --no-cache
 
 mutants: setup ## how many small defects the tests notice (mutmut; hours for all of them)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-mutants.txt
@@ -28,7 +29,7 @@ mutants: setup ## how many small defects the tests notice (mutmut; hours for all
 
 image: ## build the production image (goofspiel-miner:production, about nine gigabytes)
 	@scripts/docker/prepare.sh
-	@docker build --tag goofspiel-miner:production --file dockerfiles/standalone-text-trainer.dockerfile .
+	@docker build --tag goofspiel-miner:production --file ops/docker/standalone-text-trainer.dockerfile .
 
 image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for tests and compose
 	@scripts/docker/prepare.sh

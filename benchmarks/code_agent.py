@@ -45,9 +45,9 @@ class Play:
     """Plays groups with a model's current weights."""
 
     def __init__(self, loaded: LoadedModel, settings: Settings, form: Form, seed: int) -> None:
-        self._renderer = loaded.renderer
+        self._renderer = loaded.chat.renderer
         self._rollout = settings.rollout
-        self.sampler = TransformersSampler(loaded.model, loaded.tokenizer, seed=seed)
+        self.sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, seed=seed)
         self.source = CodeAgentSource(Arithmetic(), LocalSandbox(), form=form)
         self.loop = BackgroundLoop()
 
@@ -92,11 +92,11 @@ def run_settings(arguments: argparse.Namespace, seed: int, out: Path) -> Setting
             f"run_dir={out / f'seed-{seed}'}",
             f"seed={seed}",
             f"reward.learn_turns={arguments.learn}",
-            "rollout.groups_per_step=8",
+            f"rollout.groups_per_step={arguments.groups}",
             "rollout.group_size=8",
             "rollout.max_reply_tokens=16",
             "rollout.max_episode_tokens=128",
-            "optimizer.micro_batch=64",
+            "optimizer.micro_batch_tokens=8000",
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
         ],
@@ -117,16 +117,17 @@ def train(base: Path, settings: Settings, form: Form, seed: int) -> dict[str, An
     found["base greedy"] = play.score(held_out, 0.0)
     print(found, flush=True)
     rollout = RolloutFunction(
-        play.groups, settings.reward, loaded.renderer.eos_token_id, seed, Ranks()
+        play.groups, settings.reward, loaded.chat.renderer.eos_token_id, Ranks()
     )
     steps = settings.optimizer.max_steps
     trainer = EpisodeTrainer(
         model=loaded.model,
         args=grpo_config(settings),
-        processing_class=loaded.tokenizer,
+        processing_class=loaded.chat.tokenizer,
         train_dataset=Dataset.from_dict({"prompt": tasks}),
         reward_funcs=[episode_reward],
         rollout_func=rollout,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
         learning_rate_factor=lambda step: min(1.0, (step + 1) / 3) * (1 - step / (steps + 1)),
     )
     for callback in (PrinterCallback, ProgressCallback):
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--form", type=Form, choices=list(Form), default=Form.INLINE)
     parser.add_argument("--learn", choices=("all", "first"), default="all")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=16)
     parser.add_argument("--rate", type=float, default=8e-4)
     parser.add_argument("--out", type=Path, default=Path("runs/code-agent"))
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 # The production image: NVIDIA driver 580 or newer, Python 3.11, every package pinned with hashes.
-# Validators build dockerfiles/standalone-text-trainer.dockerfile, which a test keeps equal to this
-# file, with the repository as context. Their builder may be the classic one: no BuildKit features.
+# Validators build ops/docker/standalone-text-trainer.dockerfile, or the one in dockerfiles/ where that
+# is missing; a test keeps both equal to this file. The repository is the context. Their builder may be the classic one: no BuildKit features.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE}
 
@@ -65,6 +65,7 @@ ENV CUDA_HOME=/usr/local/cuda \
 WORKDIR /app
 COPY README.md LICENSE* NOTICE* ./
 COPY mock_env_server mock_env_server
+COPY recipes recipes
 COPY miner miner
 COPY entrypoint entrypoint
 

@@ -25,7 +25,7 @@ class ExitStatus(IntEnum):
     INTERNAL = 1, "the orchestrator itself failed: a defect"
     ARGUMENTS = 2, "an argument or an environment variable cannot be used"
     MODEL = 10, "the base model's folder is missing, unreadable or incomplete"
-    GPU = 11, "a GPU or its driver cannot run this image"
+    GPU = 11, "there is an NVIDIA driver, but it does not answer"
     ENVIRONMENT = 12, "no environment server answers and the chosen channel needs one"
     OUTPUT = 13, "the output path cannot be written"
     DISK = 14, "too little free disk for the published model and its successor"

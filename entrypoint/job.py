@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.masking import mask_url
+from miner.config.contract import SERVERS_VARIABLE, split_server_urls
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament says 0: somewhere below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
@@ -74,6 +75,7 @@ class Invocation:
         model_config: a pretended base model, such as "7B" or a config.json; None: look into the
             cache.
         overrides: settings of the trainer, each KEY=VALUE.
+        recipe: a recipe by its name; None: by the model's size.
     """
 
     job: Job
@@ -82,6 +84,12 @@ class Invocation:
     model_config: str | None
     overrides: tuple[str, ...]
     warnings: tuple[str, ...]
+    recipe: str | None = None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person chose any of the trainer's settings, which no validator does."""
+        return bool(self.overrides) or self.recipe is not None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,7 +116,7 @@ def parse_invocation(
             model=known.model,
             repo_name=known.expected_repo_name,
             environments=parse_dataset_type(known.dataset_type),
-            servers=parse_servers(environ.get("ENVIRONMENT_SERVER_URLS", "")),
+            servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
             seconds=seconds,
             hours_note=hours_note,
         )
@@ -119,7 +127,13 @@ def parse_invocation(
         if value not in (None, "0") and not known.dry_run:  # --gpus 0 is true on any machine
             raise Failure(ExitStatus.ARGUMENTS, f"{name} pretends: only with --dry-run")
     return Invocation(
-        job, known.dry_run, known.gpus, known.model_config, tuple(known.set), tuple(warnings)
+        job,
+        known.dry_run,
+        known.gpus,
+        known.model_config,
+        tuple(known.set),
+        tuple(warnings),
+        known.recipe,
     )
 
 
@@ -178,12 +192,6 @@ def parse_dataset_type(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cleaned))
 
 
-def parse_servers(text: str) -> tuple[str, ...]:
-    """Base URLs from ENVIRONMENT_SERVER_URLS, each once, without trailing slashes."""
-    urls = (url.strip().rstrip("/") for url in text.split(","))
-    return tuple(dict.fromkeys(url for url in urls if url))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m entrypoint",
@@ -215,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     person.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of the trainer"
     )
+    person.add_argument("--recipe", metavar="NAME", help="of recipes/, else by the model's size")
     return parser
 
 

@@ -1,119 +1,115 @@
 """The degrade ladder as data: what to give up, in which order, when the trainer runs out of memory.
 
-Invariant: a rung changes only settings that the trainer's settings hold already, and only towards
-less memory; a rung that can change nothing is skipped. What else its change needs goes with it.
+Invariant: a rung changes settings only towards less memory; one that can change nothing is skipped.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-Settings = dict[str, Any]
+from miner.config.settings import Settings, differences
 
+SHORTEST_PASS = 64
+"""Tokens; no longest episode may be shorter either."""
 
-@dataclass(frozen=True)
-class Scale:
-    """Multiply a number, down to a floor; whole numbers stay whole."""
+SHORTEST_EPISODE = 1024
+"""Tokens that episodes are cut down to at most."""
 
-    factor: float
-    floor: float
-
-    def __call__(self, value: Any) -> Any:
-        """The scaled value, in the type that it had."""
-        scaled = max(self.floor, value * self.factor)
-        return int(scaled) if isinstance(value, int) else round(scaled, 2)
-
-
-@dataclass(frozen=True)
-class Raise:
-    """Multiply a number, up to a ceiling."""
-
-    factor: float
-    ceiling: float
-
-    def __call__(self, value: Any) -> Any:
-        """The raised value."""
-        return min(self.ceiling, value * self.factor)
-
-
-@dataclass(frozen=True)
-class Divide:
-    """Divide a whole number that has to stay a divisor of the batch; to 1 where it is odd."""
-
-    by: int
-
-    def __call__(self, value: Any) -> Any:
-        """The quotient, or 1."""
-        return value // self.by if value % self.by == 0 else 1
-
-
-@dataclass(frozen=True)
-class Replace:
-    """Put one value in the place of another."""
-
-    new: Any
-
-    def __call__(self, value: Any) -> Any:
-        """The new value."""
-        return self.new
-
-
-Change = Scale | Raise | Divide | Replace
+SMALLEST_SHARE = 0.1
+"""Of a GPU's memory, for vLLM."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step down: its name, what becomes of which settings (dotted names), what goes with it.
+    """One step down.
 
     Attributes:
-        not_with: a setting (dotted name) that rules this step out.
+        name: for the log.
+        lower: the settings with less; equal ones where it can give up nothing.
+        afresh: whether the checkpoints so far could not be gone on from.
     """
 
     name: str
-    changes: Mapping[str, Change]
-    along: Mapping[str, Change] = field(default_factory=dict)
-    not_with: str = ""
+    lower: Callable[[Settings], Settings]
+    afresh: bool = False
 
 
-HALF_A_PASS: Mapping[str, Change] = {
-    "optimizer.micro_batch": Divide(2),
-    "optimizer.micro_batch_tokens": Scale(0.5, floor=64),
-}
-"""Half of what a pass takes, in episodes and in tokens; no longest episode is shorter than 64."""
+def _recompute(settings: Settings) -> Settings:
+    if settings.rollout.engine == "transformers":  # a CPU's plan, where it is never done
+        return settings
+    return settings.having(model={"gradient_checkpointing": True})
+
+
+def _half_a_pass(settings: Settings) -> Settings:
+    tokens = settings.optimizer.micro_batch_tokens
+    if tokens is None or tokens <= SHORTEST_PASS:
+        return settings
+    return settings.having(optimizer={"micro_batch_tokens": max(SHORTEST_PASS, tokens // 2)})
+
+
+def _smaller_share(settings: Settings) -> Settings:
+    share = settings.rollout.memory_share
+    if settings.rollout.engine != "vllm_colocated" or share <= SMALLEST_SHARE:
+        return settings
+    return settings.having(rollout={"memory_share": round(max(SMALLEST_SHARE, share * 0.8), 2)})
+
+
+def _shorter_episodes(settings: Settings) -> Settings:
+    tokens = settings.rollout.max_episode_tokens
+    if tokens is None or tokens <= SHORTEST_EPISODE:
+        return settings
+    shorter = max(SHORTEST_EPISODE, tokens * 3 // 4)
+    return settings.having(rollout={"max_episode_tokens": shorter})
+
+
+def _spread_weights(settings: Settings) -> Settings:
+    if settings.optimizer.zero_stage != 2 or settings.rollout.engine == "transformers":
+        return settings  # nobody could generate with weights that are spread
+    return settings.having(optimizer={"zero_stage": 3})
+
+
+def _adapters(settings: Settings) -> Settings:
+    if settings.optimizer.zero_stage:  # it would load the full run's optimizer into the adapters'
+        return settings
+    return settings.having(model={"tuning": "lora"})
+
 
 LADDER = (
-    Rung("half the micro-batch", HALF_A_PASS),
-    Rung("a smaller share for vLLM", {"rollout.memory_share": Scale(0.8, floor=0.1)}),
-    Rung("half the micro-batch again", HALF_A_PASS),
-    Rung("shorter episodes", {"rollout.max_episode_tokens": Scale(0.75, floor=1024)}),
-    Rung(
-        "LoRA",
-        {"model.tuning": Replace("lora")},
-        along={"optimizer.learning_rate": Raise(10.0, ceiling=1.0)},  # as in the presets
-        not_with="optimizer.deepspeed",  # it would load the full run's optimizer into the adapters'
-    ),
+    Rung("gradient checkpointing", _recompute),
+    Rung("half of a pass", _half_a_pass),
+    Rung("a smaller share for vLLM", _smaller_share),
+    Rung("half of a pass again", _half_a_pass),
+    Rung("ZeRO-3", _spread_weights, afresh=True),
+    Rung("shorter episodes", _shorter_episodes),
+    Rung("LoRA", _adapters),
 )
 
 
-def step_down(settings: Settings, taken: int) -> tuple[Settings, int, str] | None:
+def step_down(
+    settings: Settings,
+    taken: int,
+    *,
+    begun: bool = False,
+    adapter_learning_rate: float | None = None,
+) -> tuple[Settings, int, str] | None:
     """The settings one rung below, after `taken` rungs of the ladder.
+
+    Args:
+        begun: whether there are checkpoints to go on from.
+        adapter_learning_rate: what adapters learn with; None keeps the rate.
 
     Returns: (new settings, rungs taken now, what was given up), or None at the ladder's end.
     """
     for position in range(taken, len(LADDER)):
         rung = LADDER[position]
-        if rung.not_with and get_setting(settings, rung.not_with) is not None:
+        lower = settings if begun and rung.afresh else rung.lower(settings)
+        if lower == settings:
             continue
-        changed = copy.deepcopy(settings)
-        given_up = [text for key in rung.changes if (text := _change(changed, key, rung))]
-        if given_up:
-            for key, change in rung.along.items():
-                if (value := get_setting(changed, key)) is not None:
-                    put_setting(changed, key, change(value))
-            return changed, position + 1, f"{rung.name} ({', '.join(given_up)})"
+        given_up = ", ".join(differences(settings, lower))
+        if adapter_learning_rate and lower.model.tuning != settings.model.tuning:
+            lower = lower.having(optimizer={"learning_rate": adapter_learning_rate})
+        return lower, position + 1, f"{rung.name} ({given_up})"
     return None
 
 
@@ -122,56 +118,16 @@ def weights_by_file(settings: Settings) -> Settings | None:
 
     None where there is no server, or its weights come so already.
     """
-    if get_setting(settings, "rollout.engine") != "vllm_server":
+    if settings.rollout.engine != "vllm_server" or settings.rollout.weights == "file":
         return None
-    if get_setting(settings, "rollout.weights") == "file":
-        return None
-    changed = copy.deepcopy(settings)
-    changed["rollout"]["weights"] = "file"
-    return changed
+    return settings.having(rollout={"weights": "file"})
 
 
 def without_vllm(settings: Settings) -> Settings | None:
     """The settings with the trainer's own model generating: slow, but it needs no engine.
 
-    None where it generates already.
+    None where it generates already, or cannot because ZeRO-3 spreads its weights.
     """
-    if get_setting(settings, "rollout.engine") in (None, "transformers"):
+    if settings.rollout.engine == "transformers" or settings.optimizer.zero_stage == 3:
         return None
-    changed = copy.deepcopy(settings)
-    changed["rollout"]["engine"] = "transformers"
-    for of_servers in ("server", "weights"):
-        changed["rollout"].pop(of_servers, None)
-    return changed
-
-
-def get_setting(settings: Settings, key: str) -> Any:
-    """The value of a dotted name, None where it is not set."""
-    node: Any = settings
-    for part in key.split("."):
-        if not isinstance(node, dict):
-            return None
-        node = node.get(part)
-    return node
-
-
-def put_setting(settings: Settings, key: str, value: Any) -> None:
-    """Set a dotted name, making the sections on the way. Raises: KeyError where one is a value."""
-    *parents, leaf = key.split(".")
-    node = settings
-    for part in parents:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise KeyError(f"{key}: {part} is a value, not a section")
-    node[leaf] = value
-
-
-def _change(settings: Settings, key: str, rung: Rung) -> str:
-    old = get_setting(settings, key)
-    if old is None:
-        return ""
-    new = rung.changes[key](old)
-    if new == old or (isinstance(old, int | float) and new >= old):
-        return ""
-    put_setting(settings, key, new)
-    return f"{key} {old} -> {new}"
+    return settings.having(rollout={"engine": "transformers", "server": "", "weights": "auto"})

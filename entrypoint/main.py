@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import stat
@@ -14,36 +13,33 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import tomli_w
-
 from entrypoint import preflight
+from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, parse_invocation
-from entrypoint.ladder import Settings
 from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
 from entrypoint.paths import Paths
 from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
+from entrypoint.reaper import Ended
 from entrypoint.report import PlanPrinter
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
+from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
-from entrypoint.trainer_settings import (
-    batch_shape,
-    channel_of,
-    choose_game,
-    deepspeed_config,
-    parse_overrides,
-    trainer_settings,
-)
+from entrypoint.trainer_settings import Wishes, choose_game
+from entrypoint.verdict import decide
+from miner.config.settings import Settings, to_toml
+from miner.publishing.errors import PublishingError
+from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
@@ -59,8 +55,8 @@ class Prepared:
     facts: ModelFacts
     topology: Topology
     plan: RunPlan
+    recipe: str
     settings: Settings
-    overrides: Settings
     programs: tuple[Program, ...]
 
 
@@ -101,19 +97,39 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
     check(prepared, stop)
     if stop.is_set():
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
+    game, why = choose_game(invocation.job.environments)
+    if not game:
+        return hand_over_base(prepared, why)
     return supervise(prepared)
+
+
+def hand_over_base(prepared: Prepared, why: str) -> Outcome:
+    """Publish the base as it is: what a job gets whose games nobody here can train."""
+    plan = prepared.plan
+    cause = Outcome(ExitStatus.TRAINER, why)
+    try:
+        Publisher(plan.output_dir).publish_base(prepared.paths.model_dir)
+    except PublishingError as error:
+        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+    return decide(plan, Ended(0, asked=None, overdue=False), cause)
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
     """Hardware, model, topology, settings, commands; nothing is written. Raises: `Failure`."""
-    hardware = _hardware(invocation, environ)
-    overrides = parse_overrides(invocation.overrides)
+    hardware = preflight.usable(_hardware(invocation, environ))
     paths = Paths.of(invocation.job, environ)
     facts = _model_facts(invocation, paths)
-    batch = batch_shape(overrides, len(invocation.job.servers))
-    topology = plan_topology(hardware, facts.shape, batch)
+    wishes = Wishes(invocation, facts.shape.parameters)
+    topology = plan_topology(hardware, facts.shape, wishes.batch_shape())
     plan = plan_run(
-        invocation.job, paths, topology, facts, started_at, environ, by_hand=bool(overrides)
+        invocation.job,
+        paths,
+        topology,
+        facts,
+        started_at,
+        environ,
+        by_hand=invocation.by_hand,
+        adapter_learning_rate=wishes.adapter_learning_rate(),
     )
     return Prepared(
         invocation=invocation,
@@ -122,16 +138,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         facts=facts,
         topology=topology,
         plan=plan,
-        settings=trainer_settings(
-            invocation.job,
-            paths,
-            plan,
-            topology,
-            hardware.cpus,
-            facts.shape.parameters,
-            overrides,
-        ),
-        overrides=overrides,
+        recipe=wishes.recipe.name,
+        settings=wishes.planned(paths, plan, topology, hardware.cpus),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 
@@ -163,7 +171,14 @@ def print_plan(prepared: Prepared) -> None:
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
     printer.topology(prepared.topology)
-    printer.settings(prepared.settings)
+    cost = step_cost(
+        prepared.topology,
+        prepared.facts.shape,
+        prepared.hardware,
+        prepared.settings.rollout.group_size,
+    )
+    printer.cost(cost, prepared.plan)
+    printer.settings(prepared.recipe, prepared.settings)
     printer.programs(prepared.plan, prepared.programs)
 
 
@@ -176,7 +191,7 @@ def check(prepared: Prepared, stop: threading.Event) -> None:
     job = prepared.invocation.job
     if not failed:
         seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
-        channel = channel_of(prepared.overrides)
+        channel = prepared.settings.environment.channel
         line = preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
         say(str(line))
         failed += [line] if line.level == "fail" else []
@@ -189,6 +204,7 @@ def _checks(prepared: Prepared) -> Iterator[preflight.Check]:
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
+    yield from check_baseline(os.environ, prepared.invocation.job.environments)
     output = preflight.check_output(output_dir)
     yield output
     if output.level == "ok":
@@ -201,9 +217,10 @@ def supervise(prepared: Prepared) -> Outcome:
     environment = program_environment(prepared.paths, os.environ)
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
-    plan.settings_file.write_text(tomli_w.dumps(prepared.settings))
-    if topology.processes > 1:
-        plan.deepspeed_file.write_text(json.dumps(deepspeed_config(topology), indent=2) + "\n")
+    plan.settings_file.write_text(to_toml(prepared.settings))
     game, why = choose_game(prepared.invocation.job.environments)
-    say(f"plan: {topology.layout}, {game} ({why}); files of the run in {plan.run_dir}")
+    say(
+        f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
+        f"files of the run in {plan.run_dir}"
+    )
     return run_programs(plan, prepared.programs, environment)

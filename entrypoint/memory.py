@@ -1,9 +1,9 @@
 """Where a GPU's memory goes, in bytes, from the model's shape and the plan.
 
-Assumptions, each conservative: Adam with float32 master weights (12 bytes a parameter); bfloat16
-weights and gradients on GPUs; activation checkpointing there, none on the CPU; logits of a whole
-micro-batch held at once; no reference model (KL weight 0). Sources: ZeRO (Rajbhandari et al. 2020)
-for states, Korthikanti et al. 2022 for activations.
+Assumptions, each conservative: no reference model (KL weight 0); the longest episodes fill a pass.
+States are at least what DeepSpeed's own estimators say, which a test compares; activations are at
+least what autograd keeps of one layer, which a test counts. On GPUs TRL's fused head never makes a
+pass's logits: it works through them in tiles.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from entrypoint.hardware import GIB
 
 Tuning = Literal["full", "lora"]
 
-OPTIMIZER_BYTES = 12  # float32 master weight and two moments, per trained parameter
-LOGIT_BYTES = 8  # logits, their gradient and a float32 temporary, per token and vocabulary entry
-LORA_RANK = 32
+MOMENT_BYTES = 8  # Adam's two float32 moments, per trained parameter
+LOGIT_BYTES = 8  # on a CPU: logits, their gradient and a temporary, per token and vocabulary entry
+HEAD_TILE_BYTES = 2 * 32768 * 4096  # TRL's tile of logits: entries of the vocabulary, tokens
+BUCKET_BYTES = 2 * 500_000_000  # DeepSpeed's default bucket of 5e8 elements
+BUCKETS = {0: 0, 2: 3, 3: 4}  # by ZeRO stage: two of gradients, then all-gather, or live weights
+ONLY_LEARNING = ("gradients", "weights' copies", "a whole layer", "buckets")
+"""States that a process holds only between forward and optimizer step."""
 CONTEXT_BYTES = 2 * GIB  # CUDA context, NCCL buffers, workspaces of one process
 ENGINE_WORKSPACE_BYTES = 4 * GIB  # vLLM: CUDA graphs and the activations of its largest batch
 SLEEPING_ENGINE_BYTES = 2 * GIB  # what an engine asleep keeps on its GPU
@@ -44,15 +48,19 @@ class ModelShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
     @property
-    def lora_parameters(self) -> int:
-        """Adapters of rank `LORA_RANK` on every linear layer of every block."""
+    def largest_layer(self) -> int:
+        """Parameters of the largest single module, which ZeRO-3 gathers whole."""
+        return self.hidden * max(self.vocabulary, self.intermediate, self.heads * self.head_dim)
+
+    def lora_parameters(self, rank: int) -> int:
+        """Adapters of this rank on every linear layer of every block."""
         attention, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         widths = (
             2 * (self.hidden + attention)  # query and output
             + 2 * (self.hidden + keys)  # key and value
             + 3 * (self.hidden + self.intermediate)  # gate, up and down
         )
-        return LORA_RANK * widths * self.layers
+        return rank * widths * self.layers
 
 
 @dataclass(frozen=True)
@@ -81,43 +89,78 @@ class TrainerLoad:
     Attributes:
         ranks: processes that ZeRO spreads states over.
         zero_stage: 0 spreads nothing, 2 gradients and optimizer, 3 weights as well.
-        weight_bytes: 2 for bfloat16, 4 for float32.
+        tokens: of a forward and backward pass; never fewer than the longest episode's.
+        compute_bytes: of a number in the computation, 2 for bfloat16, 4 for float32.
         checkpointing: whether activations inside a layer are recomputed.
+        fused_head: whether logits are made in tiles, as on GPUs.
     """
 
     shape: ModelShape
     tuning: Tuning
     ranks: int
     zero_stage: Literal[0, 2, 3]
-    micro_batch: int
-    episode_tokens: int
-    weight_bytes: int = 2
+    tokens: int
+    lora_rank: int = 16
+    compute_bytes: int = 2
     checkpointing: bool = True
+    fused_head: bool = True
 
 
 def trainer_states(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
-    """Weights, gradients and optimizer states of one process."""
-    shape = load.shape
-    trained = shape.parameters if load.tuning == "full" else shape.lora_parameters
-    adapters = 0 if load.tuning == "full" else shape.lora_parameters * load.weight_bytes
-    weights = shape.parameters * load.weight_bytes // (load.ranks if load.zero_stage == 3 else 1)
-    spread = load.ranks if load.zero_stage >= 2 else 1
-    # float32 weights are their own master copy
-    optimizer = trained * (OPTIMIZER_BYTES - (4 if load.weight_bytes == 4 else 0))
-    return (
-        ("weights", weights + adapters),
-        ("gradients", trained * load.weight_bytes // spread),
-        ("optimizer", optimizer // spread),
-    )
+    """Weights, gradients and optimizer states of one process, by name, in bytes.
 
-
-def trainer_activations(load: TrainerLoad) -> int:
-    """Activations and logits of one micro-batch of whole episodes."""
-    shape, tokens = load.shape, load.micro_batch * load.episode_tokens
-    qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    one_layer = 2 * tokens * (6 * shape.hidden + qkv + 3 * shape.intermediate) * load.weight_bytes
-    if load.checkpointing:
-        layers = shape.layers * tokens * shape.hidden * load.weight_bytes + one_layer
+    Without DeepSpeed, full fine-tuning holds float32 weights and, while it learns, copies of them
+    in the computation's type. With it, weights are of that type; a float32 master copy belongs to
+    the optimizer, and its step takes gradients of both types.
+    """
+    shape, stage = load.shape, load.zero_stage
+    spread = load.ranks if stage else 1
+    weights = shape.parameters * load.compute_bytes // (spread if stage == 3 else 1)
+    copies, buckets = 0, BUCKETS[stage] * BUCKET_BYTES
+    if load.tuning == "lora":
+        adapters = shape.lora_parameters(load.lora_rank)
+        weights += 4 * adapters
+        gradients, optimizer = 4 * adapters, MOMENT_BYTES * adapters
+    elif stage == 0:
+        copies = weights if load.compute_bytes < 4 else 0
+        weights = 4 * shape.parameters
+        gradients, optimizer = 4 * shape.parameters, MOMENT_BYTES * shape.parameters
     else:
-        layers = shape.layers * one_layer // 2  # forward values only; gradients live one at a time
-    return layers + tokens * shape.vocabulary * LOGIT_BYTES
+        both = 4 if stage == 3 else 4 + load.compute_bytes
+        gradients, optimizer = both * shape.parameters, (4 + MOMENT_BYTES) * shape.parameters
+    states = {
+        "weights": weights,
+        "gradients": gradients // spread,
+        "optimizer": optimizer // spread,
+        "weights' copies": copies,
+        "a whole layer": 4 * shape.largest_layer if stage == 3 else 0,
+        "buckets": buckets,
+    }
+    return tuple((name, size) for name, size in states.items() if size)
+
+
+def layer_bytes(shape: ModelShape, compute_bytes: int, residual_bytes: int) -> int:
+    """What autograd keeps of one layer per token: norms in float32, projections, the MLP.
+
+    `residual_bytes`, of a number between layers, are the weights': autocast leaves those alone.
+    """
+    qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    norms = 2 * (4 + residual_bytes) * shape.hidden
+    return norms + compute_bytes * (5 * shape.hidden + 2 * qkv + 4 * shape.intermediate)
+
+
+def trainer_activations(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
+    """Activations of one pass and what its logits take, by name, in bytes."""
+    shape, tokens = load.shape, load.tokens
+    autocast = load.tuning == "full" and load.zero_stage == 0
+    residual = 4 if autocast else load.compute_bytes
+    layer = tokens * layer_bytes(shape, load.compute_bytes, residual)
+    if load.checkpointing:  # each layer's input, and one layer at a time twice: values, gradients
+        layers = shape.layers * tokens * shape.hidden * residual + 2 * layer
+    else:
+        layers = (shape.layers + 1) * layer
+    if not load.fused_head:
+        return ("activations", layers), ("logits", tokens * shape.vocabulary * LOGIT_BYTES)
+    # the head's gradient in float32 and then in the weights' type, and that of its input
+    head = HEAD_TILE_BYTES + 6 * shape.vocabulary * shape.hidden + 6 * tokens * shape.hidden
+    return ("activations", layers), ("output head", head)

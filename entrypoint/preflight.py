@@ -27,6 +27,7 @@ MIB = GIB // 1024
 SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
 CHECKPOINT_BYTES = 16  # per parameter: weights, master copy and two moments
 KEPT_CHECKPOINTS = 2
+UNUSABLE = "GPUs that cannot be used"
 SERVER_TIMEOUT = 10.0  # seconds; a server may be busy with another caller's episode
 SERVER_POLL = 1.0
 
@@ -44,32 +45,51 @@ class Check:
         return f"{self.level:<4} {self.name}: {self.message}"
 
 
+def usable(hardware: Hardware) -> Hardware:
+    """`hardware`, without its GPUs where this image cannot use them.
+
+    The CPU process, too slow to learn much, still hands over the base model; a container that ends
+    here hands over nothing.
+    """
+    reason = _why_unusable(hardware)
+    return hardware.without_gpus(reason) if reason else hardware
+
+
 def check_gpus(hardware: Hardware) -> list[Check]:
-    """Driver and compute capability of the GPUs that are going to be used."""
+    """Driver and compute capability of the GPUs that are going to be used.
+
+    Args:
+        hardware: as `usable` leaves it.
+    """
     if not hardware.gpus:
-        return [Check("ok", "gpu", f"none ({hardware.note}): one CPU process")]
-    checks = []
-    major = (hardware.driver or "").partition(".")[0]
-    if major.isdigit() and int(major) >= OLDEST_DRIVER:
-        checks.append(Check("ok", "driver", f"{hardware.driver}"))
-    else:
-        message = (
-            f"{hardware.driver} is older than {OLDEST_DRIVER}, which CUDA 13 needs: "
-            "update the host's NVIDIA driver"
-        )
-        checks.append(Check("fail", "driver", message, ExitStatus.GPU))
+        level: Literal["ok", "warn"] = "warn" if UNUSABLE in hardware.note else "ok"
+        return [Check(level, "gpu", f"none ({hardware.note}): one CPU process")]
     names = ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
     lowest = min(gpu.capability for gpu in hardware.gpus)
-    highest = max(gpu.capability for gpu in hardware.gpus)
     text = f"{len(hardware.gpus)} x {names}, compute capability {lowest[0]}.{lowest[1]}"
-    if lowest < OLDEST_CAPABILITY or highest > NEWEST_CAPABILITY:
-        text += ": this image runs on 7.5 to 12.0, use other GPUs"
-        checks.append(Check("fail", "gpu", text, ExitStatus.GPU))
-    elif lowest < BFLOAT16_CAPABILITY:
-        checks.append(Check("warn", "gpu", f"{text}: bfloat16 is emulated below 8.0, slow"))
-    else:
-        checks.append(Check("ok", "gpu", text))
+    checks = [Check("ok", "driver", f"{hardware.driver}"), Check("ok", "gpu", text)]
+    if lowest < BFLOAT16_CAPABILITY:
+        checks[1] = Check("warn", "gpu", f"{text}: bfloat16 is emulated below 8.0, slow")
     return checks
+
+
+def _why_unusable(hardware: Hardware) -> str:
+    if not hardware.gpus:
+        return ""
+    major = (hardware.driver or "").partition(".")[0]
+    if not (major.isdigit() and int(major) >= OLDEST_DRIVER):
+        return (
+            f"{UNUSABLE}: driver {hardware.driver} is older than {OLDEST_DRIVER}, which CUDA 13 "
+            "needs: update the host's NVIDIA driver"
+        )
+    for gpu in hardware.gpus:
+        if not OLDEST_CAPABILITY <= gpu.capability <= NEWEST_CAPABILITY:
+            shown = f"{gpu.capability[0]}.{gpu.capability[1]}"
+            return (
+                f"{UNUSABLE}: {gpu.name} has compute capability {shown}, this image runs on 7.5 "
+                "to 12.0: use other GPUs"
+            )
+    return ""
 
 
 def check_shared_memory(hardware: Hardware) -> Check:

@@ -8,19 +8,20 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-import tomli_w
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.job import Invocation
-from entrypoint.ladder import LADDER, Settings
+from entrypoint.ladder import LADDER
 from entrypoint.masking import mask
 from entrypoint.memory import MemoryPlan
 from entrypoint.run_plan import RunPlan
+from entrypoint.step_cost import StepCost, assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
 from entrypoint.topology import Topology
+from miner.config.settings import Settings, to_toml
 
 PLAIN_WIDTH = 10_000  # no wrapping in a log: a line is a line
 
@@ -52,6 +53,17 @@ class PlanPrinter:
         ]
         self._table("Job", ("what", "value"), rows)
 
+    def cost(self, cost: StepCost, plan: RunPlan) -> None:
+        """How long a step may take and how many fit, with what that rests on."""
+        steps = int((plan.trainer_ends_at - plan.started_at) / cost.seconds)
+        rows = [
+            ("seconds a step", f"about {cost.seconds:.2g}"),
+            ("of them playing, learning", f"{cost.rollout:.2g}, {cost.learning:.2g}"),
+            ("steps in the time given", f"about {steps:,}"),
+            ("assumed", assumptions()),
+        ]
+        self._table("Estimate", ("what", "value"), rows)
+
     def topology(self, topology: Topology) -> None:
         """Who runs where, why, and what memory it takes."""
         rows = [
@@ -62,7 +74,8 @@ class PlanPrinter:
             ("ZeRO stage", str(topology.zero_stage or "no DeepSpeed")),
             ("dtype", topology.dtype),
             ("groups per step", str(topology.groups)),
-            ("micro-batch", f"{topology.micro_batch} episodes"),
+            ("pass", f"{topology.pass_tokens} tokens"),
+            ("gradient checkpointing", "on" if topology.checkpointing else "off"),
             ("longest episode", f"{topology.episode_tokens} tokens"),
             ("live episodes", f"{topology.live_episodes} per engine"),
         ]
@@ -70,11 +83,8 @@ class PlanPrinter:
         self._table("Reasons", ("choice", "why"), [(c.what, c.why) for c in topology.choices])
         for memory in topology.memory:
             self._memory(memory)
-        rungs = [
-            (str(position), f"{rung.name} ({', '.join(rung.changes)})")
-            for position, rung in enumerate(LADDER, 1)
-        ]
-        self._table("When memory runs out, in this order", ("rung", "what is given up"), rungs)
+        rungs = [(str(position), rung.name) for position, rung in enumerate(LADDER, 1)]
+        self._table("When memory runs out, in this order", ("rung", "what is tried"), rungs)
 
     def programs(self, plan: RunPlan, programs: Sequence[Program]) -> None:
         """Every command, and supervisord's configuration."""
@@ -85,9 +95,9 @@ class PlanPrinter:
         self._table("Commands", ("program", "command"), rows)
         self._text("supervisord.conf", render_supervisor_config(plan, programs))
 
-    def settings(self, settings: Settings) -> None:
+    def settings(self, recipe: str, settings: Settings) -> None:
         """The trainer's settings file."""
-        self._text("trainer.toml", tomli_w.dumps(settings))
+        self._text(f"trainer.toml (recipe {recipe})", to_toml(settings))
 
     def _memory(self, memory: MemoryPlan) -> None:
         rows = [(name, f"{size / GIB:.2f}") for name, size in memory.items]

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import Settings, step_down
+from entrypoint.ladder import step_down, weights_by_file, without_vllm
 from entrypoint.outcome import Outcome
+from miner.config.settings import Settings
+from miner.config.statuses import TrainerStatus
 
-OUT_OF_MEMORY_STATUS = 75  # the trainer's exit status for "out of memory, with less it would go on"
-SETTINGS_STATUS = 2  # the trainer's exit status for settings or arguments that cannot work
-UNREACHABLE_STATUS = 69  # the trainer's exit status for "no environment server can be used"
-INFERENCE_STATUS = 76  # the trainer's exit status for "the inference server was lost, or hangs"
 SIGNALLED = -1  # supervisord's word for a process that a signal ended
 
 
@@ -69,11 +67,11 @@ _FINAL_STATUS = {
 def end_of_exit(exit_status: int) -> AttemptEnd:
     """What an exit status of the trainer means."""
     kind = {
-        0: EndKind.PUBLISHED,
-        OUT_OF_MEMORY_STATUS: EndKind.OUT_OF_MEMORY,
-        SETTINGS_STATUS: EndKind.REFUSED,
-        UNREACHABLE_STATUS: EndKind.UNREACHABLE,
-        INFERENCE_STATUS: EndKind.INFERENCE_LOST,
+        TrainerStatus.PUBLISHED: EndKind.PUBLISHED,
+        TrainerStatus.OUT_OF_MEMORY: EndKind.OUT_OF_MEMORY,
+        TrainerStatus.REFUSED: EndKind.REFUSED,
+        TrainerStatus.UNREACHABLE: EndKind.UNREACHABLE,
+        TrainerStatus.INFERENCE_LOST: EndKind.INFERENCE_LOST,
         SIGNALLED: EndKind.KILLED,
     }.get(exit_status, EndKind.CRASHED)
     return AttemptEnd(kind, "by a signal" if exit_status < 0 else f"exit status {exit_status}")
@@ -85,8 +83,8 @@ def after_attempt(
     rungs: int,
     max_restarts: int,
     *,
-    by_file: Settings | None = None,
-    alone: Settings | None = None,
+    begun: bool = False,
+    adapter_learning_rate: float | None = None,
 ) -> NextAttempt | Outcome:
     """Decide after the last of `ends`.
 
@@ -97,10 +95,10 @@ def after_attempt(
     does not stay up, vLLM is given up, and at the last restart without trying the file.
 
     Args:
-        by_file: the settings with weights by a file; None if there is no server, or they do.
-        alone: the settings with which the trainer generates by itself; None if it cannot, or does.
+        begun, adapter_learning_rate: see `step_down`.
     """
     last = ends[-1]
+    by_file, alone = weights_by_file(settings), without_vllm(settings)
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
     if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):
@@ -123,7 +121,7 @@ def after_attempt(
     memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
     lower = None
     if memory_trouble or (last.kind is EndKind.CRASHED and crashes > 1):
-        lower = step_down(settings, rungs)
+        lower = step_down(settings, rungs, begun=begun, adapter_learning_rate=adapter_learning_rate)
     if lower is None:
         return NextAttempt(settings, rungs, f"{last}: again from its last checkpoint, as it was")
     new_settings, rungs, given_up = lower

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from miner.config.run_files import HEARTBEAT_FILE
+
 TRAINER, INFERENCE, WATCHDOG = "trainer", "inference", "watchdog"
 
 
@@ -30,8 +32,8 @@ class RunPlan(BaseModel):
     by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
-    trainer_can_generate: bool = Field(
-        True, description="Whether the trainer's own model can generate if vLLM fails."
+    adapter_learning_rate: float | None = Field(
+        None, description="Adapters', where they take over from full fine-tuning; empty: its own."
     )
     servers_seconds: float = Field(
         300.0, gt=0, description="Until lost environment servers must answer again."
@@ -43,8 +45,8 @@ class RunPlan(BaseModel):
 
     @property
     def heartbeat_file(self) -> Path:
-        """Written by the trainer: {time, phase, step}."""
-        return self.train_dir / "heartbeat.json"
+        """Written by the trainer."""
+        return self.train_dir / HEARTBEAT_FILE
 
     @property
     def train_dir(self) -> Path:
@@ -62,14 +64,9 @@ class RunPlan(BaseModel):
         return self.run_dir / "supervisord.conf"
 
     @property
-    def deepspeed_file(self) -> Path:
-        """DeepSpeed's configuration, where there are several trainer processes."""
-        return self.run_dir / "deepspeed.json"
-
-    @property
     def outcome_file(self) -> Path:
-        """Written by the watchdog when the run is over."""
-        return self.run_dir / "outcome.json"
+        """Written when the run is over; not on the output's disk, which may be full by then."""
+        return self.socket.with_suffix(".outcome")
 
     @property
     def plan_file(self) -> Path:

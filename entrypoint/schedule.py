@@ -36,6 +36,7 @@ def plan_run(
     environ: Mapping[str, str],
     *,
     by_hand: bool = False,
+    adapter_learning_rate: float | None = None,
 ) -> RunPlan:
     """Files, limits and times of the run. Raises: `Failure` (ARGUMENTS)."""
     reserve = SHORTEST_RESERVE + 2 * facts.weight_bytes / LOAD_BYTES_PER_SECOND
@@ -51,7 +52,7 @@ def plan_run(
         ends_at=kill_at - reserve / 2,
         kill_at=kill_at,
         by_hand=by_hand,
-        trainer_can_generate=topology.zero_stage != 3,
+        adapter_learning_rate=adapter_learning_rate,
         servers=job.servers,
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,
         stop_seconds=STOP_SHARE * grace_seconds(environ),

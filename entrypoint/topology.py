@@ -17,6 +17,7 @@ from entrypoint.hardware import GIB, Hardware
 from entrypoint.memory import (
     CONTEXT_BYTES,
     ENGINE_WORKSPACE_BYTES,
+    ONLY_LEARNING,
     SLEEPING_ENGINE_BYTES,
     USABLE_SHARE,
     MemoryPlan,
@@ -26,25 +27,31 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
+from miner.config.contract import EPISODES_PER_SERVER
 
 Layout = Literal["cpu", "colocated", "split"]
 ZeroStage = Literal[0, 2, 3]
 
-EPISODES_PER_SERVER = 48  # an environment server deadlocks at about 100 (CONTRACT 4)
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer is not worth its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
-CPU_MICRO_BATCHES = (32, 16, 8, 4, 2, 1)
-GPU_MICRO_BATCHES = (8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """What one optimizer step plays, the longest episode in tokens, the environment servers."""
+    """What one optimizer step plays and learns: groups and their members, tokens of the longest
+    episode and of a pass (if there is room for it), adapters' rank, environment servers."""
 
     groups: int = 16
     group_size: int = 8
     episode_tokens: int = 4096
     servers: int = 1
+    pass_tokens: int = 32768
+    lora_rank: int = 16
+
+    @property
+    def wanted_live(self) -> int:
+        """Episodes of a step that the servers can play at once."""
+        return min(self.groups * self.group_size, EPISODES_PER_SERVER * max(1, self.servers))
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,8 @@ class Topology:
         inference_gpus: of vLLM (data parallel); equal to `trainer_gpus` when colocated.
         zero_stage: DeepSpeed's, 0 without DeepSpeed.
         groups: groups of a step; a multiple of the trainer's processes.
-        micro_batch: episodes per forward and backward pass of one process.
+        pass_tokens: of one process's forward and backward pass; a longer episode is one by itself.
+        checkpointing: whether activations are recomputed in the backward pass.
         live_episodes: episodes that one engine (or the CPU process) plays at once.
         memory_share: vLLM's share of its GPU; 0 without vLLM.
         memory: the fullest moments, one plan each.
@@ -76,7 +84,8 @@ class Topology:
     zero_stage: ZeroStage
     dtype: Literal["float32", "bfloat16"]
     groups: int
-    micro_batch: int
+    pass_tokens: int
+    checkpointing: bool
     episode_tokens: int
     live_episodes: int
     memory_share: float
@@ -144,14 +153,16 @@ def _candidates(count: int) -> Iterator[_Candidate]:
 def _fit(
     candidate: _Candidate, hardware: Hardware, shape: ModelShape, batch: BatchShape
 ) -> Topology | str:
-    """This candidate at the largest micro-batch that fits, or the sentence why nothing fits."""
+    """This candidate with the largest pass that fits, or the sentence why nothing fits."""
     total = min(gpu.memory for gpu in hardware.gpus)
     colocated = candidate.layout == "colocated"
     groups = -(-batch.groups // candidate.trainers) * candidate.trainers
-    share = groups * batch.group_size // candidate.trainers
-    sizes = [size for size in GPU_MICRO_BATCHES if share % size == 0]
-    plans = [(size, _training(candidate, shape, batch, size, total)) for size in sizes]
-    micro_batch, training = next(((s, plan) for s, plan in plans if plan.fits), plans[-1])
+    tries = [
+        ((tokens, checkpointing), _training(candidate, shape, batch, tokens, checkpointing, total))
+        for checkpointing in (False, True)
+        for tokens in _pass_sizes(batch, checkpointing)
+    ]
+    (pass_tokens, checkpointing), training = next((t for t in tries if t[1].fits), tries[-1])
     live, rollout = _rollout(candidate, shape, batch, groups, total)
     for plan in (training, rollout):
         if not plan.fits:
@@ -166,7 +177,8 @@ def _fit(
         zero_stage=candidate.zero_stage,
         dtype="bfloat16",
         groups=groups,
-        micro_batch=micro_batch,
+        pass_tokens=pass_tokens,
+        checkpointing=checkpointing,
         episode_tokens=batch.episode_tokens,
         live_episodes=live,
         memory_share=_round_up(engine_bytes / total) if colocated else DEDICATED_SHARE,
@@ -179,15 +191,27 @@ def _fit(
 _ENGINE_ITEMS = ("engine weights", "KV cache", "engine workspace")
 
 
+def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
+    """The pass that is wanted and halves of it, while two of the longest episodes fit.
+
+    Recomputing costs a third more, small passes cost less: without it, passes may be a quarter.
+    """
+    sizes = [batch.pass_tokens]
+    while sizes[-1] // 2 >= batch.episode_tokens and (checkpointing or len(sizes) < 3):
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
 def _training(
-    candidate: _Candidate, shape: ModelShape, batch: BatchShape, micro_batch: int, total: int
+    candidate: _Candidate,
+    shape: ModelShape,
+    batch: BatchShape,
+    pass_tokens: int,
+    checkpointing: bool,
+    total: int,
 ) -> MemoryPlan:
-    load = _load(candidate, shape, batch, micro_batch)
-    items = (
-        *trainer_states(load),
-        ("activations", trainer_activations(load)),
-        ("CUDA context", CONTEXT_BYTES),
-    )
+    load = _load(candidate, shape, batch, pass_tokens, checkpointing)
+    items = (*trainer_states(load), *trainer_activations(load), ("CUDA context", CONTEXT_BYTES))
     if candidate.layout == "colocated":
         items = (*items, ("vLLM asleep", SLEEPING_ENGINE_BYTES))
     return MemoryPlan("trainer GPU, backward pass", total, items)
@@ -202,14 +226,14 @@ def _rollout(
     limit = total * DEDICATED_SHARE
     moment = "inference GPU, rollout"
     if candidate.layout == "colocated":
-        states = trainer_states(_load(candidate, shape, batch, 1))
-        kept = tuple(item for item in states if item[0] != "gradients")
+        states = trainer_states(_load(candidate, shape, batch, 1, True))
+        kept = tuple(item for item in states if item[0] not in ONLY_LEARNING)
         resident = (*kept, ("CUDA context", CONTEXT_BYTES))
         limit = total * USABLE_SHARE
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
     episode = batch.episode_tokens * shape.kv_bytes_per_token
-    wanted = min(groups * batch.group_size, EPISODES_PER_SERVER * max(1, batch.servers))
+    wanted = replace(batch, groups=groups).wanted_live
     per_engine = -(-wanted // candidate.engines)
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
@@ -219,31 +243,39 @@ def _rollout(
 
 
 def _load(
-    candidate: _Candidate, shape: ModelShape, batch: BatchShape, micro_batch: int
+    candidate: _Candidate,
+    shape: ModelShape,
+    batch: BatchShape,
+    pass_tokens: int,
+    checkpointing: bool,
 ) -> TrainerLoad:
     return TrainerLoad(
         shape=shape,
         tuning=candidate.tuning,
         ranks=candidate.trainers,
         zero_stage=candidate.zero_stage,
-        micro_batch=micro_batch,
-        episode_tokens=batch.episode_tokens,
+        tokens=max(pass_tokens, batch.episode_tokens),
+        lora_rank=batch.lora_rank,
+        checkpointing=checkpointing,
     )
 
 
 def _plan_cpu(
     hardware: Hardware, shape: ModelShape, batch: BatchShape, choices: list[Choice]
 ) -> Topology:
-    """One process with transformers sampling; at micro-batch 1 it runs even if memory is short."""
-    episodes = batch.groups * batch.group_size
-    sizes = [size for size in CPU_MICRO_BATCHES if episodes % size == 0]
+    """One process with transformers sampling; with the smallest pass even if memory is short."""
     plans = []
-    for size in sizes:
-        load = TrainerLoad(shape, "full", 1, 0, size, batch.episode_tokens, 4, checkpointing=False)
-        items = (*trainer_states(load), ("activations", trainer_activations(load)))
+    for size in _pass_sizes(batch, True):
+        load = TrainerLoad(
+            *(shape, "full", 1, 0, max(size, batch.episode_tokens)),
+            compute_bytes=4,
+            checkpointing=False,
+            fused_head=False,
+        )
+        items = (*trainer_states(load), *trainer_activations(load))
         plans.append((size, MemoryPlan("memory, backward pass", hardware.memory, items)))
-    micro_batch, memory = next(((s, plan) for s, plan in plans if plan.fits), plans[-1])
-    fit = f"largest of {_listed(sizes)} that fits {hardware.memory / GIB:.0f} GiB"
+    pass_tokens, memory = next((try_ for try_ in plans if try_[1].fits), plans[-1])
+    fit = f"largest that fits {hardware.memory / GIB:.0f} GiB, of what is wanted and its halves"
     shortage = f"{_shortage(memory)}; it is tried all the same, the base model is published first"
     return Topology(
         layout="cpu",
@@ -253,13 +285,14 @@ def _plan_cpu(
         zero_stage=0,
         dtype="float32",
         groups=batch.groups,
-        micro_batch=micro_batch,
+        pass_tokens=pass_tokens,
+        checkpointing=False,
         episode_tokens=batch.episode_tokens,
-        live_episodes=min(episodes, EPISODES_PER_SERVER * max(1, batch.servers)),
+        live_episodes=batch.wanted_live,
         memory_share=0.0,
         sleep_mode=False,
         memory=(memory,),
-        choices=(*choices, Choice(f"micro-batch {micro_batch}", fit if memory.fits else shortage)),
+        choices=(*choices, Choice(_passes(pass_tokens), fit if memory.fits else shortage)),
     )
 
 
@@ -273,9 +306,10 @@ def _reasons(candidate: _Candidate, plan: Topology) -> Iterator[Choice]:
     else:
         why = "vLLM and trainer take turns on the same memory; one sleep per rollout"
         yield Choice(f"sleep mode, vLLM's share {plan.memory_share:.2f}", why)
-    yield Choice(
-        f"micro-batch {plan.micro_batch}", f"largest of {_listed(GPU_MICRO_BATCHES)} that fits"
-    )
+    yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")
+    if plan.checkpointing:
+        why = "activations are recomputed, a third more work: without, not even a quarter pass fits"
+        yield Choice("gradient checkpointing", why)
     yield Choice(
         f"{plan.live_episodes} live episodes per engine", "KV cache and servers allow them"
     )
@@ -291,8 +325,8 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.1f}"
 
 
-def _listed(sizes: list[int] | tuple[int, ...]) -> str:
-    return ", ".join(str(size) for size in sizes)
+def _passes(tokens: int) -> str:
+    return f"passes of {tokens:,} tokens"
 
 
 def _round_up(share: float) -> float:

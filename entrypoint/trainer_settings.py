@@ -1,154 +1,118 @@
-"""The trainer's settings as the plan wants them, under what a person set by hand.
-
-The names are those of the trainer's settings file (TOML, dotted on the command line). The
-orchestrator does not import the trainer: a test checks that the trainer accepts what is made here.
-"""
+"""The trainer's settings for a plan: recipe, then what the plan decides, then what a person set."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.job import Job
-from entrypoint.ladder import Settings, get_setting, put_setting
+from entrypoint.job import Invocation
 from entrypoint.paths import Paths
-from entrypoint.presets import preset_for
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
+from miner.config.contract import GAMES, GOOFSPIEL
+from miner.config.errors import ConfigurationError
+from miner.config.overrides import Tree, merged, parse_overrides
+from miner.config.recipes import Recipe, recipe, recipe_for
+from miner.config.settings import Settings, resolve
 
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
-PREFERRED_GAME = "goofspiel"
-
-
-def parse_overrides(texts: Sequence[str]) -> Settings:
-    """KEY=VALUE texts as nested settings; values are TOML where they parse as such, else text.
-
-    Raises: `Failure` (ARGUMENTS).
-    """
-    settings: Settings = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key.strip(". "):
-            raise Failure(
-                ExitStatus.ARGUMENTS,
-                f"--set {text!r} is not KEY=VALUE: write it like rollout.group_size=16",
-            )
-        try:
-            put_setting(settings, key.strip(), _parse_value(value.strip()))
-        except KeyError as error:
-            raise Failure(ExitStatus.ARGUMENTS, f"--set {text!r}: {error.args[0]}") from None
-    return settings
-
-
-def batch_shape(overrides: Settings, servers: int) -> BatchShape:
-    """What a step plays: the trainer's defaults, or what a person set instead."""
-    names = {
-        "groups": "rollout.groups_per_step",
-        "group_size": "rollout.group_size",
-        "episode_tokens": "rollout.max_episode_tokens",
-    }
-    values: dict[str, int] = {"servers": servers}
-    for field, key in names.items():
-        value = get_setting(overrides, key)
-        if value is None:
-            continue
-        if not isinstance(value, int) or value < 1:
-            raise Failure(ExitStatus.ARGUMENTS, f"--set {key}={value!r}: expected a whole number")
-        values[field] = value
-    return BatchShape(**values)
 
 
 def choose_game(environments: Sequence[str]) -> tuple[str, str]:
-    """The game to train and the reason: one run trains one game."""
+    """The game to train, "" if there is none that can be, and the reason: one run trains one game.
+
+    Goofspiel first, for its credit was measured; else the first one known, as listed.
+    """
+    known = [name for name in environments if name in GAMES]
+    if not known:
+        return "", f"none of them can be trained: {', '.join(environments)}"
     if len(environments) == 1:
-        return environments[0], "the only game of the job"
-    chosen = PREFERRED_GAME if PREFERRED_GAME in environments else environments[0]
-    others = ", ".join(name for name in environments if name != chosen)
-    return chosen, f"one run trains one game; not trained: {others}"
+        return known[0], "the only game of the job"
+    chosen = GOOFSPIEL if GOOFSPIEL in known else known[0]
+    others = [name for name in known if name != chosen]
+    unknown = [name for name in environments if name not in known]
+    reasons = ["one run trains one game", f"not trained: {', '.join(others)}" if others else ""]
+    reasons.append(f"not known, as the base plays them: {', '.join(unknown)}" if unknown else "")
+    return chosen, "; ".join(filter(None, reasons))
 
 
-def channel_of(overrides: Settings) -> str:
-    """Where episodes come from: "auto" unless a person forces a channel."""
-    return str(get_setting(overrides, "environment.channel") or "auto")
+class Wishes:
+    """What the trainer's settings are to be, whatever the machine: the job, a recipe, a person's.
+
+    Args:
+        parameters: of the base model; they choose the recipe unless a person names one.
+
+    Raises: `Failure` (ARGUMENTS) for settings or a recipe that a person cannot have meant.
+    """
+
+    def __init__(self, invocation: Invocation, parameters: int) -> None:
+        job = invocation.job
+        game = choose_game(job.environments)[0] or GOOFSPIEL
+        self._job_tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
+        if not job.servers:  # as where a job has none; a person may force another channel
+            self._job_tree["environment"]["channel"] = BUILTIN_CHANNEL
+        try:
+            self._by_hand = parse_overrides(invocation.overrides)
+            named = invocation.recipe
+            self.recipe: Recipe = recipe_for(parameters) if named is None else recipe(named)
+            self.settings = self._with({})
+        except ConfigurationError as error:
+            raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
+
+    def batch_shape(self) -> BatchShape:
+        """What a step plays, for the plan."""
+        return BatchShape(
+            groups=self.settings.rollout.groups_per_step,
+            group_size=self.settings.rollout.group_size,
+            episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
+            pass_tokens=self.settings.optimizer.micro_batch_tokens or BatchShape.pass_tokens,
+            lora_rank=self.settings.model.lora_rank,
+            servers=len(self.settings.environment.servers),
+        )
+
+    def planned(self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int) -> Settings:
+        """All settings for a plan. Raises: `Failure` (ARGUMENTS)."""
+        try:
+            planned = _planned_tree(paths, plan, topology, cpus)
+            if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
+                # else the trainer asks the model, whose engine is its own
+                planned["rollout"]["max_episode_tokens"] = topology.episode_tokens
+            return self._with(planned)
+        except ConfigurationError as error:
+            raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
+
+    def adapter_learning_rate(self) -> float:
+        """What adapters would learn with."""
+        return self._with({"model": {"tuning": "lora"}}).optimizer.learning_rate
+
+    def _with(self, planned: Tree) -> Settings:
+        return resolve(self.recipe.under(merged(self._job_tree, planned, self._by_hand)))
 
 
-def trainer_settings(
-    job: Job,
-    paths: Paths,
-    plan: RunPlan,
-    topology: Topology,
-    cpus: int,
-    parameters: int,
-    overrides: Settings,
-) -> Settings:
-    """All settings that the orchestrator decides for a model of this size, then the person's."""
-    preset = preset_for(parameters)
-    tuning = get_setting(overrides, "model.tuning") or topology.tuning
-    settings: Settings = {
-        "run_dir": str(plan.train_dir),
-        "model": {"path": str(paths.model_dir), "dtype": topology.dtype},
-        "output": {"dir": str(paths.output_dir)},
-        "environment": {"name": choose_game(job.environments)[0], "servers": list(job.servers)},
-        "rollout": {
-            "groups_per_step": topology.groups,
-            "max_episode_tokens": topology.episode_tokens,
+def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) -> Tree:
+    tree: dict[str, Any] = {
+        "run_dir": plan.train_dir,
+        "model": {
+            "path": paths.model_dir,
+            "dtype": topology.dtype,
+            "tuning": topology.tuning,
+            "gradient_checkpointing": topology.checkpointing,
         },
+        "output": {"dir": paths.output_dir},
+        "rollout": {"groups_per_step": topology.groups},
         "optimizer": {
-            "micro_batch": topology.micro_batch,
-            "learning_rate": preset.learning_rate(tuning),
-            "warmup_steps": preset.warmup_steps,
+            "micro_batch_tokens": topology.pass_tokens,
+            "zero_stage": topology.zero_stage,
         },
         "deadline": {"ends_at": plan.trainer_ends_at},
     }
     if topology.layout == "cpu":
-        settings["threads"] = cpus
+        tree["threads"] = cpus
+    elif topology.layout == "split":
+        server = f"http://127.0.0.1:{INFERENCE_PORT}"
+        tree["rollout"] |= {"engine": "vllm_server", "server": server}
     else:
-        settings["model"]["tuning"] = topology.tuning
-        settings["rollout"] |= _engine_settings(topology)
-        if get_setting(overrides, "optimizer.micro_batch") is None:
-            # what the plan has room for, so that short episodes share a pass
-            tokens = topology.micro_batch * topology.episode_tokens
-            settings["optimizer"]["micro_batch_tokens"] = tokens
-        if topology.processes > 1:
-            settings["optimizer"]["deepspeed"] = str(plan.deepspeed_file)
-    _merge(settings, overrides)
-    return settings
-
-
-def deepspeed_config(topology: Topology) -> dict[str, Any]:
-    """DeepSpeed's configuration; sizes of batches are left to the trainer ("auto")."""
-    zero: dict[str, Any] = {"stage": topology.zero_stage, "overlap_comm": True}
-    if topology.zero_stage == 3:
-        zero["stage3_gather_16bit_weights_on_model_save"] = True
-    return {
-        "bf16": {"enabled": "auto"},
-        "zero_optimization": zero,
-        "gradient_clipping": "auto",
-        "gradient_accumulation_steps": "auto",
-        "train_micro_batch_size_per_gpu": "auto",
-        "train_batch_size": "auto",
-    }
-
-
-def _engine_settings(topology: Topology) -> dict[str, Any]:
-    if topology.layout == "split":
-        return {"engine": "vllm_server", "server": f"http://127.0.0.1:{INFERENCE_PORT}"}
-    return {"engine": "vllm_colocated", "memory_share": topology.memory_share}
-
-
-def _merge(settings: Settings, overrides: Settings) -> None:
-    for key, value in overrides.items():
-        if isinstance(value, dict) and isinstance(settings.get(key), dict):
-            _merge(settings[key], value)
-        else:
-            settings[key] = value
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+        tree["rollout"] |= {"engine": "vllm_colocated", "memory_share": topology.memory_share}
+    return tree

@@ -2,7 +2,7 @@
 
 Invariants: the trainer starts at once, since it publishes the base model before it waits for
 anything; it is never left silent for longer than the limit nor running past the end; when this
-program ends, the run is over and outcome.json says how.
+program ends, the run is over and the outcome file says how.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import argparse
 import signal
 import threading
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
-
-import tomli_w
 
 from entrypoint.build_locks import remove_build_locks
 from entrypoint.console import say
@@ -28,12 +25,13 @@ from entrypoint.control import (
     SupervisorControl,
 )
 from entrypoint.exit_status import ExitStatus
-from entrypoint.heartbeat import describe_silence, read_heartbeat
-from entrypoint.ladder import weights_by_file, without_vllm
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, write_atomically
+from miner.config.heartbeat import Heartbeat, read_heartbeat
+from miner.config.run_files import has_checkpoint
+from miner.config.settings import load_settings, to_toml
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
 MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
@@ -69,26 +67,25 @@ class Watchdog:
 
     def run(self) -> Outcome:
         """Attempts until the outcome. Raises: `StopRequested`, `ControlError`."""
-        settings = tomllib.loads(self._plan.settings_file.read_text())
+        settings = load_settings(self._plan.settings_file, environ={})
         ends: list[AttemptEnd] = []
         rungs = 0
         while True:
             ends.append(self._attempt(len(ends) + 1))
-            alone = without_vllm(settings) if self._plan.trainer_can_generate else None
             decision = after_attempt(
                 ends,
                 settings,
                 rungs,
                 self._plan.max_restarts,
-                by_file=weights_by_file(settings),
-                alone=alone,
+                begun=has_checkpoint(self._plan.train_dir),
+                adapter_learning_rate=self._plan.adapter_learning_rate,
             )
             if isinstance(decision, Outcome):
                 return decision
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)
-            settings, rungs = decision.settings, decision.rungs
-            write_atomically(self._plan.settings_file, tomli_w.dumps(settings))
-            if settings == alone:
+            before, settings, rungs = settings, decision.settings, decision.rungs
+            write_atomically(self._plan.settings_file, to_toml(settings))
+            if settings.rollout.engine != before.rollout.engine:  # there is one way only
                 self._give_up_inference()
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
                 self._start_inference_anew()
@@ -212,6 +209,14 @@ class Watchdog:
         return state.name != "FATAL" and len(self._inference_starts) < MAX_INFERENCE_STARTS
 
 
+def describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
+    """One sentence on a trainer that has been silent for too long."""
+    return (
+        f"no heartbeat for {now - beat.time:.0f} s (limit {limit:.0f} s) "
+        f"in phase {beat.phase!r} at step {beat.step}"
+    )
+
+
 def main() -> None:
     """Entry point of the program that supervisord starts."""
     parser = argparse.ArgumentParser(prog="python -m entrypoint.watchdog")
@@ -226,6 +231,8 @@ def main() -> None:
         return
     except ControlError as error:
         outcome = Outcome(ExitStatus.SUPERVISOR, str(error))
+    except OSError as error:  # a full disk, most likely
+        outcome = Outcome(ExitStatus.DISK, f"the run's files cannot be written: {error}")
     say(outcome.message, speaker=WATCHDOG)
     write_outcome(plan.outcome_file, outcome)
 

@@ -10,13 +10,18 @@ from typing import NoReturn
 
 import typer
 
+from miner.cli.agent import agent_command
 from miner.cli.demo import demo_command
+from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.probe import probe_command
+from miner.cli.prompts import prompts_command
 from miner.cli.report import report_command
 from miner.cli.train import train_command
+from miner.config.errors import ConfigurationError
+from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launched
-from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments import EnvironmentFault
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
 
@@ -31,6 +36,10 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("report")(report_command)
 app.command("demo")(demo_command)
+app.command("duel")(duel_command)
+app.command("league")(league_command)
+app.command("prompts")(prompts_command)
+app.command("agent")(agent_command)
 
 
 def main() -> None:
@@ -40,19 +49,19 @@ def main() -> None:
         _run()
     except SystemExit as end:
         if end.code and launched():
-            _leave(end.code if isinstance(end.code, int) else 1)
+            _leave(end.code if isinstance(end.code, int) else TrainerStatus.CRASHED)
         raise
     except BaseException:
         if not launched():
             raise
         traceback.print_exc()
-        _leave(1)
+        _leave(TrainerStatus.CRASHED)
 
 
 def _run() -> None:
     try:
         app()
-    except (EnvironmentFault, PublishingError, EngineLostError) as error:
+    except (ConfigurationError, EnvironmentFault, PublishingError, EngineLostError) as error:
         rank = os.environ.get("RANK", "0")  # of several trainer processes
         print(f"error{'' if rank == '0' else f' (rank {rank})'}: {error}", file=sys.stderr)
         if getattr(error, "stuck", False):
@@ -69,13 +78,11 @@ def _leave(status: int) -> NoReturn:
 
 
 def _status(error: Exception) -> int:
-    """2 for what the settings must change, 69 for environment servers that fail, 74 for the disk,
-    76 for an inference server that was lost or does not take weights."""
     if isinstance(error, EngineLostError):
-        return 76
-    if isinstance(error, InfrastructureError | ProtocolError):
-        return 69
-    return 74 if isinstance(error, PublishingError) else 2
+        return TrainerStatus.INFERENCE_LOST
+    if isinstance(error, EnvironmentFault):
+        return TrainerStatus.UNREACHABLE
+    return TrainerStatus.DISK if isinstance(error, PublishingError) else TrainerStatus.REFUSED
 
 
 if __name__ == "__main__":

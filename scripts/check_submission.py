@@ -15,8 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-SUBMITTED = "dockerfiles/standalone-text-trainer.dockerfile"
+SUBMITTED = (
+    "ops/docker/standalone-text-trainer.dockerfile",
+    "dockerfiles/standalone-text-trainer.dockerfile",
+)
+"""What validators build: the first, or the second where they look for that one only."""
 TOURNAMENT_FILES = ("LICENSE", "NOTICE")
+TOURNAMENT_COPY = "tournament/core/pvp/game_prompts.yml"
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
 MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
 
@@ -27,10 +32,11 @@ def obstacles(repository: Path) -> Iterator[str]:
     for name in TOURNAMENT_FILES:
         if name not in tracked:
             yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
-    if SUBMITTED not in tracked:
-        yield f"{SUBMITTED} is not committed: validators build this file and no other"
-    elif "Dockerfile" in tracked and _differ(repository, SUBMITTED, "Dockerfile"):
-        yield f"{SUBMITTED} is not what was tested: make it equal to Dockerfile"
+    missing = [name for name in SUBMITTED if name not in tracked]
+    if missing:
+        yield f"{', '.join(missing)} is not committed: validators build this file"
+    elif others := [name for name in SUBMITTED if _differ(repository, name, "Dockerfile")]:
+        yield f"{', '.join(others)} is not what was tested: make it equal to Dockerfile"
     for name in tracked:
         suffix = Path(name).suffix.lower()
         if suffix in UNREADABLE:
@@ -46,6 +52,12 @@ def main(repository: Path = REPOSITORY) -> int:
     found = list(obstacles(repository))
     for obstacle in found:
         print(f"not yet: {obstacle}")
+    if TOURNAMENT_COPY not in _git(repository, "ls-tree", "-r", "--name-only", "HEAD").split("\n"):
+        print(
+            f"note: {TOURNAMENT_COPY} is not committed: duels are played on prompts in our own "
+            "words, not on those that are graded (python -m miner prompts --help)",
+            file=sys.stderr,
+        )
     if not found:
         print(f"submit commit {_git(repository, 'rev-parse', 'HEAD').strip()}")
     return 1 if found else 0

@@ -54,16 +54,8 @@ train() { # run's name, KEY=VALUE...
     shift
     "$python" -m miner train "run_dir=$out/$name" "output.dir=$out/$name-model" \
         "model.path=$model" environment.channel=builtin "environment.deck_sizes=[8]" \
-        rollout.groups_per_step=4 optimizer.micro_batch=4 "optimizer.max_steps=$steps" \
+        rollout.groups_per_step=4 optimizer.micro_batch_tokens=8192 "optimizer.max_steps=$steps" \
         evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
-}
-
-deepspeed() { # ZeRO stage -> the setting for it
-    printf '{"bf16": {"enabled": true}, "zero_optimization": {"stage": %s, %s}, %s}\n' "$1" \
-        '"stage3_gather_16bit_weights_on_model_save": true' '"gradient_clipping": "auto",
-        "gradient_accumulation_steps": "auto", "train_micro_batch_size_per_gpu": "auto",
-        "train_batch_size": "auto"' >"$out/zero$1.json"
-    echo "optimizer.deepspeed=$out/zero$1.json"
 }
 
 split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on the next ones
@@ -131,14 +123,14 @@ if [ "$gpus" -gt 0 ]; then
     fi
     if [ "$gpus" -gt 1 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
         stage "transformers, 2 ranks, ZeRO-2" ranks.log train ranks --processes 2 \
-            model.dtype=bfloat16 "$(deepspeed 2)"
+            model.dtype=bfloat16 optimizer.zero_stage=2
     else
         note "transformers, 2 ranks, ZeRO-2" skipped "it needs DeepSpeed and two GPUs"
     fi
     for zero in 2 3; do
         if [ -n "$vllm" ] && [ "$gpus" -gt 2 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
             stage "vLLM server + 2 ranks, ZeRO-$zero" "zero$zero.log" split "zero$zero" 2 \
-                "$(deepspeed $zero)"
+                "optimizer.zero_stage=$zero"
         else
             note "vLLM server + 2 ranks, ZeRO-$zero" skipped "it needs vLLM, DeepSpeed and 3 GPUs"
         fi

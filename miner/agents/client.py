@@ -7,7 +7,7 @@ the ids that the engine sampled; nothing is tokenised that came from a model.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -50,8 +50,10 @@ class VLLMClientGenerationConfig:
 class Client(Protocol):
     """What environments are handed."""
 
-    def generate(self, prompts: Sequence[Prompt], **config: Any) -> Completions:
-        """Complete texts or token ids; `config` has the fields of `VLLMClientGenerationConfig`."""
+    @property
+    def generate(self) -> Callable[..., Completions]:
+        """Complete `prompts`, texts or token ids; the other arguments are the fields of
+        `VLLMClientGenerationConfig`."""
         ...
 
 

@@ -109,13 +109,16 @@ class CodeAgentEnvironment(Environment):
     ) -> list[str]:
         """The completions as texts, outputs included."""
         completions = self.generate(vllm_client, generation_config, prompts)
-        return [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in completions]
+        return [self._text(ids) for ids in completions]
 
     def _code(self, reply: Completion) -> str | None:
         """The code that a reply ended on; None where it ended in another way."""
         if reply.finish_reason != "stop_string":
             return None
-        return self.tags.code(self.tokenizer.decode(list(reply.ids), skip_special_tokens=True))
+        return self.tags.code(self._text(reply.ids))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _program(self, code: str) -> str:
         return f"{self.tools_script}\n{code}" if self.tools_script else code

@@ -88,6 +88,7 @@ class EnvironmentRollout:
 
 def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
     """How the trainer's arguments want completions drawn; each prompt comes as often as needed."""
+    plain = VLLMClientGenerationConfig()
     return VLLMClientGenerationConfig(
         n=1,
         repetition_penalty=args.repetition_penalty,
@@ -95,5 +96,5 @@ def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
         top_p=args.top_p,
         top_k=args.top_k or -1,
         min_p=args.min_p or 0.0,
-        max_tokens=args.max_completion_length,
+        max_tokens=args.max_completion_length or plain.max_tokens,
     )

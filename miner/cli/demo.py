@@ -6,12 +6,14 @@ and training is the same command, settings and code as in production, in a proce
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.rule import Rule
 
+from miner.config.recipes import RECIPES
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
 from miner.evaluation.references import MATCH
@@ -48,23 +51,14 @@ class ServerMode(StrEnum):
 
 
 DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
-LEARNING = (
-    "rollout.groups_per_step=12",
-    "optimizer.learning_rate=8e-4",
-    "optimizer.beta=0.02",
-    "optimizer.micro_batch_tokens=5000",
-    "optimizer.max_steps=400",
-    "evaluation.episodes=300",
-    "evaluation.every_steps=40",
-    "reward.credit=turn",
-    "reward.shaping=chance_to_win",
-    "reward.invalid_reply_penalty=0.3",
-)
-"""What docs/learning.md measured to work for a tiny model in minutes."""
-DECAY = {Sizes.EIGHT: 0.9, Sizes.ALL: 0.8}
-"""Longer games leave more noise in the credit of their turns."""
+RECIPE = {Sizes.EIGHT: "tiny-8-cards", Sizes.ALL: "tiny-all-sizes"}
 TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
 """A little under four and twelve minutes: the last evaluation and publication come on top."""
+
+BASE_MINUTES = {Sizes.EIGHT: (1.0, 2.5), Sizes.ALL: (2.0, 5.0)}
+"""Of making the base model on two cores, fast and slow."""
+REST_MINUTES = (1, 2)
+"""Of starting and probing the servers before training, and of the grader's games after it."""
 
 
 def demo_command(
@@ -95,8 +89,9 @@ def demo_command(
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
     _fresh(run_dir)
 
+    seconds = seconds or TRAINING_SECONDS[sizes]
     console.print(Rule("1  a tiny base model, made here", align="left"))
-    base = _base_model(DECK_SIZES[sizes], console)
+    base = _base_model(sizes, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
         urls = [stack.enter_context(running_server(mode.value)).base_url for _ in range(SERVERS)]
@@ -107,14 +102,12 @@ def demo_command(
             f"output.dir={published}",
             f"run_dir={run_dir}",
             f"seed={seed}",
-            f"environment.deck_sizes={list(DECK_SIZES[sizes])}",
-            f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
-            *LEARNING,
-            f"reward.decay={DECAY[sizes]}",
+            f"deadline.seconds={seconds}",
             *(setting or ()),
         ]
         environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
-        command = [sys.executable, "-m", "miner", "train", *overrides]
+        recipe = str(RECIPES / f"{RECIPE[sizes]}.toml")
+        command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:
             raise typer.Exit(status)
         console.print(Rule(f"4  the grader's {EPISODES} games", align="left"))
@@ -132,25 +125,64 @@ def _fresh(run_dir: Path) -> None:
         run_dir.rename(aside)
 
 
-def _base_model(sizes: tuple[int, ...], console: Console) -> Path:
-    from miner.tiny_model.build import cached_tiny_model, recipe_for  # imports torch: seconds
+def announce(console: Console, sizes: Sizes, seconds: float, *, base_is_there: bool) -> None:
+    """Say how long it takes, before a person waits for it.
 
-    with _bar(console) as update:
-        return cached_tiny_model(CACHE, recipe=recipe_for(sizes), progress=update)
+    Args:
+        seconds: of training.
+        base_is_there: an earlier demo has made the base model.
+    """
+    least, most = (0.0, 0.0) if base_is_there else BASE_MINUTES[sizes]
+    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
+    training = seconds / 60
+    first, last = training + least + REST_MINUTES[0], training + most + REST_MINUTES[1]
+    console.print(
+        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
+        f"training {training:.1f}, all else {REST_MINUTES[0]} to {REST_MINUTES[1]}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
-@contextmanager
-def _bar(console: Console) -> Iterator[Callable[[int, int, float], None]]:
-    """Progress of the warm start: a bar in a terminal, a line per tenth elsewhere."""
-    with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
-        task = bar.add_task("warm start", total=None)
+def _base_model(sizes: Sizes, seconds: float, console: Console) -> Path:
+    from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
 
-        def update(step: int, total: int, loss: float) -> None:
-            bar.update(task, completed=step, total=total)
-            if not console.is_terminal and step * 10 // total > (step - 1) * 10 // total:
-                console.print(f"warm start {step}/{total} loss {loss:.3f}", highlight=False)
+    from miner.tiny_model.build import cached_tiny_model, content_key, is_made, recipe_for
 
-        yield update
+    disable_progress_bar()
+    recipe = recipe_for(DECK_SIZES[sizes])
+    there = is_made(CACHE / content_key(recipe, 0), recipe=recipe)
+    announce(console, sizes, seconds, base_is_there=there)
+    return cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
+
+
+class WarmStartProgress:
+    """Progress of the base model: a bar in a terminal; elsewhere a line now and then."""
+
+    EVERY_SECONDS = 10.0
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._began = self._said = clock()
+        self._bar = Progress(console=console, transient=True) if console.is_terminal else None
+        self._task = self._bar.add_task("warm start", total=None) if self._bar else None
+
+    def __call__(self, step: int, total: int, loss: float) -> None:
+        """Show that `step` of now planned `total` is done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.start()
+            self._bar.update(self._task, completed=step, total=total)
+            if step == total:
+                self._bar.stop()
+            return
+        now = self._clock()
+        if now - self._said < self.EVERY_SECONDS and step < total:
+            return
+        self._said = now
+        left = timedelta(seconds=round((now - self._began) / step * (total - step)))
+        line = f"warm start {step}/{total} loss {loss:.2f} eta {left}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.file.flush()
 
 
 def _evaluate(
@@ -162,7 +194,7 @@ def _evaluate(
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
-    from miner.evaluation.session import EvaluationRequest, run_evaluation
+    from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
     quiet = Console(quiet=True)
     players = [

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 BUILTIN = "builtin"
 
@@ -132,7 +132,7 @@ def evaluate_command(
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
     """
-    from miner.evaluation.session import EvaluationRequest, run_evaluation
+    from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
     chosen = [choice for choice in (model, policy, llm_url) if choice is not None]
     if len(chosen) != 1:

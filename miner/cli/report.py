@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 
 def report_command(

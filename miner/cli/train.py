@@ -11,18 +11,10 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, load_settings, to_toml
+from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
-from miner.environments import ConfigurationError
-
-DIVERGED_STATUS = 1
-"""A crash like any other: the orchestrator starts again from the last checkpoint."""
-
-LEAD_FAILED_STATUS = 1
-"""Of the other ranks; the launcher reports rank 0's."""
-
-OUT_OF_MEMORY_STATUS = 75
-"""Tells the orchestrator that the run would go on with less."""
 
 
 def train_command(
@@ -76,7 +68,7 @@ def train_command(
                 "WORLD_SIZE is set, by torchrun for example: start several trainer processes with "
                 "--processes N instead"
             )
-        prepare_run(settings, in_process=settings.optimizer.deepspeed is None)
+        prepare_run(settings, in_process=not settings.optimizer.zero_stage)
     _train(settings)
 
 
@@ -96,17 +88,17 @@ def _train(settings: Settings) -> None:
     try:
         result = train(settings, console, ranks)
     except LeadFailedError:
-        raise typer.Exit(LEAD_FAILED_STATUS) from None
+        raise typer.Exit(TrainerStatus.CRASHED) from None  # the launcher reports rank 0's status
     except (MemoryError, torch.OutOfMemoryError) as error:
         typer.echo(
-            f"error: out of memory: {error}; lower optimizer.micro_batch "
-            "(or optimizer.micro_batch_tokens, if set) or rollout.max_episode_tokens",
+            f"error: out of memory: {error}; lower optimizer.micro_batch_tokens or "
+            "rollout.max_episode_tokens",
             err=True,
         )
-        raise typer.Exit(OUT_OF_MEMORY_STATUS) from None
+        raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
     except TrainingDivergedError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(DIVERGED_STATUS) from None
+        raise typer.Exit(TrainerStatus.CRASHED) from None
     ranks.part()
     console.print(
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",

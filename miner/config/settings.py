@@ -1,24 +1,32 @@
 """Every setting of a training run, documented and bounded where it is declared.
 
-A run is described by one `Settings` value: defaults, then a TOML file, then dotted overrides
-(`rollout.group_size=16`). Unknown keys are errors; `load_settings` says which one and what was
-probably meant. The resolved settings are written next to the run.
+A run is described by one `Settings` value: defaults, then a TOML file (which may build on a
+recipe), then dotted overrides (`rollout.group_size=16`). Unknown keys are errors that say which one
+and what was probably meant. The orchestrator plans with the same class that the trainer reads; the
+resolved settings are written next to the run.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from miner.environments import ConfigurationError
-from miner.environments.servers import split_server_urls
+from miner.config.contract import (
+    DECK_SIZES,
+    GOOFSPIEL,
+    SERVERS_VARIABLE,
+    DeckSize,
+    split_server_urls,
+)
+from miner.config.errors import ConfigurationError
+from miner.config.overrides import Tree, merged, parse_overrides, value_at
+from miner.config.recipes import read_recipe
 
 
 class Section(BaseModel):
@@ -35,6 +43,9 @@ class ModelSettings(Section):
     tuning: Literal["full", "lora"] = Field(
         "full", description="lora: only low-rank adapters on all linear layers are trained."
     )
+    gradient_checkpointing: bool = Field(
+        True, description="Recompute activations in the backward pass on GPUs: less memory, slower."
+    )
     lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
 
 
@@ -45,16 +56,16 @@ class OutputSettings(Section):
 
 
 class EnvironmentSettings(Section):
-    name: str = Field("goofspiel", description="Game to learn.")
+    name: str = Field(GOOFSPIEL, description="Game to learn.")
     channel: Literal["auto", "step", "graded", "builtin"] = Field(
         "auto", description="Source of episodes; auto lets the conformance probe decide."
     )
     servers: tuple[str, ...] = Field(
-        (), description="Environment servers; empty: taken from ENVIRONMENT_SERVER_URLS."
+        (), description=f"Environment servers; empty: taken from {SERVERS_VARIABLE}."
     )
     opponent: Literal["random", "mcts"] = Field("random", description="Always named to the server.")
-    deck_sizes: tuple[Literal[8, 10, 12, 14, 16], ...] = Field(
-        (8, 10, 12, 14, 16), min_length=1, description="Goofspiel: sizes trained on, equally often."
+    deck_sizes: tuple[DeckSize, ...] = Field(
+        DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
 
 
@@ -128,26 +139,30 @@ class OptimizerSettings(Section):
     schedule: Literal["constant", "linear"] = Field(
         "linear", description="linear: down to zero at the planned end, by steps or by time."
     )
+    decay_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="schedule = linear: last share of the run, that it takes.",
+    )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     weight_decay: float = Field(0.0, ge=0)
-    loss: Literal["dapo", "dr_grpo", "grpo", "bnpo"] = Field(
-        "dapo", description="TRL's loss_type; dapo normalises by sampled tokens."
-    )
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
-    micro_batch: int = Field(32, ge=1, description="Episodes per forward and backward pass.")
-    micro_batch_tokens: int | None = Field(
-        None,
+    micro_batch_tokens: int = Field(
+        8192,
         ge=1,
-        description="Tokens per pass at most, padding included, in place of micro_batch; a single "
-        "longer episode is a pass of its own.",
+        description="Tokens of a forward and backward pass at most, padding included; a single "
+        "longer row is a pass of its own.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
     max_skipped: int = Field(
         3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
     )
-    deepspeed: Path | None = Field(
-        None, description="DeepSpeed's configuration (JSON) for this run; empty: without DeepSpeed."
+    zero_stage: Literal[0, 2, 3] = Field(
+        0,
+        description="DeepSpeed's ZeRO: 2 spreads gradients and optimizer over the processes, 3 "
+        "weights as well; 0: without DeepSpeed.",
     )
 
 
@@ -168,6 +183,9 @@ class DeadlineSettings(Section):
 
 class CheckpointSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between resumable checkpoints.")
+    seconds_apart: float = Field(
+        0.0, ge=0, description="A checkpoint that comes sooner after the last one is left out."
+    )
 
 
 class Settings(Section):
@@ -199,6 +217,13 @@ class Settings(Section):
             )
         return self
 
+    def having(self, **sections: Tree) -> Settings:
+        """These settings with other values: `settings.having(rollout={"weights": "file"})`.
+
+        Raises: `ConfigurationError` as `resolve`.
+        """
+        return resolve(merged(self.model_dump(), sections))
+
     @property
     def episodes_per_step(self) -> int:
         """Episodes of one optimizer step: groups times members."""
@@ -206,23 +231,20 @@ class Settings(Section):
 
 
 def check_divides(settings: Settings, count: int) -> None:
-    """Whether each of `count` processes gets whole groups and whole micro-batches.
-
-    Raises: `ConfigurationError`.
-    """
+    """Whether each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
     groups = settings.rollout.groups_per_step
     if groups % count:
         raise ConfigurationError(
             f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
             f"use a multiple of {count}, so that no group is torn apart"
         )
-    episodes, micro_batch = settings.episodes_per_step // count, settings.optimizer.micro_batch
-    if settings.optimizer.micro_batch_tokens is None and episodes % micro_batch:
-        raise ConfigurationError(
-            f"optimizer.micro_batch={micro_batch} must divide the {episodes} episodes that each "
-            "process learns from per step (rollout.groups_per_step x rollout.group_size / "
-            f"{count} processes)"
-        )
+
+
+GONE = {
+    "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
+    "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
+}
+"""Settings of earlier versions, and what to do about them."""
 
 
 def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
@@ -241,28 +263,24 @@ def load_settings(
 ) -> Settings:
     """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
 
-    Values of overrides are TOML where they parse as such, else plain strings.
-    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS .
+    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS.
     Raises: `ConfigurationError` naming the file or key, the value and the way out.
     """
-    tree: dict[str, Any] = _read_toml(config) if config else {}
-    for override in overrides:
-        key, separator, text = override.partition("=")
-        if not separator:
-            raise ConfigurationError(
-                f"override {override!r} is not KEY=VALUE: write it like rollout.group_size=16"
-            )
-        _set(tree, key.strip(), _parse_value(text.strip()))
-    urls = split_server_urls(environ.get("ENVIRONMENT_SERVER_URLS", ""))
-    environment = tree.setdefault("environment", {})
-    if urls and isinstance(environment, dict) and "servers" not in environment:
-        environment["servers"] = urls
+    tree = parse_overrides(overrides)
+    if config is not None:
+        tree = read_recipe(config).under(tree)
+    urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
+    if urls and value_at(tree, "environment.servers") is None:
+        tree = merged({"environment": {"servers": urls}}, tree)
+    return resolve(tree)
+
+
+def resolve(tree: Tree) -> Settings:
+    """A tree over the defaults. Raises: `ConfigurationError` naming each key and its value."""
     try:
-        settings = Settings.model_validate(tree)
+        return Settings.model_validate(tree)
     except ValidationError as error:
         raise ConfigurationError(_explain(error)) from None
-    check_divides(settings, 1)
-    return settings
 
 
 def to_toml(settings: Settings) -> str:
@@ -270,30 +288,15 @@ def to_toml(settings: Settings) -> str:
     return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigurationError(f"settings file {path} does not exist") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigurationError(f"settings file {path} cannot be read: {error}") from None
+def differences(before: Settings, after: Settings) -> list[str]:
+    """What changed, each like `rollout.memory_share 0.5 -> 0.4`."""
+    then, now = before.model_dump(), after.model_dump()
+    values = [(name, value_at(then, name), value_at(now, name)) for name in setting_names()]
+    return [f"{name} {old} -> {new}" for name, old, new in values if old != new]
 
 
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _set(tree: dict[str, Any], key: str, value: Any) -> None:
-    *parents, leaf = key.split(".")
-    for parent in parents:
-        node = tree.setdefault(parent, {})
-        if not isinstance(node, dict):
-            raise ConfigurationError(f"setting {key!r}: {parent!r} is a value, not a section")
-        tree = node
-    tree[leaf] = value
+RENAMED = {"optimizer.deepspeed": "optimizer.zero_stage"}
+"""Names that settings once had, and those they have now."""
 
 
 def _explain(error: ValidationError) -> str:
@@ -304,10 +307,18 @@ def _explain(error: ValidationError) -> str:
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, list(setting_names()), n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"
-            sentences.append(f"setting {key!r} does not exist: {hint}")
+            if key in GONE:
+                sentences.append(f"setting {key!r} is gone: {GONE[key]}")
+                continue
+            sentences.append(f"setting {key!r} does not exist: {_hint(key)}")
         else:
             message = problem["msg"][0].lower() + problem["msg"][1:]
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}")
     return "; ".join(sentences)
+
+
+def _hint(key: str) -> str:
+    if key in RENAMED:
+        return f"it is {RENAMED[key]!r} now"
+    near = difflib.get_close_matches(key, list(setting_names()), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.launch import free_port, launched
-from miner.environments import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +117,8 @@ def join_ranks(settings: Settings) -> Ranks:
             f"{count} trainer processes need a GPU each, {torch.cuda.device_count()} can be seen: "
             "lower --processes"
         )
-    if count > 1 or settings.optimizer.deepspeed is not None:
-        _open_world(with_deepspeed=settings.optimizer.deepspeed is not None)
+    if count > 1 or settings.optimizer.zero_stage:
+        _open_world(with_deepspeed=settings.optimizer.zero_stage > 0)
     if count == 1:
         return Ranks()
     return Ranks(dist.new_group(backend="gloo", timeout=LONGEST_WAIT))

@@ -1,31 +1,28 @@
-"""What DeepSpeed's ZeRO-3 changes for everybody else: no process holds the whole model."""
+"""How DeepSpeed is configured, and what ZeRO-3 changes: no process holds the whole model."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
 
-from miner.config.settings import Settings
-from miner.environments import ConfigurationError
 
+def deepspeed_config(stage: int) -> dict[str, Any]:
+    """DeepSpeed's configuration for a stage of ZeRO; sizes of batches are left to transformers.
 
-def zero_stage(settings: Settings) -> int:
-    """ZeRO's stage in the file `optimizer.deepspeed`; 0 without DeepSpeed.
-
-    Raises: `ConfigurationError` if the file cannot be read.
+    None of it is a setting: what is tested is what ships.
     """
-    file = settings.optimizer.deepspeed
-    if file is None:
-        return 0
-    try:
-        stage = json.loads(file.read_text()).get("zero_optimization", {}).get("stage", 0)
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigurationError(
-            f"optimizer.deepspeed {file} is no DeepSpeed configuration in JSON: {error}"
-        ) from None
-    return int(stage)
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": True}
+    if stage == 3:
+        zero["stage3_gather_16bit_weights_on_model_save"] = True
+    return {
+        "bf16": {"enabled": "auto"},
+        "zero_optimization": zero,
+        "gradient_clipping": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "train_batch_size": "auto",
+    }
 
 
 def gathered_weights(trainer: Any) -> dict[str, torch.Tensor] | None:

@@ -57,7 +57,7 @@ class MatchResult:
     Attributes:
         first, second: names of the players.
         stopped: why it ended, in words.
-        failure: why it broke off without a decision; its finished games still count here.
+        failure: why it broke off without a decision; a league then leaves all of it out.
         seconds: how long it took.
     """
 

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from miner.config.contract import LARGEST_SEED
 from miner.environments.affinetes_wire import (
     API,
     ENVELOPE,
@@ -34,9 +35,6 @@ from miner.environments.affinetes_wire import (
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
 from miner.http_replies import describe, excerpt, read_bounded
-
-MAX_SEED: Final = 4_294_967_195
-"""Largest seed a server takes: it seeds numpy with up to `seed + 100`."""
 
 # The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
 _KEEP_ALIVE_S: Final = 4.0
@@ -68,7 +66,7 @@ class AffinetesClient:
 
     async def reset(self, task: EpisodeTask) -> StepReply:
         """Start `task`; the reply is checked to be about that very game and opponent."""
-        check_task(task, self.url)
+        check_task(task)
         payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
         reply = await self._call("reset", payload, STEP_REPLY)
         started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
@@ -119,7 +117,7 @@ class AffinetesClient:
         Args:
             timeout_s: wall-clock limit of the episode on the server; waiting ends a little later.
         """
-        check_task(task, self.url)
+        check_task(task)
         payload = {
             "task_id": task.task_id,
             "seed": task.seed,
@@ -254,15 +252,14 @@ class AffinetesClient:
         return self._session
 
 
-def check_task(task: EpisodeTask, server: str = "") -> None:
+def check_task(task: EpisodeTask) -> None:
     """Raise `ConfigurationError` for a task that no server could play as asked."""
-    if not 0 <= task.seed <= MAX_SEED:
+    if not 0 <= task.seed <= LARGEST_SEED:
         raise ConfigurationError(
-            f"seed {task.seed} is outside 0..{MAX_SEED}; choose another seed", server=server
+            f"seed {task.seed} is outside 0..{LARGEST_SEED}: choose another seed"
         )
     if task.task_id < 0 or not task.opponent:
         raise ConfigurationError(
             f"task id {task.task_id} and opponent {task.opponent!r}: expected an id of at least 0 "
-            "and a named opponent",
-            server=server,
+            "and a named opponent"
         )

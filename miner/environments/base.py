@@ -56,8 +56,11 @@ class Transition:
         valid: whether the reply was parsed into a legal action.
         recorded: the reply as the chat's history shows it from now on, None for verbatim (the
             grader strips think blocks and surrounding space).
-        appended: text by which the assistant's own message goes on after the reply, which has not
-            ended it; the policy continues from there. None where `messages` are to be answered.
+        fresh: whether a new chat begins: `messages` are then all that is shown from now on.
+        appended: text by which the assistant's own message goes on, in place of `messages`; the
+            policy did not say it, whatever it looks like, so it is never trained.
+
+    Raises: ValueError for `appended` together with `messages`, `fresh` or `done`.
     """
 
     messages: tuple[Message, ...]
@@ -67,7 +70,15 @@ class Transition:
     action: int | None = None
     valid: bool = True
     recorded: str | None = None
-    appended: str | None = None
+    fresh: bool = False
+    appended: str = ""
+
+    def __post_init__(self) -> None:
+        if self.appended and (self.messages or self.fresh or self.done):
+            raise ValueError(
+                f"appended {self.appended[:80]!r} goes on with the assistant's message: it cannot "
+                "come with messages, in a fresh chat or at the end"
+            )
 
 
 class Environment(Protocol):
@@ -79,7 +90,7 @@ class Environment(Protocol):
         ...
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Start `task`. Raises: `EnvironmentFault` of one of its three kinds."""
+        """Start `task`. Raises: `EnvironmentFault`, `ConfigurationError`."""
         ...
 
     async def step(self, text: str) -> Transition:

@@ -48,15 +48,14 @@ class BuiltinEnvironment:
         if task.environment != name:
             raise ConfigurationError(
                 f"task_id {task.task_id} is a game of {name}, but the task says "
-                f"{task.environment!r}: draw task ids from the game's own range",
-                server=NAME,
+                f"{task.environment!r}: draw task ids from the game's own range"
             )
         try:
             session = await _play(
                 task.opponent, lambda: GameSession(task.task_id, task.seed, opponent=task.opponent)
             )
         except ValueError as error:
-            raise ConfigurationError(f"cannot start {task}: {error}", server=NAME) from error
+            raise ConfigurationError(f"cannot start {task}: {error}") from error
         self._session = session
         self._dialogue = GradedDialogue(self._formats.get(name) or PromptFormat.own(name))
         return Observation(self._dialogue.ask(session.turn()))

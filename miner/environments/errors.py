@@ -1,4 +1,11 @@
-"""Typed failures of environments: only these leave a channel, and none is ever a reward."""
+"""Typed failures of environments: only these leave a channel, and none is ever a reward.
+
+A `ConfigurationError` leaves it too: what was asked for cannot work, on whatever server.
+"""
+
+from miner.config.errors import ConfigurationError
+
+__all__ = ["ConfigurationError", "EnvironmentFault", "InfrastructureError", "ProtocolError"]
 
 
 class EnvironmentFault(Exception):
@@ -20,7 +27,3 @@ class InfrastructureError(EnvironmentFault):
 
 class ProtocolError(EnvironmentFault):
     """The environment answered, but not as the contract says: the same server will again."""
-
-
-class ConfigurationError(EnvironmentFault):
-    """What a person asked for cannot work (unknown game, empty URL list): fix the settings."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from miner.config.contract import EPISODES_PER_SERVER
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError
 from miner.environments.graded_endpoint import MODEL_NAME, ChatEndpoint, ChatExchange
 
-EPISODES_PER_SERVER: Final = 48
 # Must not be empty, or the server refuses to play; it is no secret.
 _API_KEY: Final = "unused"
 

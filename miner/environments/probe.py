@@ -157,7 +157,7 @@ class _ServerProbe:
         """All findings about the server."""
         try:
             await self._greet(time.monotonic() + patience_s)
-        except EnvironmentFault as fault:
+        except (EnvironmentFault, ConfigurationError) as fault:
             self._found.problem = str(fault)
             return self._found
         async with asyncio.TaskGroup() as group:
@@ -252,7 +252,7 @@ class _ServerProbe:
         async def played(episode: ProbeEpisode) -> None:
             try:
                 await play_with_tries(open_environment, episode, lambda e: passing.append(str(e)))
-            except EnvironmentFault as fault:
+            except (EnvironmentFault, ConfigurationError) as fault:
                 final.append(str(fault))
 
         try:
@@ -291,7 +291,7 @@ class _ServerProbe:
             try:
                 await play(source.open(), ours)
                 difference = first_difference(ours, theirs)
-            except EnvironmentFault as fault:
+            except (EnvironmentFault, ConfigurationError) as fault:
                 difference = str(fault)
             if difference:
                 self._found.builtin_matches = False

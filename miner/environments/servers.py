@@ -13,15 +13,11 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from miner.environments.errors import ConfigurationError
+from miner.config.contract import split_server_urls
+from miner.config.errors import ConfigurationError
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-
-
-def split_server_urls(text: str) -> list[str]:
-    """The unchecked items of `ENVIRONMENT_SERVER_URLS`, separated by commas or spaces."""
-    return text.replace(",", " ").split()
 
 
 def parse_server_urls(text: str) -> tuple[str, ...]:

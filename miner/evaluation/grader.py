@@ -14,23 +14,23 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from random import Random
 
+from miner.config.contract import (
+    DECK_SIZES,
+    GRADER_BASE_SEED,
+    LARGEST_GRADER_SEED,
+    LARGEST_SEED,
+)
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError
 from miner.environments.games import GAME_NAMES, task_id_range
 from miner.environments.games.goofspiel import deck_size
 
-GRADER_BASE_SEED = 42
-GRADER_EPISODES = 250
-DECK_SIZES = (8, 10, 12, 14, 16)
-
 _GAP = 1_000
-_GRADER_MAX = 1_000_000
 _HELD_OUT_MAX = 2_000_000
-_SERVER_MAX = 4_294_967_195
 
-GRADER_SEEDS = range(1, _GRADER_MAX + 1)
-HELD_OUT_SEEDS = range(_GRADER_MAX + _GAP, _HELD_OUT_MAX + 1)
-TRAINING_SEEDS = range(_HELD_OUT_MAX + _GAP, _SERVER_MAX + 1)
+GRADER_SEEDS = range(1, LARGEST_GRADER_SEED + 1)
+HELD_OUT_SEEDS = range(LARGEST_GRADER_SEED + _GAP, _HELD_OUT_MAX + 1)
+TRAINING_SEEDS = range(_HELD_OUT_MAX + _GAP, LARGEST_SEED + 1)
 
 
 def episode_list(
@@ -88,7 +88,7 @@ def held_out_list(
 def _grader_episodes(base_seed: int, environment: str) -> Iterator[EpisodeTask]:
     rng = Random(base_seed)
     while True:
-        yield _task(environment, rng.randint(1, _GRADER_MAX))
+        yield _task(environment, rng.randint(1, LARGEST_GRADER_SEED))
 
 
 def _task(environment: str, seed: int) -> EpisodeTask:

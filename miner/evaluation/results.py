@@ -6,6 +6,8 @@ infrastructure failed (`score` None); nothing else is ever left out of the mean.
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Literal
@@ -16,6 +18,7 @@ from miner.evaluation.statistics import Estimate, grouped, mean_score
 
 Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "infrastructure"]
 EpisodeKey = tuple[str, int, int, str]
+_COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")
 
 
 class Reply(BaseModel):
@@ -131,6 +134,15 @@ class EvaluationResult(BaseModel):
     def replies(self) -> int:
         """Replies asked of the policy, over all episodes."""
         return sum(len(episode.replies) for episode in self.episodes)
+
+    def by_seed(self) -> str:
+        """A table for other programs (CSV): one game a line, by seed, with its score."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(_COLUMNS)
+        for episode in sorted(self.episodes, key=lambda episode: (episode.seed, episode.task_id)):
+            table.writerow(getattr(episode, column) for column in _COLUMNS)
+        return text.getvalue()
 
     def failures(self) -> dict[Failure, int]:
         """How many episodes ended in each kind of failure."""

@@ -17,7 +17,8 @@ from math import ceil
 from types import ModuleType
 from typing import Any, NoReturn
 
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments.errors import InfrastructureError
 from miner.executors.base import CodeFailure, Execution, FailureKind, Limits, too_long
 
 NAME = "e2b"
@@ -58,7 +59,7 @@ class E2BExecutor:
         key = api_key or os.environ.get(KEY_VARIABLE)
         if not key:
             raise ConfigurationError(
-                f"E2B needs a key: set {KEY_VARIABLE}, or take the local sandbox", server=NAME
+                f"E2B needs a key: set {KEY_VARIABLE}, or take the local sandbox"
             )
         self.limits = limits or Limits()
         self._package = _package()
@@ -148,7 +149,7 @@ class E2BExecutor:
         told = (str(error) or type(error).__name__).replace(key, "***")[:300]
         if status in (401, 403) or type(error).__name__ == "AuthenticationException":
             raise ConfigurationError(
-                f"E2B refuses the key ({told}): check {KEY_VARIABLE}", server=NAME
+                f"E2B refuses the key ({told}): check {KEY_VARIABLE}"
             ) from None
         raise InfrastructureError(f"E2B {what}: {told}", server=NAME) from None
 
@@ -159,5 +160,4 @@ def _package() -> ModuleType:
     except ImportError as error:
         raise ConfigurationError(
             f"E2B's client is not installed ({error}): pip install e2b-code-interpreter",
-            server=NAME,
         ) from error

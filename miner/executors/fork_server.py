@@ -22,7 +22,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments.errors import InfrastructureError
 from miner.executors.base import Limits
 from miner.executors.jail.cell import READY
 from miner.executors.jail.kernel import landlock_version
@@ -178,7 +179,6 @@ class ForkServer:
             raise ConfigurationError(
                 f"the sandbox cannot be locked here ({answer['refused']}), and code is never run "
                 "outside of it: run where seccomp is allowed, or choose E2B as the executor",
-                server=NAME,
             )
 
     def _last_words(self) -> str:

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments.errors import InfrastructureError
 from miner.executors.base import CodeFailure, Execution, Limits, too_long
 from miner.executors.fork_server import NAME, Cell, ForkServer, has_landlock
 from miner.executors.jail.cell import FAILED, OUT_OF_MEMORY
@@ -62,7 +63,6 @@ class LocalSandbox:
             raise ConfigurationError(
                 "landlock=True, but this kernel has no Landlock: leave it out, and code does "
                 "without modules that are not loaded beforehand",
-                server=NAME,
             )
         self.limits = limits or Limits()
         self.landlock = has_landlock() if landlock is None else landlock

@@ -15,7 +15,7 @@ import os
 from functools import lru_cache
 from types import ModuleType
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 EVERYWHERE = (
     "brk", "mmap", "munmap", "mprotect", "mremap", "madvise",
@@ -66,5 +66,4 @@ def _libseccomp() -> ModuleType:
         raise ConfigurationError(
             f"no system calls can be filtered ({error}), and code is never run without that: "
             "install pyseccomp and the library libseccomp2 (Debian), or choose E2B as the executor",
-            server="sandbox",
         ) from error

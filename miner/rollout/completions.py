@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from miner.background_loop import BackgroundLoop
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
 from miner.inference.sampler import Sampler, SamplingParams
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.rollout.chat_template import ChatTemplateError, mended_template
 from miner.rollout.renderer import ChatRenderer, TokenizerError
 

@@ -34,7 +34,8 @@ class DriftKind(Enum):
     """How a turn's prompt relates to the ids held so far."""
 
     CLEAN = "clean"
-    """Tokenising the whole prompt anew gives the held ids and then the new ones."""
+    """Tokenising the whole prompt anew gives the held ids and then the new ones; or nothing was to
+    be continued, because the environment began a fresh chat."""
     REALIGN = "realign"
     """The text is the same, its canonical token boundaries are not: held ids stay as sampled."""
     FORK = "fork"
@@ -79,7 +80,9 @@ class ChatRenderer:
             self._boundaries = ()
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt text for the assistant's next reply."""
+        """The prompt text for the assistant's next reply, or for the rest of one that is last."""
+        if messages[-1]["role"] == "assistant":
+            return self.render(messages[:-1]) + messages[-1]["content"]
         conversation = [{"role": m["role"], "content": m["content"]} for m in messages]
         text = self._tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, tokenize=False
@@ -108,8 +111,7 @@ class ChatRenderer:
         body, reply = _body(sample), self.reply_text(sample)
         past = held_text + reply
         end = self._decode(sample.token_ids[len(body) :], skip_special_tokens=False)
-        faithful = self._decode(body, skip_special_tokens=False) == reply
-        if not faithful or not text.startswith(past + end):
+        if not self._is_plain_text(body) or not text.startswith(past + end):
             return Continuation(DriftKind.FORK, text, self.encode(text))
         suffix = text[len(past) :]
         if not suffix.startswith(self._boundaries or ("\0",)):
@@ -122,25 +124,21 @@ class ChatRenderer:
         )
         return Continuation(kind, text, new_ids)
 
-    def continue_message(self, held_text: str, sample: Sample, appended: str) -> Continuation:
-        """The prompt where the environment writes on in the assistant's own message.
+    def continue_reply(self, held_text: str, sample: Sample, appended: str) -> Continuation:
+        """The prompt in which the assistant's message goes on with `appended` after its `sample`.
 
-        Args:
-            held_text: text of the prompt that `sample` answered.
-            sample: the reply; it has not ended its message.
-            appended: what the environment writes after it.
-
-        Raises: ValueError where the reply has ended its message.
+        A sampled end-of-turn token has closed that message, so that a new row begins without it.
         """
-        body, reply = _body(sample), self.reply_text(sample)
-        if body != sample.token_ids:
-            raise ValueError("a message that the policy has ended cannot be continued")
-        new_ids = self.encode(appended)
-        tail = self._tail(held_text)
-        held = self.encode(tail) + body
-        clean = self.encode(tail + reply + appended) == held + new_ids
-        kind = DriftKind.CLEAN if clean else DriftKind.REALIGN
-        return Continuation(kind, held_text + reply + appended, new_ids)
+        past = held_text + self.reply_text(sample)
+        text = past + appended
+        if sample.finish_reason == "stop" or not self._is_plain_text(sample.token_ids):
+            return Continuation(DriftKind.FORK, text, self.encode(text))
+        return self._continue_undivided(text, held_text, sample, past)
+
+    def _is_plain_text(self, body: tuple[int, ...]) -> bool:
+        """Whether nothing of the ids is lost in their text, as special tokens are."""
+        plain, whole = (self._decode(body, skip_special_tokens=skip) for skip in (True, False))
+        return plain == whole
 
     def _encode_anew(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -148,7 +146,7 @@ class ChatRenderer:
     def _continue_undivided(
         self, text: str, held_text: str, sample: Sample, past: str
     ) -> Continuation:
-        """`continue_prompt` where no special token separates the reply from what follows it."""
+        """Where no special token separates the reply from what follows `past`, its end."""
         whole = self.encode(text)
         canonical = self.encode(held_text) + sample.token_ids
         if whole[: len(canonical)] == canonical:

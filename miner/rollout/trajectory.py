@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from miner.environments.base import EpisodeTask, Message, Transition
 from miner.inference.sampler import FinishReason, Sample, SamplerError
-from miner.rollout.renderer import ChatRenderer, DriftKind
+from miner.rollout.renderer import ChatRenderer, Continuation, DriftKind
 
 ENVIRONMENT_TURN = -1
 """`turn_ids` entry of tokens that no turn has sampled."""
@@ -27,7 +27,7 @@ class RolloutRow:
     """One training row. All tuples but `prompt_ids` have one entry per completion token.
 
     Attributes:
-        prompt_ids: the initial prompt, or after a fork the re-rendered one.
+        prompt_ids: the initial prompt, after a fork the re-rendered one, or a fresh chat's.
         completion_ids: replies and, between them, what the environment and the template said.
         logprobs: natural-log probability of each sampled token; 0.0 for the others.
         loss_mask: 1 for sampled tokens, 0 for the others.
@@ -72,7 +72,8 @@ class Trajectory:
 
     Attributes:
         task: what was played.
-        rows: training rows; more than one only after forks.
+        rows: training rows in the order of play; more than one where a prompt did not continue the
+            tokens held before it (a fork, or a fresh chat).
         turns: every reply in order.
         score: the graded score in [0, 1].
         weight_version: oldest version of the weights that sampled any of it.
@@ -143,15 +144,11 @@ class TrajectoryBuilder:
     ) -> None:
         self._renderer = renderer
         self._task = task
-        self._conversation = list(messages)
-        self._shown = tuple(messages)
-        self._text = renderer.render(self._conversation)
-        self._rows = [_OpenRow(renderer.encode(self._text))]
+        self._rows: list[_OpenRow] = []
         self._turns: list[TurnRecord] = []
-        self._drift = DriftKind.CLEAN
+        self._begin(messages)
         self._sample: Sample | None = None
         self._reply = ""
-        self._begun = ""  # of the assistant's own message, where it goes on after the environment
         self._weight_version: int | None = None
 
     @property
@@ -195,7 +192,13 @@ class TrajectoryBuilder:
                 drift=self._drift,
             )
         )
-        if not transition.done:
+        if transition.done:
+            return
+        if transition.appended:
+            self._go_on_replying(sample, transition.appended)
+        elif transition.fresh:
+            self._begin(transition.messages)
+        else:
             self._continue(sample, transition)
 
     def build(self, score: float) -> Trajectory:
@@ -209,20 +212,30 @@ class TrajectoryBuilder:
             weight_version=self._weight_version or 0,
         )
 
+    def _begin(self, messages: Sequence[Message]) -> None:
+        """A chat of these messages alone, in a row of its own."""
+        self._conversation = list(messages)
+        self._shown = tuple(messages)
+        self._said = ""
+        self._text = self._renderer.render(self._conversation)
+        self._drift = DriftKind.CLEAN
+        self._rows.append(_OpenRow(self._renderer.encode(self._text)))
+
+    def _go_on_replying(self, sample: Sample, appended: str) -> None:
+        """The assistant's message stays open, and the next reply goes on with it."""
+        self._said += self._reply + appended
+        self._shown = ({"role": "assistant", "content": appended},)
+        self._grow(self._renderer.continue_reply(self._text, sample, appended))
+
     def _continue(self, sample: Sample, transition: Transition) -> None:
         said = self._reply if transition.recorded is None else transition.recorded
-        if transition.appended is not None:
-            self._shown = ()
-            own = self._renderer.continue_message(self._text, sample, transition.appended)
-            self._text, self._drift = own.text, own.drift
-            self._rows[-1].extend_unsampled(own.new_ids)
-            self._begun += said + transition.appended
-            return
-        self._conversation.append({"role": "assistant", "content": self._begun + said})
-        self._begun = ""
+        self._conversation.append({"role": "assistant", "content": self._said + said})
         self._conversation.extend(transition.messages)
+        self._said = ""
         self._shown = transition.messages
-        step = self._renderer.continue_prompt(self._conversation, self._text, sample)
+        self._grow(self._renderer.continue_prompt(self._conversation, self._text, sample))
+
+    def _grow(self, step: Continuation) -> None:
         self._text, self._drift = step.text, step.drift
         if step.drift is DriftKind.FORK:
             self._rows.append(_OpenRow(step.new_ids))

@@ -6,6 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
+from transformers.utils.logging import disable_progress_bar
+
 from miner.tiny_model.build import Recipe, build_tiny_model, is_made
 from miner.tiny_model.warm_start import WarmStartRecipe
 
@@ -16,7 +18,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default 0)")
     steps = WarmStartRecipe().steps
-    parser.add_argument("--steps", type=int, default=steps, help=f"of warm start (default {steps})")
+    parser.add_argument(
+        "--steps", type=int, default=steps, help=f"of warm start, at most (default {steps})"
+    )
     arguments = parser.parse_args()
     out, seed = arguments.out, arguments.seed
     recipe = Recipe(warm_start=WarmStartRecipe(steps=arguments.steps))
@@ -24,8 +28,10 @@ def main() -> None:
         print("the tiny base model is there already", flush=True)
     else:
         print(
-            f"making the tiny base model: {arguments.steps} steps, kept for next time", flush=True
+            f"making the tiny base model: {arguments.steps} steps at most, kept for next time",
+            flush=True,
         )
+        disable_progress_bar()
         began = time.monotonic()
         build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
         print(f"made in {time.monotonic() - began:.0f} s", flush=True)

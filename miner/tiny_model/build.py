@@ -52,8 +52,8 @@ def recipe_for(deck_sizes: Collection[int]) -> Recipe:
     if max(deck_sizes) <= 8:
         return Recipe()
     sizes = (8, *sorted(deck_sizes), max(deck_sizes))
-    data = DataRecipe(sizes=sizes, small_until=0.5, anywhere=0.7)
-    return Recipe(data=data, warm_start=WarmStartRecipe(steps=3000))
+    data = DataRecipe(sizes=sizes, anywhere=0.7)
+    return Recipe(data=data, warm_start=WarmStartRecipe(mixture_steps=1600))
 
 
 def build_tiny_model(
@@ -120,9 +120,7 @@ def content_key(recipe: Recipe, seed: int) -> str:
 def recipe_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     """The tokenizer of a recipe: whole tokens for what its conversations consist of."""
     rng = random.Random(_VOCABULARY_SEED)
-    conversations = [
-        draw_conversation(rng, recipe.data, 1.0) for _ in range(_VOCABULARY_CONVERSATIONS)
-    ]
+    conversations = [draw_conversation(rng, recipe.data) for _ in range(_VOCABULARY_CONVERSATIONS)]
     texts = [turn.text for conversation in conversations for turn in conversation.turns]
     return build_tokenizer(texts, recipe.prose)
 

@@ -5,8 +5,8 @@ Invariants:
   what is picked has no consequence but that it may leave the list;
 * a conversation obeys one rule, which its text never states; averaged over conversations the
   answers favour no policy, but giving them takes the circuits that a policy is made of;
-* early conversations are short and mostly follow the nearest option, because the look-up of a
-  labelled number forms only where the answer depends on it strongly. The mixture comes after it.
+* first lessons are short and mostly follow the nearest option, because the look-up of a labelled
+  number forms only where the answer depends on it strongly. The mixture comes after it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,12 @@ class DataRecipe:
     Attributes:
         sizes: largest number of a conversation, drawn from these.
         other_sizes: share of conversations with any largest number from 4 up instead.
-        small_until: share of the warm start in which the smallest of `sizes` is the only one.
         anywhere: share of conversations whose numbers are any of those up to the largest of `sizes`
             instead of the first ones: larger numbers are learned in short conversations too.
         max_turns: sheets per conversation at most.
-        lookup_until: share of the warm start in which the look-up is learned, see the module.
-        lookup_rules: weights of the rules until then.
+        lookup_rules: weights of the rules while the look-up is learned, see the module.
         rules: weights of the rules after it.
         sharpness: inverse temperatures of the rules, drawn per conversation.
-        short_until: share of the warm start over which short sheets fade out.
         full: share of the other sheets that have all kinds of lines.
         follow_pair: share of conversations with a pair that follow one of its numbers.
         shrinking: share of conversations in which a picked option leaves the list.
@@ -52,10 +49,8 @@ class DataRecipe:
 
     sizes: tuple[int, ...] = (8,)
     other_sizes: float = 0.3
-    small_until: float = 0.3
     anywhere: float = 0.0
     max_turns: int = 15
-    lookup_until: float = 0.4
     lookup_rules: tuple[tuple[Rule, float], ...] = ((Rule.NEAREST, 0.85), (Rule.ANY, 0.15))
     rules: tuple[tuple[Rule, float], ...] = (
         (Rule.NEAREST, 0.3),
@@ -64,13 +59,27 @@ class DataRecipe:
         (Rule.HIGHEST, 0.1),
         (Rule.LOWEST, 0.1),
     )
-    sharpness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
-    short_until: float = 0.3
+    sharpness: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
     full: float = 0.9
     follow_pair: float = 0.1
     shrinking: float = 0.7
     noise: float = 0.5
     noise_tokens: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A point of the curriculum; the defaults are what the warm start ends with.
+
+    Attributes:
+        lookup: the look-up is learned, by its own rules.
+        short: share of conversations with a short sheet.
+        small: the smallest size is the only one.
+    """
+
+    lookup: bool = False
+    short: float = 0.0
+    small: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +107,18 @@ class Conversation:
     turns: tuple[Turn, ...]
 
 
-def draw_conversation(rng: random.Random, recipe: DataRecipe, progress: float) -> Conversation:
-    """A conversation for a point of the warm start.
+LAST_LESSON = Lesson()
 
-    Args:
-        rng: the only source of randomness.
-        recipe: what to draw from.
-        progress: elapsed share of the warm start, from 0 to 1.
-    """
-    short = rng.random() < 0.8 * max(0.0, 1 - progress / recipe.short_until)
-    weighted = recipe.lookup_rules if progress < recipe.lookup_until else recipe.rules
+
+def draw_conversation(
+    rng: random.Random, recipe: DataRecipe, lesson: Lesson = LAST_LESSON
+) -> Conversation:
+    """A conversation of a lesson, from no other randomness than `rng`."""
+    short = rng.random() < lesson.short
+    weighted = recipe.lookup_rules if lesson.lookup else recipe.rules
     rule = rng.choices([r for r, _ in weighted], [w for _, w in weighted])[0]
     layout = _draw_layout(rng, recipe, short)
-    sizes = recipe.sizes if progress >= recipe.small_until else (min(recipe.sizes),)
+    sizes = (min(recipe.sizes),) if lesson.small else recipe.sizes
     largest = rng.choice(sizes)
     if rng.random() < recipe.other_sizes:
         largest = rng.randint(4, max(sizes))

@@ -1,181 +1,151 @@
 """Warm start: a network learns to follow labelled numbers from the exact answer distributions.
 
 Invariants:
-* the same recipe and seed give the same weights on the same machine: bounded by steps, not time;
+* the same recipe and seed give the same weights on the same machine: how long it takes is decided
+  by steps and by measurements on fresh conversations, never by time;
 * only answers are learned: the distribution over the options at each, and the EOS after it.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 import torch
-from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from miner.tiny_model.number_following import Conversation, DataRecipe, draw_conversation
-from miner.tiny_model.tokenizer import EOS, ROLES
+from miner.tiny_model.curriculum import Curriculum, CurriculumRecipe
+from miner.tiny_model.examples import Encoder, Example, collate
+from miner.tiny_model.number_following import DataRecipe, Lesson, draw_conversation
+from miner.tiny_model.rules import Rule
+from miner.tiny_model.states import states_at
+
+_log = logging.getLogger(__name__)
 
 ProgressCallback = Callable[[int, int, float], None]
-"""Called after each step with the step (from 1), the number of steps and the loss: nats from the
-model's answers to the rule's, averaged over recent steps."""
+"""Called after each step with the step (from 1), the number of steps as planned now, and the loss:
+nats from the model's answers to the rule's, averaged over recent steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class WarmStartRecipe:
-    """How the network learns.
+class WarmStartRecipe(CurriculumRecipe):
+    """How the network learns, and for how long.
 
     Attributes:
-        final_share: share of the learning rate at the end of its cosine.
         eos_weight: weight of the loss on the EOS after an answer.
         listed_weight: weight of the loss on answers that are not listed; it moves no optimum, but
             a per cent of unlisted answers, which costs an episode much, costs the rest little.
         sorted_batches: batches drawn together and sorted by length, to pad little.
+        measured: conversations of one measurement of the look-up.
     """
 
-    steps: int = 3500
     batch: int = 8
     learning_rate: float = 3e-3
-    final_share: float = 0.02
-    warmup_steps: int = 50
     eos_weight: float = 0.3
     listed_weight: float = 2.0
-    sorted_batches: int = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A conversation as tokens: its ids, the positions before each answer, and the targets.
-
-    Attributes:
-        ids: the whole conversation.
-        positions: index in `ids` of the token that each answer follows.
-        answers: per answer, the token ids of the options and their probabilities.
-    """
-
-    ids: tuple[int, ...]
-    positions: tuple[int, ...]
-    answers: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
+    sorted_batches: int = 10
+    measured: int = 48
 
 
 def warm_start(
     model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerFast,
     data: DataRecipe,
     recipe: WarmStartRecipe,
     seed: int,
     progress: ProgressCallback | None = None,
 ) -> None:
     """Train `model` in place, in float32 on the CPU."""
-    rng = random.Random(seed)
-    batches = _batches(rng, tokenizer, data, recipe)
+    encoder, curriculum = Encoder(tokenizer), Curriculum(recipe)
+    exam = random.Random(f"{seed}/exam")
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
     average = 0.0
     model.train()
-    for step, batch in enumerate(batches):
+    for step, batch in enumerate(_batches(random.Random(seed), encoder, data, recipe, curriculum)):
         for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * _rate(step, recipe)
+            group["lr"] = recipe.learning_rate * curriculum.rate(step)
         loss, divergence = batch_loss(model, batch, recipe)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        if curriculum.to_measure(step + 1):
+            accuracy = lookup_accuracy(model, encoder, data, exam, recipe.measured)
+            curriculum.measured(step + 1, accuracy)
+            if accuracy < recipe.lookup_accuracy and not curriculum.lesson(step + 1).lookup:
+                _log.warning("the mixture begins with %.0f%% of look-ups right", 100 * accuracy)
         average += (divergence - average) / min(step + 1, 50)
         if progress:
-            progress(step + 1, recipe.steps, average)
+            progress(step + 1, curriculum.steps, average)
     model.eval()
 
 
-def encode_conversation(
-    conversation: Conversation, tokenizer: PreTrainedTokenizerBase, rng: random.Random
-) -> Example:
-    """Tokens of a conversation, equal to those of its rendering by the chat template."""
-    system, user, assistant, eos = _token_ids(tokenizer, (*ROLES, EOS))
-    first_text_token = max(tokenizer.all_special_ids) + 1
-    ids: list[int] = []
-    if conversation.noise_tokens:
-        noise = (
-            rng.randrange(first_text_token, len(tokenizer))
-            for _ in range(conversation.noise_tokens)
-        )
-        ids += [system, *noise, eos]
-    elif conversation.system:
-        ids += [system, *_encode(tokenizer, conversation.system), eos]
-    positions, answers = [], []
-    for turn in conversation.turns:
-        ids += [user, *_encode(tokenizer, turn.text), eos, assistant]
-        positions.append(len(ids) - 1)
-        options = _token_ids(tokenizer, [str(option) for option in turn.ids])
-        answers.append((tuple(options), turn.probabilities))
-        ids += [options[turn.ids.index(turn.answer)], eos]
-    return Example(tuple(ids), tuple(positions), tuple(answers))
-
-
 def batch_loss(
-    model: Qwen3ForCausalLM, batch: Sequence[Example], recipe: WarmStartRecipe
+    model: Qwen3ForCausalLM, examples: Sequence[Example], recipe: WarmStartRecipe
 ) -> tuple[torch.Tensor, float]:
     """Cross entropy to the answers' distributions plus, weighted, two losses on form.
 
     Returns: the loss as a scalar tensor, and the divergence of the model's answers from the
     distributions in nats: 0 for a model that knows every conversation's rule.
     """
-    longest = max(len(example.ids) for example in batch)
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    for row, example in enumerate(batch):
-        ids[row, : len(example.ids)] = torch.tensor(example.ids)
-    places = [(row, position) for row, ex in enumerate(batch) for position in ex.positions]
-    rows, columns = (torch.tensor(axis) for axis in zip(*places, strict=True))
-    wanted = torch.zeros(len(places), model.config.vocab_size)
-    answers = [answer for example in batch for answer in example.answers]
-    for index, (options, probabilities) in enumerate(answers):
-        wanted[index, list(options)] = torch.tensor(probabilities)
-    # What fills the rows stands on the right, where causal attention does not look.
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    log_probabilities = model.lm_head(hidden[rows, columns]).log_softmax(-1)
-    after = model.lm_head(hidden[rows, columns + 1]).log_softmax(-1)
+    batch = collate(examples, model.config.vocab_size)
+    there = torch.cat((batch.positions, batch.positions + 1), dim=1)  # answers, and EOS after them
+    before, after = states_at(model, batch.ids, there).chunk(2, dim=1)
+    log_probabilities = model.lm_head(before[batch.real]).log_softmax(-1)
+    log_probabilities_after = model.lm_head(after[batch.real]).log_softmax(-1)
+    wanted = batch.wanted
     answer_loss = -(wanted * log_probabilities).sum(-1).mean()
     listed = log_probabilities.masked_fill(wanted == 0, -math.inf)
     listed_loss = -listed.logsumexp(-1).mean()
-    eos_loss = -after[:, model.config.eos_token_id].mean()
+    eos_loss = -log_probabilities_after[:, model.config.eos_token_id].mean()
     entropy = -torch.special.xlogy(wanted, wanted).sum(-1).mean()
     loss = answer_loss + recipe.listed_weight * listed_loss + recipe.eos_weight * eos_loss
     return loss, float(answer_loss.detach() - entropy)
 
 
+@torch.no_grad()
+def lookup_accuracy(
+    model: Qwen3ForCausalLM,
+    encoder: Encoder,
+    data: DataRecipe,
+    rng: random.Random,
+    conversations: int,
+) -> float:
+    """Share of greedy answers that are right, in fresh conversations that all follow the nearest.
+
+    Their sheets have all kinds of lines, so the labelled number has to be looked up among many;
+    what an answer is worth to any rule but this one is not measured.
+    """
+    nearest = replace(data, rules=((Rule.NEAREST, 1.0),), sharpness=(8.0,), full=1.0, follow_pair=0)
+    lesson = Lesson(small=True)
+    drawn = [draw_conversation(rng, nearest, lesson) for _ in range(conversations)]
+    batch = collate(encoder.encode(drawn, rng), model.config.vocab_size)
+    states = states_at(model, batch.ids, batch.positions)[batch.real]
+    chosen = model.lm_head(states).argmax(-1, keepdim=True)
+    best = batch.wanted.max(-1, keepdim=True).values  # two options are as near at times
+    return float((batch.wanted.gather(-1, chosen) > 0.99 * best).float().mean())
+
+
 def _batches(
     rng: random.Random,
-    tokenizer: PreTrainedTokenizerBase,
+    encoder: Encoder,
     data: DataRecipe,
     recipe: WarmStartRecipe,
+    curriculum: Curriculum,
 ) -> Iterator[list[Example]]:
     """As many batches as steps; each holds conversations of like length, to pad little."""
-    count = recipe.batch * recipe.sorted_batches
-    for first in range(0, recipe.steps, recipe.sorted_batches):
-        examples = [
-            encode_conversation(draw_conversation(rng, data, first / recipe.steps), tokenizer, rng)
-            for _ in range(count)
-        ]
-        examples.sort(key=lambda example: len(example.ids))
+    count, step = recipe.batch * recipe.sorted_batches, 0
+    while step < curriculum.steps:
+        lesson = curriculum.lesson(step)
+        drawn = [draw_conversation(rng, data, lesson) for _ in range(count)]
+        examples = sorted(encoder.encode(drawn, rng), key=lambda example: len(example.ids))
         batches = [examples[i : i + recipe.batch] for i in range(0, count, recipe.batch)]
         rng.shuffle(batches)
-        yield from batches[: recipe.steps - first]
-
-
-def _token_ids(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> list[int]:
-    return cast(list[int], tokenizer.convert_tokens_to_ids(list(tokens)))
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
-
-
-def _rate(step: int, recipe: WarmStartRecipe) -> float:
-    """Share of the learning rate: linear warm-up, then a cosine down to `final_share`."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
-    share = recipe.final_share + (1 - recipe.final_share) * cosine
-    return min(1.0, (step + 1) / recipe.warmup_steps) * share
+        for batch in batches[: curriculum.steps - step]:
+            yield batch
+            step += 1

@@ -1,6 +1,6 @@
 """Resumable checkpoints: the newest complete one, and what it says about time spent.
 
-Invariant: a checkpoint is complete exactly if it holds `MARKER`, which is written last; a folder
+Invariant: a checkpoint is complete exactly if it holds `COMPLETE`, which is written last; a folder
 that a kill left half-written is never resumed from.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.training.pace import Pace
-
-MARKER = "complete.json"
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,39 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for path in folder.glob("checkpoint-*"):
         match = re.fullmatch(r"checkpoint-(\d+)", path.name)
         try:
-            marker = json.loads((path / MARKER).read_text())
+            marker = json.loads((path / COMPLETE).read_text())
         except (OSError, ValueError):
             continue
         if match and marker.get("step") == int(match[1]):
             found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+class SecondsApart(TrainerCallback):
+    """Leaves out checkpoints that come too soon: those of a large model are slow and huge.
+
+    The one at the end of a run is never left out, nor one that a callback after this one wants.
+
+    Args:
+        seconds: at least, between two checkpoints; counted from the start for the first.
+        clock: monotonic seconds, injected by tests.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not control.should_training_stop and self._clock() - self._last < self._seconds:
+            control.should_save = False
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._last = self._clock()
 
 
 class CheckpointMarker(TrainerCallback):
@@ -65,7 +92,7 @@ class CheckpointMarker(TrainerCallback):
             return
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         marker = {"step": state.global_step, "elapsed": self._pace.elapsed}
-        with open(folder / MARKER, "w") as file:
+        with open(folder / COMPLETE, "w") as file:
             json.dump(marker, file)
             file.flush()
             os.fsync(file.fileno())

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import split_server_urls
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.distributed.zero import gathered_weights, zero_stage
-from miner.environments import ConfigurationError
-from miner.environments.servers import split_server_urls
+from miner.distributed.zero import gathered_weights
 from miner.inference.engines import GenerationEngine, TransformersEngine
 from miner.inference.sampler import SamplerError
 from miner.inference.transformers.sampler import TransformersSampler
@@ -32,6 +32,10 @@ from miner.inference.vllm.weight_sync import (
 )
 from miner.inference.vllm.wire import NCCL_OR_FILE, VllmConfig
 from miner.training.learner import Learner
+
+WEIGHTS_PORT = 8101
+"""Where NCCL's group meets: below the ports that the kernel gives to outgoing connections, among
+which TRL's own default is."""
 
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (
@@ -56,10 +60,10 @@ def open_engine(
         return _server_engine(settings, learner, loop, alive, ranks)
     if settings.rollout.engine == "vllm_colocated":
         return _colocated_engine(settings, learner, ranks)
-    if zero_stage(settings) == 3:
+    if settings.optimizer.zero_stage == 3:
         raise ConfigurationError(
             'rollout.engine="transformers" cannot generate with weights that ZeRO-3 spreads over '
-            "processes: use a vLLM engine, or stage 2 in optimizer.deepspeed"
+            "processes: use a vLLM engine, or optimizer.zero_stage=2"
         )
     return TransformersEngine(
         TransformersSampler(
@@ -273,6 +277,7 @@ def _nccl_sync(
             mode="server",
             server_base_url=server.url,
             server_timeout=seconds,
+            group_port=WEIGHTS_PORT,
         )
 
     def name(label: str) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from pathlib import Path
+
+from miner.config.heartbeat import Heartbeat
+from miner.config.run_files import HEARTBEAT_FILE
 
 QUIET_S = 1.0
 """Beats of the same phase and step closer than this are left out."""
 
 
 class Heart:
-    """Writes `{"time", "phase", "step"}` to `run_dir/heartbeat.json`, atomically.
+    """Writes a `Heartbeat` into `run_dir` now and then.
 
     Of several processes each has one of its own: whoever waits for the others does not beat.
     """
 
     def __init__(self, run_dir: Path) -> None:
-        self._file = run_dir / "heartbeat.json"
+        self._file = run_dir / HEARTBEAT_FILE
         self._step = 0
         self._last = ("", -1, 0.0)
 
@@ -31,6 +32,4 @@ class Heart:
         if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
             return
         self._last = (phase, self._step, now)
-        beside = self._file.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps({"time": now, "phase": phase, "step": self._step}))
-        beside.replace(self._file)
+        Heartbeat(now, phase, self._step).write(self._file)

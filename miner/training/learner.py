@@ -30,7 +30,7 @@ class Learner:
     def __init__(self, settings: Settings, base: Path) -> None:
         self._base = adapters_base(settings) or base
         # DeepSpeed patches how models load, and would wait for the other ranks
-        within = settings.optimizer.deepspeed is None
+        within = not settings.optimizer.zero_stage
         self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
@@ -73,9 +73,9 @@ def weights_dtype(settings: Settings) -> torch.dtype:
 
     Full fine-tuning holds float32 under bfloat16 computation (autocast): its steps are far smaller
     than bfloat16 can tell two weights apart, and would be lost. DeepSpeed keeps float32 copies of
-    its own for that. Adapters are float32 in any case.
+    its own for that, of adapters too, which are float32 otherwise.
     """
-    if settings.model.tuning == "full" and settings.optimizer.deepspeed is None:
+    if settings.model.tuning == "full" and not settings.optimizer.zero_stage:
         return torch.float32
     dtype: torch.dtype = getattr(torch, settings.model.dtype)
     return dtype
@@ -95,4 +95,5 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
         lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
         target_modules="all-linear",
     )
-    return get_peft_model(model, adapters)
+    # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
+    return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)

@@ -73,12 +73,14 @@ class Pace(TrainerCallback):
     def learning_rate_factor(
         self, settings: OptimizerSettings, ranks: Ranks
     ) -> Callable[[int], float]:
-        """Warm-up by steps, then constant or linear to zero by `fraction`, by rank 0's clock."""
+        """Warm-up by steps, then constant, then by rank 0's clock linear to zero at the end."""
 
         def factor(step: int) -> float:
             warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
-            left = 1.0 - ranks.share(self.fraction(step)) if settings.schedule == "linear" else 1.0
-            return warmup * left
+            if settings.schedule == "constant":
+                return warmup
+            left = 1.0 - ranks.share(self.fraction(step))
+            return warmup * min(1.0, left / settings.decay_share)
 
         return factor
 

@@ -1,8 +1,9 @@
-"""TRL's GRPOTrainer with passes bounded by tokens instead of episodes.
+"""TRL's GRPOTrainer over rows, as many as a step has, in passes bounded by tokens.
 
-A step of TRL's loop then takes all rows of a process, and they are cut into passes here. The
-gradient is that of the whole batch in one pass, for each of the losses named in the settings; the
-optimizer steps once. Scoring without gradient keeps to the same budget.
+TRL's loop takes all rows of a process as one batch, of which a process may have more than another
+and more than episodes; they are cut into passes here. The gradient is that of all rows in one pass:
+the mean over the sampled tokens of the whole step, over all processes. The optimizer steps once.
+Scoring without gradient keeps to the same budget.
 
 A pass gets its rows as wide as the batch: columns that are padding in all of them are for the
 subclass's `_compute_loss` to remove.
@@ -10,7 +11,6 @@ subclass's `_compute_loss` to remove.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +19,7 @@ import torch
 from accelerate.utils import DistributedType
 
 from miner.training.cpu_scoring import CpuScoringTrainer
-from miner.training.packing import Length, exactly, fewest_passes, over_passes
-
-MEAN_OVER_TOKENS = ("dapo", "bnpo")
-"""Losses that divide by trained tokens; the others of the settings divide by rows."""
+from miner.training.packing import Length, exactly, fewest_passes, longest_first, over_passes
 
 
 class PackedTrainer(CpuScoringTrainer):
@@ -30,7 +27,7 @@ class PackedTrainer(CpuScoringTrainer):
 
     Args:
         tokens_per_pass: tokens of a forward and backward pass at most, padding included; a single
-            longer row is a pass of its own. None: TRL's fixed number of rows.
+            longer row is a pass of its own.
         agree: this process's number of passes -> the largest of all processes. Every pass is a
             collective operation, so all of them must run as many.
     """
@@ -38,13 +35,15 @@ class PackedTrainer(CpuScoringTrainer):
     def __init__(
         self,
         *args: Any,
-        tokens_per_pass: int | None = None,
+        tokens_per_pass: int,
         agree: Callable[[int], int] = lambda passes: passes,
         **kwargs: Any,
     ) -> None:
         self._tokens_per_pass = tokens_per_pass
         self._agree = agree
         super().__init__(*args, **kwargs)
+        self._gather = self.accelerator.gather
+        self.accelerator.gather = self._gather_rows
 
     def compute_loss(
         self,
@@ -55,26 +54,24 @@ class PackedTrainer(CpuScoringTrainer):
     ) -> torch.Tensor:
         """The batch's loss, whose gradient is the last pass's: the others are added already.
 
-        Only the caller's backward of the last pass ends in an optimizer step.
+        TRL's "dapo" divides by the trained tokens of all processes' batches, so that the losses of
+        passes add up. Only the caller's backward of the last pass ends in an optimizer step.
         """
-        if self._tokens_per_pass is None or not model.training:
+        if not model.training:
             whole: torch.Tensor = super().compute_loss(
                 model, inputs, return_outputs, num_items_in_batch
             )
             return whole
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
-        *early, last = self._cut(inputs)
+        *early, last = passes = self._cut(inputs)
         done: torch.Tensor | float = 0.0
-        for share, rows in early:
+        for rows in early:
             with self._gradients_kept(model):
-                with self._any_rows_gathered():
-                    loss = share * super().compute_loss(model, rows)
+                loss = super().compute_loss(model, rows)
                 self.accelerator.backward(loss)
             done = done + loss.detach()
-        share, rows = last
-        with self._any_rows_gathered():
-            loss = share * super().compute_loss(model, rows) + done
-        self._join_metrics(recorded, [trained_tokens(rows) for _, rows in (*early, last)])
+        loss = super().compute_loss(model, last) + done
+        self._join_metrics(recorded, [trained_tokens(rows) for rows in passes])
         return loss
 
     def _get_per_token_logps_and_entropies(
@@ -88,12 +85,12 @@ class PackedTrainer(CpuScoringTrainer):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """TRL names a batch size only when it scores without gradient: then passes replace it."""
         parent = super()._get_per_token_logps_and_entropies
-        if self._tokens_per_pass is None or batch_size is None:
+        if batch_size is None:
             return parent(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
         first = input_ids.shape[1] - logits_to_keep
         prompt_mask, completion_mask = attention_mask[:, :first], attention_mask[:, first:]
         logprobs = torch.zeros(completion_mask.shape, device=input_ids.device)
-        for rows in self._passes(prompt_mask, completion_mask):
+        for rows, _ in self._passes(prompt_mask, completion_mask):
             before = int(prompt_mask[rows].sum(1).max())
             after = int(completion_mask[rows].sum(1).max())
             columns = slice(first - before, first + after)
@@ -103,30 +100,31 @@ class PackedTrainer(CpuScoringTrainer):
             logprobs[rows, :after] = found.float()
         return logprobs, None, None
 
-    def _passes(self, prompt_mask: torch.Tensor, completion_mask: torch.Tensor) -> list[list[int]]:
-        """Numbers of the rows of each pass, as many passes as all processes have agreed on."""
-        assert self._tokens_per_pass is not None
+    def _passes(
+        self, prompt_mask: torch.Tensor, completion_mask: torch.Tensor
+    ) -> list[tuple[list[int], bool]]:
+        """Rows of each pass and whether they count, as many passes as all processes have agreed on.
+
+        A process that has nothing left goes along with its shortest row, which does not count.
+        """
         lengths: list[Length] = list(
             zip(prompt_mask.sum(1).tolist(), completion_mask.sum(1).tolist(), strict=True)
         )
         passes = fewest_passes(lengths, self._tokens_per_pass)
-        return exactly(self._agree(len(passes)), passes, lengths)
+        shortest = longest_first(lengths)[-1:]
+        return [
+            (rows or shortest, bool(rows))
+            for rows in exactly(self._agree(len(passes)), passes, lengths)
+        ]
 
-    def _cut(self, inputs: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-        """The inputs of each pass, with its share of the batch's loss.
-
-        A pass's own loss divides by what is in the pass; the share makes the sum of all passes
-        divide by what is in the batch.
-        """
-        passes = self._passes(inputs["prompt_mask"], inputs["completion_mask"])
-        parts = [rows_of(inputs, rows) for rows in passes]
-        sizes = [len(rows) for rows in passes]
-        if self.loss_type in MEAN_OVER_TOKENS:
-            sizes = [int(trained_tokens(part)) for part in parts]
-        shares = [size / max(1, sum(sizes)) for size in sizes]
-        for share, part in zip(shares, parts, strict=True):
-            part["num_items_in_batch"] = inputs["num_items_in_batch"] * share
-        return list(zip(shares, parts, strict=True))
+    def _cut(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """The inputs of each pass; rows that do not count have no trained token."""
+        parts = []
+        for rows, count in self._passes(inputs["prompt_mask"], inputs["completion_mask"]):
+            part = rows_of(inputs, rows)
+            part["tool_mask"] = part["tool_mask"] * int(count)
+            parts.append(part)
+        return parts
 
     @contextmanager
     def _gradients_kept(self, model: torch.nn.Module) -> Iterator[None]:
@@ -148,23 +146,20 @@ class PackedTrainer(CpuScoringTrainer):
         finally:
             state._set_sync_gradients(before)
 
-    @contextmanager
-    def _any_rows_gathered(self) -> Iterator[None]:
-        """Inside, the processes' tensors may differ in rows: NaN fills them up where they gather.
+    def _gather_rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """accelerate's gather, for tensors of which a process may have more rows than another.
 
-        TRL gathers one value per row for the extremes of its clip ratios, which leave NaN out, and
-        gather hangs or mixes values up where lengths differ.
+        TRL gathers one value per row for its metrics; with different lengths, gather hangs or
+        mixes values up.
         """
-        gather = self.accelerator.gather
-
-        def gather_filled(tensor: torch.Tensor) -> Any:
-            return gather(self.accelerator.pad_across_processes(tensor, pad_index=math.nan))
-
-        self.accelerator.gather = gather_filled
-        try:
-            yield
-        finally:
-            self.accelerator.gather = gather
+        if not tensor.dim() or self.accelerator.num_processes == 1:
+            gathered: torch.Tensor = self._gather(tensor)
+            return gathered
+        counts = self._gather(torch.tensor([len(tensor)], device=tensor.device)).tolist()
+        filled = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+        filled[: len(tensor)] = tensor
+        parts = self._gather(filled).chunk(len(counts))
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     def _join_metrics(self, recorded: dict[str, int], tokens: list[torch.Tensor]) -> None:
         """Make one value of what each pass has added to a metric since `recorded`."""
@@ -177,8 +172,7 @@ class PackedTrainer(CpuScoringTrainer):
 
 def trained_tokens(inputs: dict[str, Any]) -> torch.Tensor:
     """How many tokens of a batch carry loss, as a float of shape ()."""
-    mask = inputs["completion_mask"]
-    return (mask * inputs["tool_mask"] if "tool_mask" in inputs else mask).sum().float()
+    return (inputs["completion_mask"] * inputs["tool_mask"]).sum().float()
 
 
 def rows_of(inputs: dict[str, Any], rows: list[int]) -> dict[str, Any]:

@@ -41,23 +41,24 @@ def fewest_passes(lengths: Sequence[Length], budget: int) -> list[list[int]]:
 def exactly(
     count: int, passes: Sequence[Sequence[int]], lengths: Sequence[Length]
 ) -> list[list[int]]:
-    """The same rows in `count` passes: the largest is halved until there are so many.
+    """The same rows in `count` passes: the largest is halved until there are so many, and where
+    each row has one for itself already, the others stay empty.
 
     Processes that train together need one number of passes, as each pass waits for all of them.
-    Raises: ValueError for fewer than there are, or more than there are rows.
+    Raises: ValueError for fewer than there are.
     """
-    if not len(passes) <= count <= len(lengths):
+    if count < len(passes):
         raise ValueError(
             f"{len(lengths)} rows in {len(passes)} passes cannot be made {count} passes: take "
-            f"{len(passes)} to {len(lengths)}"
+            f"{len(passes)} or more"
         )
     made = [list(rows) for rows in passes]
-    while len(made) < count:
+    while len(made) < min(count, len(lengths)):
         divisible = [at for at, rows in enumerate(made) if len(rows) > 1]
         at = max(divisible, key=lambda at: padded_tokens([lengths[row] for row in made[at]]))
         half = len(made[at]) // 2
         made[at : at + 1] = [made[at][:half], made[at][half:]]
-    return made
+    return made + [[] for _ in range(count - len(made))]
 
 
 def over_passes(name: str, values: Sequence[float], tokens: Sequence[float]) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments import ConfigurationError
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart

@@ -1,17 +1,16 @@
-"""TRL's rollout function: prompts in, whole played episodes out, one row per prompt.
+"""TRL's rollout function: prompts in, one whole played episode for each out, as rows.
 
 Invariants:
 * equal consecutive prompts are one group and play the same game;
-* a row that TRL gets is a whole episode's ids as they were sampled, or a placeholder of one token
-  that carries no loss and no reward, for an episode that was lost (TRL leaves it out of the
-  group's baseline);
-* all lists have one entry per row, all masks one per token: TRL itself would pad in silence.
+* all rows of an episode come out, next to each other and with their ids as they were sampled;
+  every token to be trained is in exactly one of them;
+* an episode that was lost, or has nothing to be trained, is a placeholder of one token without
+  loss; a lost one has no reward either (TRL leaves it out of the group's baseline);
+* masks have one entry per token: TRL itself would pad in silence.
 """
 
 from __future__ import annotations
 
-import logging
-import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -23,10 +22,8 @@ from miner.rewards.episode import EpisodeReward
 from miner.rewards.potential import POTENTIALS
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
-from miner.rollout.trajectory import RolloutRow
+from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow
 from miner.training.tasks import decode_task
-
-logger = logging.getLogger(__name__)
 
 PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
 """Plays groups with the trainer's current weights and returns their results in order."""
@@ -43,7 +40,6 @@ class RolloutFunction:
         play: plays groups of episodes.
         reward: settings of what an episode is worth and which tokens are trained.
         eos_token_id: the placeholder's only token.
-        seed: for the choice among the rows of a forked episode.
         ranks: each plays its own prompts; statistics are of all of them.
     """
 
@@ -52,7 +48,6 @@ class RolloutFunction:
         play: PlayGroups,
         reward: RewardSettings,
         eos_token_id: int,
-        seed: int,
         ranks: Ranks,
     ) -> None:
         self._play = play
@@ -60,14 +55,14 @@ class RolloutFunction:
         self._first_turn_only = reward.learn_turns == "first"
         self._eos = eos_token_id
         self._ranks = ranks
-        self._rng = random.Random(seed + ranks.rank)
         self.latest: RolloutStats | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Play one episode per prompt.
 
-        Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, and the
-            columns episode_reward (None for a lost episode), turn_rewards and turn_ids.
+        Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
+            entry per row; with one entry per prompt episode_reward (None for a lost episode),
+            turn_rewards, and turn_ids: a list for each of the episode's rows.
         Raises: `RolloutFailedError` if every episode was lost, on all ranks.
         """
         groups = [
@@ -85,13 +80,18 @@ class RolloutFunction:
         return self._columns(outcomes)
 
     def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-        rows = [self._row(outcome) for outcome in outcomes]
-        columns: dict[str, list[Any]] = {
+        episodes = [self._rows(outcome) for outcome in outcomes]
+        rows = [row for episode in episodes for row in episode]
+        for row in rows:
+            lengths = {len(row.completion_ids), len(row.logprobs), len(row.turn_ids)}
+            if len(lengths) > 1:
+                raise ValueError(f"a row's ids, logprobs and turn_ids differ in length: {lengths}")
+        return {
             "prompt_ids": [list(row.prompt_ids) for row in rows],
             "completion_ids": [list(row.completion_ids) for row in rows],
             "logprobs": [list(row.logprobs) for row in rows],
             "env_mask": [self._mask(row) for row in rows],
-            "turn_ids": [list(row.turn_ids) for row in rows],
+            "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
             "turn_rewards": [
                 None if isinstance(o, LostEpisode) else self._worth.by_turn(o) for o in outcomes
             ],
@@ -99,22 +99,15 @@ class RolloutFunction:
                 None if isinstance(o, LostEpisode) else self._worth.total(o) for o in outcomes
             ],
         }
-        for name in ("logprobs", "env_mask", "turn_ids"):
-            for row, values in zip(rows, columns[name], strict=True):
-                if len(values) != len(row.completion_ids):
-                    raise ValueError(
-                        f"{name} has {len(values)} entries for {len(row.completion_ids)} tokens"
-                    )
-        return columns
 
-    def _row(self, outcome: Outcome) -> RolloutRow:
-        """The row to train on. A forked episode gives one of its rows, drawn uniformly: TRL takes
-        exactly one per prompt, and each row is a valid sample of the policy on its own."""
-        if isinstance(outcome, LostEpisode):
-            return RolloutRow((self._eos,), (self._eos,), (0.0,), (0,), (-1,))
-        return self._rng.choice(outcome.rows)
+    def _rows(self, outcome: Outcome) -> list[RolloutRow]:
+        """The rows to train on, at least one: TRL needs something for each prompt."""
+        rows = [] if isinstance(outcome, LostEpisode) else list(outcome.rows)
+        placeholder = RolloutRow((self._eos,), (self._eos,), (0.0,), (0,), (ENVIRONMENT_TURN,))
+        return [row for row in rows if any(self._mask(row))] or [placeholder]
 
     def _mask(self, row: RolloutRow) -> list[int]:
+        """1 for each completion token to be trained."""
         if self._first_turn_only:
             return [int(turn == 0) for turn in row.turn_ids]
         return list(row.loss_mask)

@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import PrinterCallback
 
 from miner.background_loop import BackgroundLoop
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask
@@ -29,7 +30,7 @@ from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
+from miner.training.checkpoints import CheckpointMarker, SecondsApart, newest_checkpoint
 from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
@@ -110,7 +111,7 @@ class Run:
         )
         self._held_out = _held_out_games(settings)
         self.rollout = RolloutFunction(
-            self._play, settings.reward, learner.renderer.eos_token_id, settings.seed, ranks
+            self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
         self.guard = UpdateGuard(settings.optimizer.max_skipped)
         self.trainer = self._make_trainer()
@@ -149,6 +150,7 @@ class Run:
             NewWeights(self._engine),
             held_out,
             self.pace,
+            SecondsApart(self._settings.checkpoint.seconds_apart),
             self._stop,
             CheckpointMarker(self.pace, self._ranks, lambda: self.guard.streak == 0),
             OneMind(self._ranks),
@@ -232,7 +234,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     base, output = checked_paths(settings)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    checkpoint = newest_checkpoint(settings.run_dir / "checkpoints")
+    checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)
     silence_lost_rows()
     stop = StopRequest()
     stop.install()
@@ -242,7 +244,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         learner = Learner(settings, base)
         settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
-        in_process = settings.optimizer.deepspeed is None
+        in_process = not settings.optimizer.zero_stage
         handover = Handover(output, learner, ranks, in_process=in_process)
         loop = stack.enter_context(BackgroundLoop())
         engine = open_engine(

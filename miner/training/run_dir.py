@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from miner.config.errors import ConfigurationError
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings, load_settings, to_toml
-from miner.environments import ConfigurationError
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
@@ -20,8 +21,9 @@ MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
     "threads": True,
     "checkpoint": True,
+    "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch", "micro_batch_tokens", "max_skipped"},
+    "optimizer": {"micro_batch_tokens", "max_skipped"},
     "rollout": {
         *("max_episode_tokens", "attempts", "episode_seconds", "engine", "server"),
         *("weights", "memory_share", "start_seconds", "sync_seconds"),
@@ -42,10 +44,11 @@ def prepare_run_dir(settings: Settings) -> None:
         cannot be written.
     """
     folder = settings.run_dir
-    checkpoint = newest_checkpoint(folder / "checkpoints")
+    checkpoint = newest_checkpoint(folder / CHECKPOINTS)
     written = folder / SETTINGS_FILE
     if written.exists():
-        _check_same_run(settings, load_settings(written, environ={}), folder)
+        before = load_settings(written, environ={})
+        _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
     base = _checked_base(path, folder) if path else None
     try:
@@ -67,7 +70,7 @@ def prepare_run_dir(settings: Settings) -> None:
             (folder / leftover).unlink(missing_ok=True)
 
 
-def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:
+def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun: bool) -> None:
     now, then = settings.model_dump(exclude=MAY_DIFFER), before.model_dump(exclude=MAY_DIFFER)
     changed = [
         f"{section}.{name}" if isinstance(value, dict) else section
@@ -77,8 +80,10 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path) -> None:
         if not isinstance(value, dict) or value[name] != then[section][name]
     ]
     taken_over = (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora")
-    if taken_over and settings.optimizer.deepspeed is None:
+    if taken_over and not settings.optimizer.zero_stage:
         changed = [name for name in changed if name not in WITH_ADAPTERS]
+    if not begun:  # a checkpoint is one of its stage; without any, the ladder may raise it
+        changed = [name for name in changed if name != "optimizer.zero_stage"]
     if changed:
         raise ConfigurationError(
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "

@@ -13,10 +13,11 @@ from itertools import product
 
 from datasets import Dataset
 
+from miner.config.contract import DECK_SIZES
 from miner.config.settings import EnvironmentSettings, Settings
 from miner.environments import ConfigurationError, EpisodeTask
 from miner.environments.games import task_id_range
-from miner.evaluation.grader import DECK_SIZES, TRAINING_SEEDS
+from miner.evaluation.grader import TRAINING_SEEDS
 
 
 def training_task(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:

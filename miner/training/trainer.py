@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with what it lacks: advantages per turn, and no work on tokens without loss.
+"""TRL's GRPOTrainer with what it lacks: several rows of an episode, and advantages per turn.
 
 Everything else is TRL's: groups, loss, clipping, importance correction, checkpoints. The overrides
 are small, and tests compare each with the parent's behaviour.
@@ -17,7 +17,9 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
 
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
+from miner.distributed.zero import deepspeed_config
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
@@ -30,26 +32,23 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """TRL's configuration for these settings.
 
     One generation per optimizer step (steps_per_generation = gradient accumulation), so that
-    sampling is exactly on-policy and no importance correction is needed without vLLM. With a budget
-    of tokens TRL's loop has one micro-batch per step, which the trainer cuts into passes itself.
+    sampling is exactly on-policy and no importance correction is needed without vLLM. In TRL's loop
+    a step is one batch, so it may have more rows than prompts; the trainer cuts it into passes.
     """
     optimizer, rollout = settings.optimizer, settings.rollout
-    episodes = settings.episodes_per_step // num_processes
-    micro_batch = episodes if optimizer.micro_batch_tokens else optimizer.micro_batch
-    accumulation = episodes // micro_batch
     return GRPOConfig(
-        output_dir=str(settings.run_dir / "checkpoints"),
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=accumulation,
+        output_dir=str(settings.run_dir / CHECKPOINTS),
+        per_device_train_batch_size=settings.episodes_per_step // num_processes,
+        gradient_accumulation_steps=1,
+        steps_per_generation=1,
         num_generations=rollout.group_size,
-        max_completion_length=rollout.episode_limit,
+        max_completion_length=rollout.max_episode_tokens,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
         weight_decay=optimizer.weight_decay,
         max_steps=optimizer.max_steps,
-        loss_type=optimizer.loss,
+        loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
         scale_rewards=settings.reward.scale,
         # the default multiplies ratios over whole episodes and then drops the long ones
@@ -58,7 +57,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         remove_unused_columns=False,
         use_cpu=not cuda,
         bf16=settings.model.dtype == "bfloat16",
-        gradient_checkpointing=cuda,  # it would forbid the key-value cache, and CPU models are tiny
+        # on a CPU it would forbid the key-value cache, and models are tiny
+        gradient_checkpointing=cuda and settings.model.gradient_checkpointing,
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
@@ -67,18 +67,22 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,
-        deepspeed=str(optimizer.deepspeed) if optimizer.deepspeed else None,
+        deepspeed=deepspeed_config(optimizer.zero_stage) if optimizer.zero_stage else None,
         seed=settings.seed,
     )
 
 
 class EpisodeTrainer(PackedTrainer):
-    """GRPO over whole episodes.
+    """GRPO over whole episodes, each of one or more rows.
+
+    The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
+    per row, rows of an episode next to each other; all others have one per prompt, which is one
+    episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1).
 
     Args:
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
-        credit: "episode" keeps TRL's advantages; "turn" replaces them by advantages of shape
-            (batch, completion tokens), from the rollout's `turn_rewards` and `turn_ids` columns.
+        credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
+            by advantages of shape (rows, completion tokens), from the column `turn_rewards`.
         scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
@@ -178,22 +182,28 @@ class EpisodeTrainer(PackedTrainer):
         return norm
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's, whose advantages of shape (episodes,) become ones of the rows."""
         output = super()._generate_and_score_completions(inputs)
-        if self._credit == "turn":
-            # Groups may be split over processes: baselines need the rows of all of them.
-            rows = gather_object([row["turn_rewards"] for row in inputs])
-            advantages = turn_advantages(
-                rows,
-                self._group_size,
-                decay=self._decay,
-                scale=self._scale,
+        rows = [(number, ids) for number, one in enumerate(inputs) for ids in one["turn_ids"]]
+        if len(rows) != len(output["completion_ids"]):
+            raise ValueError(
+                f"the rollout returned {len(output['completion_ids'])} rows and turn_ids of "
+                f"{len(rows)}: one list of them belongs to each row"
             )
-            first = self.accelerator.process_index * len(inputs)
-            output["advantages"] = spread_over_tokens(
-                advantages[first : first + len(inputs)],
-                [row["turn_ids"] for row in inputs],
-                output["completion_ids"],
-            )
+        if self._credit == "episode":
+            output["advantages"] = output["advantages"][[episode for episode, _ in rows]]
+            return output
+        # Groups may be split over processes: baselines need the episodes of all of them.
+        rewards = gather_object([one["turn_rewards"] for one in inputs])
+        advantages = turn_advantages(
+            rewards, self._group_size, decay=self._decay, scale=self._scale
+        )
+        first = self.accelerator.process_index * len(inputs)
+        output["advantages"] = spread_over_tokens(
+            [advantages[first + episode] for episode, _ in rows],
+            [ids for _, ids in rows],
+            output["completion_ids"],
+        )
         return output
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
@@ -205,7 +215,15 @@ def spread_over_tokens(
     turn_ids: Sequence[Sequence[int]],
     completion_ids: torch.Tensor,
 ) -> torch.Tensor:
-    """Each sampled token gets its turn's advantage, every other token 0 (shape: batch, tokens)."""
+    """Each sampled token gets its turn's advantage, every other token 0.
+
+    Args:
+        advantages: per row those of all turns of its episode; none for a lost one.
+        turn_ids: per row the turn of each completion token, -1 where none has sampled it.
+        completion_ids: shape (rows, tokens), padded on the right.
+
+    Returns: float32 of shape (rows, tokens).
+    """
     spread = torch.zeros(completion_ids.shape, device=completion_ids.device)
     for row, (by_turn, ids) in enumerate(zip(advantages, turn_ids, strict=True)):
         if by_turn:
@@ -215,10 +233,10 @@ def spread_over_tokens(
 
 
 def without_padding(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The micro-batch without columns that are padding in all its rows.
+    """The pass without columns that are padding in all its rows.
 
-    TRL pads to the longest row of the whole generation batch; a micro-batch of short episodes
-    would otherwise compute mostly padding. Token-level tensors are (batch, tokens).
+    TRL pads to the longest row of the whole step; a pass of short rows would otherwise compute
+    mostly padding. Tensors by token are of shape (rows, tokens).
     """
     prompt_columns = int(inputs["prompt_mask"].sum(1).max())
     completion_columns = int(inputs["completion_mask"].sum(1).max())

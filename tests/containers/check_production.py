@@ -89,7 +89,7 @@ def test_the_compilers_fit_each_other() -> None:
 
 def test_whatever_is_ours_can_be_read() -> None:
     listed = inside("find", "/app", "-type", "f").split()
-    assert {Path(name).suffix for name in listed} <= {".py", ".md", ".j2", ""}
+    assert {Path(name).suffix for name in listed} <= {".py", ".md", ".j2", ".toml", ""}
     packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
     purelib = inside("python", "-c", packages).strip()
     assert inside("find", purelib, "/cache", "/app", "-name", "*.pyc") == ""

@@ -37,8 +37,6 @@ MAKING = pytest.StashKey[Future[Made]]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Containers come last: their image is made while the other tests run."""
     ours = [item for item in items if FOLDER in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.timeout(1200))  # engine and image may be made in a test's time
     items[:] = [item for item in items if item not in ours] + ours
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,6 +109,13 @@ class Container:
             if any(words in line for line in lines):
                 return
         raise AssertionError(f"it ended without {words!r}: {self.log}")
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition` holds. Raises: AssertionError if it ends before."""
+        while not condition():
+            self.engine.reload()
+            assert self.engine.status == "running", self.log
+            time.sleep(0.002)
 
     def remove(self) -> None:
         """Kill and remove it."""

@@ -43,12 +43,12 @@ def compose(engine: None, tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def config(compose: Compose) -> Callable[..., dict[str, Any]]:
-    """The services that a form of the command would start, resolved."""
+    """What a form of the command would start, resolved: services, or another section."""
 
-    def resolve(*words: str, **variables: str) -> dict[str, Any]:
+    def resolve(*words: str, section: str = "services", **variables: str) -> dict[str, Any]:
         done = compose(*words, "config", "--format", "json", **variables)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)["services"]
+        return json.loads(done.stdout)[section]
 
     return resolve
 
@@ -81,6 +81,18 @@ def test_the_miner_has_the_limits_of_the_tournament(config: Callable[..., dict[s
         "/app/checkpoints": False,
     }
     assert list(miner["networks"]) == ["tournament"]
+
+
+@pytest.mark.parametrize("form", [(), GPU_FORM, ("--profile", "servers-8"), ("--profile", "real")])
+def test_nothing_that_compose_starts_has_a_way_out(
+    config: Callable[..., dict[str, Any]], form: tuple[str, ...]
+) -> None:
+    networks = config(*form, section="networks")
+    assert {name: network["internal"] for name, network in networks.items()} == {"tournament": True}
+    for name, service in config(*form).items():
+        assert list(service["networks"]) == ["tournament"], name
+        assert "network_mode" not in service, name
+        assert not service.get("ports"), name
 
 
 @pytest.mark.parametrize(

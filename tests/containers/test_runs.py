@@ -29,9 +29,10 @@ def on_a_read_only_root(start: Start, place: Place) -> Miner:
 
 
 def stopped(start: Start, place: Place) -> Miner:
-    miner = start(settings=ENDLESS, variables={"MINER_GRACE_SECONDS": "60"})
+    """With Docker's default: ten seconds between SIGTERM and SIGKILL."""
+    miner = start(settings=ENDLESS)
     miner.wait_for("step 1/")
-    miner.engine.stop(timeout=60)
+    miner.engine.stop()
     return miner
 
 
@@ -54,6 +55,19 @@ STORIES: tuple[Story, ...] = (
     stopped,
     without_its_server_for_a_while,
 )
+
+
+def test_a_disk_that_fills_up_in_mid_run_costs_no_model(place: Place) -> None:
+    """The output volume takes no byte more after the first step; the base model lies there."""
+    miner = Miner(place, None, settings=ENDLESS, tmpfs={"/app/checkpoints": "128m"})
+    try:
+        miner.wait_for("step 1/")
+        filled = miner.engine.exec_run("dd if=/dev/zero of=/app/checkpoints/filler")
+        assert b"No space left" in filled.output
+        assert miner.wait() == ExitStatus.OK, miner.log
+        assert miner.log[-1].startswith("miner: exit 0 (ok): a model of "), miner.log
+    finally:
+        miner.remove()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "duel"
 
 needs_transcripts = pytest.mark.skipif(
     not SHARED.is_dir(),
-    reason="whole requests need the tournament's transcripts in ../shared: only hashes were held",
+    reason="no recordings beside the checkout",
 )
 
 __all__ = ["GAMES", "SHARED", "Line", "digest", "golden", "needs_transcripts", "transcript"]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.job import parse_dataset_type, parse_invocation, parse_servers, plan_hours
+from entrypoint.job import parse_dataset_type, parse_invocation, plan_hours
+from miner.config.contract import split_server_urls
 
 Arguments = Callable[..., list[str]]
 
@@ -124,7 +125,7 @@ def test_model_names_are_checked(arguments: Arguments, value: str) -> None:
 
 
 def test_servers_are_listed_once_without_trailing_slash() -> None:
-    assert parse_servers(" http://a:1/ ,,http://b:2,http://a:1") == ("http://a:1", "http://b:2")
+    assert split_server_urls(" http://a:1/ ,,http://b:2,http://a:1") == ["http://a:1", "http://b:2"]
 
 
 def test_bad_server_url_is_explained_without_its_password(arguments: Arguments) -> None:

@@ -2,81 +2,102 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, Settings, step_down, weights_by_file, without_vllm
+from entrypoint.ladder import LADDER, step_down
 from entrypoint.outcome import Outcome
-from entrypoint.presets import PRESETS
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
+from miner.config.overrides import Tree
+from miner.config.settings import Settings, resolve
 
-FULL: Settings = {
-    "optimizer": {"micro_batch": 8},
-    "rollout": {"memory_share": 0.5, "max_episode_tokens": 4096},
-    "model": {"tuning": "full"},
+COLOCATED = resolve(
+    {
+        "model": {"gradient_checkpointing": False},
+        "optimizer": {"micro_batch_tokens": 8192},
+        "rollout": {
+            "engine": "vllm_colocated",
+            "memory_share": 0.5,
+            "max_episode_tokens": 4096,
+        },
+    }
+)
+ON_A_CPU = resolve(
+    {"optimizer": {"micro_batch_tokens": 8192}, "model": {"gradient_checkpointing": False}}
+)
+LOWEST: Tree = {
+    "optimizer": {"micro_batch_tokens": 64},
+    "rollout": {"max_episode_tokens": 512},
+    "model": {"tuning": "lora"},
 }
-MICRO_BATCH_ONLY: Settings = {"optimizer": {"micro_batch": 32}}
+
+
+def walked(settings: Settings, **known: float) -> tuple[list[str], Settings]:
+    """What each rung gives up, down to the end, and the settings there."""
+    taken, given_up = 0, []
+    while (step := step_down(settings, taken, **known)) is not None:  # type: ignore[arg-type]
+        settings, taken, what = step
+        given_up.append(what)
+    return given_up, settings
 
 
 def test_the_whole_ladder_is_walked_once() -> None:
-    settings, taken, given_up = FULL, 0, []
-    while (step := step_down(settings, taken)) is not None:
-        settings, taken, what = step
-        given_up.append(what)
-    assert given_up == [
-        "half the micro-batch (optimizer.micro_batch 8 -> 4)",
+    assert walked(COLOCATED)[0] == [
+        "gradient checkpointing (model.gradient_checkpointing False -> True)",
+        "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
         "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
-        "half the micro-batch again (optimizer.micro_batch 4 -> 2)",
+        "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
         "shorter episodes (rollout.max_episode_tokens 4096 -> 3072)",
         "LoRA (model.tuning full -> lora)",
     ]
-    assert FULL["optimizer"]["micro_batch"] == 8
 
 
-@pytest.mark.parametrize(
-    ("settings", "rung"),
-    [
-        ({}, None),
-        ({"optimizer": {"micro_batch": 1}}, None),
-        ({"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}, "LoRA"),
-        ({"model": {"tuning": "lora"}}, None),
-        ({"rollout": {"max_episode_tokens": 512}}, None),
-    ],
-)
-def test_rungs_that_change_nothing_are_skipped(settings: Settings, rung: str | None) -> None:
-    step = step_down(settings, 0)
-    assert (step[2].partition(" (")[0] if step else None) == rung
-
-
-def test_tokens_of_a_pass_are_halved_where_they_are_set() -> None:
-    settings: Settings = {"optimizer": {"micro_batch_tokens": 8192}}
-    given_up, taken = [], 0
-    while (step := step_down(settings, taken)) is not None:
-        settings, taken, what = step
-        given_up.append(what)
-    assert given_up == [
-        "half the micro-batch (optimizer.micro_batch_tokens 8192 -> 4096)",
-        "half the micro-batch again (optimizer.micro_batch_tokens 4096 -> 2048)",
+def test_on_a_cpu_nothing_is_given_up_that_only_gpus_have() -> None:
+    assert walked(ON_A_CPU)[0] == [
+        "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
+        "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
+        "LoRA (model.tuning full -> lora)",
     ]
 
 
-@pytest.mark.parametrize(("size", "half"), [(32, 16), (6, 3), (5, 1), (3, 1)])
-def test_micro_batch_stays_a_divisor_of_the_batch(size: int, half: int) -> None:
-    step = step_down({"optimizer": {"micro_batch": size}}, 0)
-    assert step is not None
-    assert step[0]["optimizer"]["micro_batch"] == half
-    assert size % half == 0
+def test_zero_2_spreads_weights_too_while_there_is_no_checkpoint_of_it() -> None:
+    spread = COLOCATED.having(optimizer={"zero_stage": 2})
+    zero3 = "ZeRO-3 (optimizer.zero_stage 2 -> 3)"
+    given_up, lowest = walked(spread)
+    assert zero3 in given_up
+    assert lowest.optimizer.zero_stage == 3
+    assert zero3 not in walked(spread, begun=True)[0]
+    alone = spread.having(rollout={"engine": "transformers"})
+    assert zero3 not in walked(alone)[0]  # nobody could generate
 
 
-def test_adapters_get_the_learning_rate_that_the_presets_give_them() -> None:
-    for preset in PRESETS:
-        step = step_down(
-            {"model": {"tuning": "full"}, "optimizer": {"learning_rate": preset.full}}, 0
-        )
-        assert step is not None
-        assert step[0]["optimizer"]["learning_rate"] == pytest.approx(preset.lora)
-    untouched = {"model": {"tuning": "lora"}, "optimizer": {"learning_rate": 1e-5}}
-    assert step_down(untouched, 0) is None
+def test_adapters_do_not_take_over_a_run_under_deepspeed() -> None:
+    assert walked(COLOCATED.having(optimizer={"zero_stage": 2}))[1].model.tuning == "full"
+
+
+def test_at_the_end_nothing_is_left_to_give_up() -> None:
+    assert walked(resolve(LOWEST)) == ([], resolve(LOWEST))
+
+
+def test_each_rung_takes_less_and_the_passes_never_below_the_shortest() -> None:
+    small = COLOCATED.having(optimizer={"micro_batch_tokens": 100})
+    steps, settings = [small], small
+    taken = 0
+    while step := step_down(settings, taken):
+        settings, taken, _ = step
+        steps.append(settings)
+    for before, after in pairwise(steps):
+        assert after.optimizer.micro_batch_tokens <= before.optimizer.micro_batch_tokens
+        assert after.rollout.memory_share <= before.rollout.memory_share
+    assert settings.optimizer.micro_batch_tokens == 64
+
+
+def test_adapters_learn_with_the_rate_that_the_recipe_gives_them() -> None:
+    assert walked(COLOCATED, adapter_learning_rate=3e-5)[1].optimizer.learning_rate == 3e-5
+    kept = walked(COLOCATED)[1]
+    assert kept.optimizer.learning_rate == COLOCATED.optimizer.learning_rate
 
 
 def test_every_rung_has_a_name_of_its_own() -> None:
@@ -92,6 +113,7 @@ def test_every_rung_has_a_name_of_its_own() -> None:
         (69, EndKind.UNREACHABLE),
         (76, EndKind.INFERENCE_LOST),
         (75, EndKind.OUT_OF_MEMORY),
+        (74, EndKind.CRASHED),
         (-1, EndKind.KILLED),
     ],
 )
@@ -100,23 +122,23 @@ def test_what_an_exit_status_means(status: int, kind: EndKind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "micro_batch"),
+    ("kinds", "tokens"),
     [
-        ([EndKind.CRASHED], 32),
-        ([EndKind.HUNG], 32),
-        ([EndKind.UNREACHABLE], 32),
-        ([EndKind.INFERENCE_LOST], 32),
-        ([EndKind.OUT_OF_MEMORY], 16),
-        ([EndKind.KILLED], 16),
-        ([EndKind.CRASHED, EndKind.CRASHED], 16),
-        ([EndKind.CRASHED, EndKind.HUNG], 32),
+        ([EndKind.CRASHED], 8192),
+        ([EndKind.HUNG], 8192),
+        ([EndKind.UNREACHABLE], 8192),
+        ([EndKind.INFERENCE_LOST], 8192),
+        ([EndKind.OUT_OF_MEMORY], 4096),
+        ([EndKind.KILLED], 4096),
+        ([EndKind.CRASHED, EndKind.CRASHED], 4096),
+        ([EndKind.CRASHED, EndKind.HUNG], 8192),
     ],
 )
-def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
+def test_next_attempt(kinds: list[EndKind], tokens: int) -> None:
     ends = [AttemptEnd(kind, "") for kind in kinds]
-    decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
+    decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
-    assert decision.settings["optimizer"]["micro_batch"] == micro_batch
+    assert decision.settings.optimizer.micro_batch_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -135,58 +157,44 @@ def test_next_attempt(kinds: list[EndKind], micro_batch: int) -> None:
 )
 def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     ends = [AttemptEnd(kind, "detail") for kind in kinds]
-    decision = after_attempt(ends, MICRO_BATCH_ONLY, 0, max_restarts=3)
+    decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
     assert isinstance(decision, Outcome)
     assert decision.status is status
 
 
 LOST, HUNG, CRASHED = EndKind.INFERENCE_LOST, EndKind.HUNG, EndKind.CRASHED
-SERVER: Settings = {"rollout": {"engine": "vllm_server", "server": "http://h"}, **MICRO_BATCH_ONLY}
+SERVER = ON_A_CPU.having(rollout={"engine": "vllm_server", "server": "http://h"})
 
 
 @pytest.mark.parametrize(
     ("kinds", "engine", "weights"),
     [
-        ([LOST], "vllm_server", None),
+        ([LOST], "vllm_server", "auto"),
         ([LOST, LOST], "vllm_server", "file"),
         ([LOST, HUNG], "vllm_server", "file"),
-        ([LOST, LOST, HUNG], "transformers", None),
+        ([LOST, LOST, HUNG], "transformers", "auto"),
         ([LOST, LOST, EndKind.OUT_OF_MEMORY], "vllm_server", "file"),
-        ([LOST, LOST, EndKind.UNREACHABLE, LOST], "transformers", None),
-        ([CRASHED, CRASHED, LOST, LOST], "transformers", None),  # the last restart
-        ([CRASHED, CRASHED, CRASHED], "transformers", None),
-        ([EndKind.UNSERVED], "transformers", None),
+        ([LOST, LOST, EndKind.UNREACHABLE, LOST], "transformers", "auto"),
+        ([CRASHED, CRASHED, LOST, LOST], "transformers", "auto"),  # the last restart
+        ([CRASHED, CRASHED, CRASHED], "transformers", "auto"),
+        ([EndKind.UNSERVED], "transformers", "auto"),
     ],
 )
 def test_what_becomes_of_vllm(kinds: list[EndKind], engine: str, weights: str | None) -> None:
-    settings, rungs, ends = SERVER, 0, []
+    settings, rungs, ends = SERVER, 0, list[AttemptEnd]()
     for kind in kinds:
         ends.append(AttemptEnd(kind, ""))
-        decision = after_attempt(
-            ends,
-            settings,
-            rungs,
-            4,
-            by_file=weights_by_file(settings),
-            alone=without_vllm(settings),
-        )
+        decision = after_attempt(ends, settings, rungs, 4)
         assert isinstance(decision, NextAttempt)
         settings, rungs = decision.settings, decision.rungs
-    assert settings["rollout"]["engine"] == engine
-    assert settings["rollout"].get("weights") == weights
+    assert settings.rollout.engine == engine
+    assert settings.rollout.weights == weights
     memory_trouble = EndKind.OUT_OF_MEMORY in kinds or kinds.count(CRASHED) > 1
-    assert (settings["optimizer"]["micro_batch"] < 32) is memory_trouble
+    assert (settings != SERVER.having(rollout=settings.rollout.model_dump())) is memory_trouble
 
 
 def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:
     ends = [AttemptEnd(EndKind.OUT_OF_MEMORY, "")]
-    decision = after_attempt(ends, {"optimizer": {"micro_batch": 1}}, 0, max_restarts=3)
+    decision = after_attempt(ends, resolve(LOWEST), 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
     assert "as it was" in decision.reason
-
-
-def test_adapters_do_not_take_over_a_run_under_deepspeed() -> None:
-    settings = {"optimizer": {"micro_batch": 1}, "model": {"tuning": "full"}}
-    assert step_down(settings, 0) is not None
-    settings["optimizer"]["deepspeed"] = "deepspeed.json"  # type: ignore[assignment]
-    assert step_down(settings, 0) is None

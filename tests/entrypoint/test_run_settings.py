@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tomli_w
 
 from entrypoint import main
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.inventory import pretend_hardware
-from entrypoint.job import Job, parse_invocation
-from entrypoint.ladder import Settings, get_setting, step_down, weights_by_file, without_vllm
+from entrypoint.job import Invocation, Job, parse_invocation
+from entrypoint.ladder import step_down, weights_by_file, without_vllm
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
-from entrypoint.presets import PRESETS, preset_for
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.topology import Topology, plan_topology
-from entrypoint.trainer_settings import (
-    batch_shape,
-    choose_game,
-    deepspeed_config,
-    parse_overrides,
-    trainer_settings,
+from entrypoint.trainer_settings import Wishes, choose_game
+from miner.config.overrides import value_at
+from miner.config.recipes import recipe
+from miner.config.settings import (
+    Settings,
+    check_divides,
+    load_settings,
+    setting_names,
+    to_toml,
 )
-from miner.config.settings import check_divides, load_settings
-from miner.distributed.zero import zero_stage
 from miner.training.run_dir import prepare_run_dir
+from tests.entrypoint.test_topology import INVENTORIES, MODELS
 
 SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
 FACTS = ModelFacts("Qwen3ForCausalLM", "F32", 2_400_000, SHAPE, True, ())
@@ -56,54 +55,76 @@ def job(**fields: object) -> Job:
 
 
 def planned(
-    *overrides: str, inventory: str = "0", shape: ModelShape = SHAPE
+    *overrides: str,
+    inventory: str = "0",
+    shape: ModelShape = SHAPE,
+    recipe: str | None = None,
+    **fields: object,
 ) -> tuple[Settings, RunPlan, Topology]:
-    wanted = parse_overrides(overrides)
+    wanted = job(**fields)
+    invocation = Invocation(wanted, False, None, None, overrides, (), recipe)
+    wishes = Wishes(invocation, shape.parameters)
     hardware = pretend_hardware(inventory)
-    topology = plan_topology(hardware, shape, batch_shape(wanted, servers=1))
-    paths = Paths.of(job(), {})
-    plan = plan_run(job(), paths, topology, FACTS, 1000.0, {})
-    settings = trainer_settings(
-        job(), paths, plan, topology, hardware.cpus, shape.parameters, wanted
-    )
-    return settings, plan, topology
+    topology = plan_topology(hardware, shape, wishes.batch_shape())
+    paths = Paths.of(wanted, {})
+    plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
+    return wishes.planned(paths, plan, topology, hardware.cpus), plan, topology
 
 
-@pytest.mark.parametrize("inventory", ["2xH100-80GB", "4xH100-80GB"])
+def test_the_resolved_settings_of_every_plan_are_as_reviewed(
+    golden: Callable[[str, str], None],
+) -> None:
+    """Nobody ships what nobody has looked at: defaults, recipe and plan together."""
+    trees = {
+        f"{name} on {inventory}": planned(inventory=inventory, shape=shape)[0].model_dump(
+            mode="json"
+        )
+        for name, shape in {"tiny": SHAPE, **MODELS}.items()
+        for inventory in INVENTORIES
+    }
+    values = {name: [value_at(t, name) for t in trees.values()] for name in setting_names()}
+    common = {name: all_[0] for name, all_ in values.items() if all(v == all_[0] for v in all_)}
+    special = {
+        plan: {name: value_at(tree, name) for name in values if name not in common}
+        for plan, tree in trees.items()
+    }
+    golden("settings.json", json.dumps({"all plans": common, **special}, indent=2) + "\n")
+
+
+def take_up(settings: Settings, folder: Path) -> None:
+    """What a trainer does with its settings file, short of the model."""
+    file = folder / "trainer.toml"
+    file.write_text(to_toml(settings))
+    assert load_settings(file, environ={}) == settings
+    prepare_run_dir(settings.having(run_dir=folder / "run"))
+
+
+@pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
 def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
     tmp_path: Path, inventory: str
 ) -> None:
     """Each change in turn, in the run folder of the settings before it."""
-
-    def take_up(settings: Settings) -> None:
-        file = tmp_path / "trainer.toml"
-        file.write_text(tomli_w.dumps(settings))
-        prepare_run_dir(load_settings(file, [f"run_dir={tmp_path / 'run'}"], environ={}))
-
-    planned_settings, _, _ = planned(inventory=inventory)
-    for name in ("model", "deepspeed"):  # neither folder nor file is there
-        planned_settings.pop(name, None)
-    planned_settings["optimizer"].pop("deepspeed", None)
-    take_up(planned_settings)
-    settings: Settings | None = weights_by_file(planned_settings)
-    assert settings is not None
-    take_up(settings)
+    settings = planned(inventory=inventory)[0]
+    settings = settings.having(model={"path": None})  # there is none
+    take_up(settings, tmp_path)
+    if by_file := weights_by_file(settings):
+        settings = by_file
+        take_up(settings, tmp_path)
     rungs, taken = 0, 0
     while step := step_down(settings, rungs):
         settings, rungs, _ = step
-        take_up(settings)
+        take_up(settings, tmp_path)
         taken += 1
     assert taken > 1
-    settings = without_vllm(settings)
-    assert settings is not None
-    take_up(settings)
+    if alone := without_vllm(settings):
+        take_up(alone, tmp_path)
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
         (),
-        ("rollout.groups_per_step=2", "rollout.group_size=3"),
+        ("rollout.groups_per_step=2", "rollout.group_size=4"),
         ("environment.channel=builtin", "optimizer.max_steps=5", "seed=7"),
         ("environment.deck_sizes=[8]",),
     ],
@@ -111,104 +132,124 @@ def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
 def test_the_trainer_accepts_what_is_planned(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     settings, plan, _ = planned(*overrides)
     file = tmp_path / "trainer.toml"
-    file.write_text(tomli_w.dumps(settings))
+    file.write_text(to_toml(settings))
     loaded = load_settings(file, environ={})
     assert loaded.run_dir == plan.train_dir
     assert str(loaded.model.path) == "/cache/models/acme--tiny"
     assert str(loaded.output.dir) == "/app/checkpoints/t/r"
     assert loaded.environment.servers == ("http://10.0.0.2:8000",)
     assert loaded.deadline.ends_at == plan.trainer_ends_at
-    assert loaded.rollout.max_episode_tokens == 1024
+    assert loaded.rollout.max_episode_tokens is None  # the trainer asks the model
     assert loaded.threads == 8
 
 
-def test_a_persons_settings_win() -> None:
-    settings, _, _ = planned("optimizer.micro_batch=4", "rollout.max_episode_tokens=512")
-    assert get_setting(settings, "optimizer.micro_batch") == 4
-    assert get_setting(settings, "rollout.max_episode_tokens") == 512
+def test_a_persons_settings_win_over_plan_and_recipe() -> None:
+    settings, _, topology = planned(
+        "optimizer.micro_batch_tokens=2048",
+        "rollout.max_episode_tokens=512",
+        "optimizer.learning_rate=0.5",
+        inventory="1xH100-80GB",
+    )
+    assert settings.optimizer.micro_batch_tokens == topology.pass_tokens == 2048
+    assert settings.rollout.max_episode_tokens == topology.episode_tokens == 512
+    assert settings.optimizer.learning_rate == 0.5
 
 
-def test_on_gpus_a_pass_is_bounded_by_tokens_unless_a_person_counts_episodes() -> None:
-    settings, _, topology = planned(inventory="1xH100-80GB")
-    tokens = get_setting(settings, "optimizer.micro_batch_tokens")
-    assert tokens == topology.micro_batch * topology.episode_tokens
-    by_hand, _, _ = planned("optimizer.micro_batch=4", inventory="1xH100-80GB")
-    assert get_setting(by_hand, "optimizer.micro_batch_tokens") is None
-    assert get_setting(by_hand, "optimizer.micro_batch") == 4
+def test_the_plan_knows_the_rank_of_adapters() -> None:
+    small, large = (
+        planned(f"model.lora_rank={rank}", inventory="1xH100-80GB", shape=MODELS["7B"])[2]
+        for rank in (8, 64)
+    )
+    assert small.tuning == large.tuning == "lora"
+    assert small.memory[0].used < large.memory[0].used
 
 
 def test_gpu_plans_name_their_engine() -> None:
-    split, _, topology = planned(inventory="8xH100-80GB")
-    assert get_setting(split, "rollout.engine") == "vllm_server"
-    assert get_setting(split, "optimizer.deepspeed").endswith("deepspeed.json")
-    assert deepspeed_config(topology)["zero_optimization"]["stage"] == 2
-    shared, _, _ = planned(inventory="1xH100-80GB")
-    assert get_setting(shared, "rollout.engine") == "vllm_colocated"
-    assert get_setting(shared, "rollout.memory_share") > 0
-    assert get_setting(shared, "optimizer.deepspeed") is None
+    split = planned(inventory="8xH100-80GB")[0]
+    assert split.rollout.engine == "vllm_server"
+    assert split.optimizer.zero_stage == 2
+    shared = planned(inventory="1xH100-80GB")[0]
+    assert shared.rollout.engine == "vllm_colocated"
+    assert shared.optimizer.zero_stage == 0
 
 
 @pytest.mark.parametrize("parameters", [600_000, 3_000_000_000, 14_000_000_000])
-@pytest.mark.parametrize(
-    "inventory", ["0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB"]
-)
-def test_the_trainer_knows_every_setting_of_a_plan(
-    tmp_path: Path, inventory: str, parameters: int
-) -> None:
+@pytest.mark.parametrize("inventory", INVENTORIES)
+def test_every_plan_divides_among_its_processes(inventory: str, parameters: int) -> None:
     shape = replace(SHAPE, parameters=parameters)
     settings, _, topology = planned(inventory=inventory, shape=shape)
-    if topology.processes > 1:
-        deepspeed = tmp_path / "deepspeed.json"
-        deepspeed.write_text(json.dumps(deepspeed_config(topology)))
-        settings["optimizer"]["deepspeed"] = str(deepspeed)
-    file = tmp_path / "trainer.toml"
-    file.write_text(tomli_w.dumps(settings))
-    loaded = load_settings(file, environ={})
-    check_divides(loaded, topology.processes)
-    assert zero_stage(loaded) == topology.zero_stage
+    check_divides(settings, topology.processes)
     engines = {"cpu": "transformers", "colocated": "vllm_colocated", "split": "vllm_server"}
-    assert loaded.rollout.engine == engines[topology.layout]
+    assert settings.rollout.engine == engines[topology.layout]
 
 
 def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() -> None:
-    sizes = [600_000, 500_000_000, 3_000_000_000, 14_000_000_000]
-    rates = [preset_for(size).learning_rate("full") for size in sizes]
-    assert rates == sorted(set(rates), reverse=True)
-    assert all(preset.lora > preset.full for preset in PRESETS)
-    large = replace(SHAPE, parameters=sizes[-1])
-    settings, _, topology = planned(inventory="8xH100-80GB", shape=large)
-    rate = get_setting(settings, "optimizer.learning_rate")
-    assert rate == preset_for(sizes[-1]).learning_rate(topology.tuning)
-    chosen, _, _ = planned("optimizer.learning_rate=0.5", shape=large)
-    assert get_setting(chosen, "optimizer.learning_rate") == 0.5
+    full = [planned(shape=MODELS[size])[0] for size in ("1.5B", "3B", "7B")]
+    rates = [settings.optimizer.learning_rate for settings in full]
+    assert rates == [5e-6, 3e-6, 2e-6]
+    lora = planned("model.tuning=lora", shape=MODELS["7B"])[0]
+    assert 3e-5 <= lora.optimizer.learning_rate <= 5e-5
+    by_plan, _, topology = planned(inventory="1xH100-80GB", shape=MODELS["7B"])
+    assert topology.tuning == "lora"
+    assert by_plan.optimizer.learning_rate == lora.optimizer.learning_rate
 
 
-def test_the_demos_model_keeps_the_rate_it_was_measured_with() -> None:
-    settings, _, _ = planned()
+@pytest.mark.parametrize("size", ["tiny", "0.5B", "14B"])
+def test_a_validators_job_learns_by_the_credit_that_was_measured(size: str) -> None:
+    settings = planned(inventory="4xH100-80GB", shape={"tiny": SHAPE, **MODELS}[size])[0]
+    reward = settings.reward
+    assert (reward.credit, reward.shaping, reward.decay) == ("turn", "chance_to_win", 0.8)
+    assert reward.invalid_reply_penalty == 0.3
+    assert settings.evaluation.episodes == 300
+
+
+def test_a_real_models_job_ends_by_time_and_its_schedule_too() -> None:
+    settings = planned(inventory="4xH100-80GB", shape=MODELS["0.5B"])[0]
+    assert settings.optimizer.max_steps >= 3 * 3600 / 2  # a step in two seconds, for three hours
+    assert settings.deadline.ends_at is not None
+    assert (settings.optimizer.schedule, settings.optimizer.decay_share) == ("linear", 0.3)
+
+
+def test_a_game_without_a_potential_gets_credit_by_episode() -> None:
+    settings = planned(environments=("othello",), shape=MODELS["0.5B"])[0]
+    reward = settings.reward
+    assert (reward.credit, reward.shaping, reward.decay) == ("episode", "none", 1.0)
+    assert settings.environment.name == "othello"
+
+
+def test_a_person_may_name_the_recipe() -> None:
+    settings = planned(recipe="tiny-8-cards", shape=MODELS["0.5B"])[0]
+    assert settings.environment.deck_sizes == (8,)
     assert (
-        get_setting(settings, "optimizer.learning_rate")
-        == load_settings(None, environ={}).optimizer.learning_rate
+        settings.optimizer.learning_rate
+        == recipe("tiny-8-cards").settings["optimizer"]["learning_rate"]
     )
 
 
-@pytest.mark.parametrize("text", ["novalue", "=3", "a=1 b", "."])
-def test_overrides_that_are_none(text: str) -> None:
-    if text == "a=1 b":  # no TOML value: plain text
-        assert parse_overrides([text]) == {"a": "1 b"}
-        return
-    with pytest.raises(Failure, match="KEY=VALUE"):
-        parse_overrides([text])
-
-
-def test_override_below_a_value_is_refused() -> None:
-    with pytest.raises(Failure, match="a is a value, not a section") as caught:
-        parse_overrides(["a=1", "a.b=2"])
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("rollout.group_size=many",), r"'rollout\.group_size' cannot be 'many'"),
+        (("rollout.grop_size=8",), r"did you mean 'rollout\.group_size'"),
+        (("optimizer.deepspeed=x.json",), r"'optimizer\.zero_stage'"),
+        (("novalue",), "KEY=VALUE"),
+        (("=3",), "KEY=VALUE"),
+        ((".",), "KEY=VALUE"),
+        (("seed=1", "seed.b=2"), "'seed' is a value, not a section"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused_before_anything_starts(
+    words: tuple[str, ...], names: str
+) -> None:
+    with pytest.raises(Failure, match=names) as caught:
+        planned(*words)
     assert caught.value.status is ExitStatus.ARGUMENTS
 
 
-def test_override_that_the_plan_needs_must_be_a_number() -> None:
-    with pytest.raises(Failure, match=r"rollout.group_size='many'"):
-        batch_shape(parse_overrides(["rollout.group_size=many"]), servers=1)
+def test_a_recipe_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(Failure, match=r"no recipe 'best': choose one of .*tiny-8-cards") as caught:
+        planned(recipe="best")
+    assert caught.value.status is ExitStatus.ARGUMENTS
 
 
 @pytest.mark.parametrize(
@@ -274,12 +315,9 @@ def test_run_plan_survives_its_file(tmp_path: Path) -> None:
     assert RunPlan.read(plan.plan_file) == plan
 
 
-def test_settings_are_valid_toml() -> None:
-    settings, _, _ = planned(inventory="4xH100-80GB")
-    assert tomllib.loads(tomli_w.dumps(settings)) == settings
-
-
-@pytest.mark.parametrize(("words", "by_hand"), [((), False), (("--set=seed=7",), True)])
+@pytest.mark.parametrize(
+    ("words", "by_hand"), [((), False), (("--set=seed=7",), True), (("--recipe=real",), True)]
+)
 def test_the_plan_says_whether_a_person_set_anything(
     words: tuple[str, ...],
     by_hand: bool,

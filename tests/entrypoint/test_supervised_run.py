@@ -64,7 +64,9 @@ class Container:
         plan.output_dir.parent.mkdir()
         if scenario.published:
             write_model(plan.output_dir)
-        plan.settings_file.write_text(f"[optimizer]\nmicro_batch = 32\n{scenario.settings}")
+        plan.settings_file.write_text(
+            f"[optimizer]\nmicro_batch_tokens = 8192\n{scenario.settings}"
+        )
         plan.write()
         trainer = [sys.executable, str(FAKES / "trainer.py"), str(plan.train_dir)]
         trainer += [str(plan.output_dir), str(model), scenario.script]
@@ -103,6 +105,7 @@ class Container:
 
 SERVED = {"inference_health": "http://127.0.0.1:1/health"}
 VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+SPREAD = f"zero_stage = 3\n{VLLM}"  # the trainer's own model cannot generate
 UNDISTURBED = {
     "publishes": Scenario("publish"),
     "recovers": Scenario("crash,oom,crash,publish"),
@@ -111,15 +114,17 @@ UNDISTURBED = {
     "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
     "refuses a validator's job": Scenario("refuse", published=True),
     "refuses after publishing": Scenario("oom,refuse", plan={"by_hand": True}, published=True),
+    "cannot write": Scenario("spoil"),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
     "no inference and no way without": Scenario(
-        "lost", {"inference": BUSY}, {**SERVED, "max_restarts": 1, "trainer_can_generate": False}
+        "lost", {"inference": BUSY}, {**SERVED, "max_restarts": 1}, settings=SPREAD
     ),
     "inference crashes": Scenario(
         "hang",
         {"inference": [sys.executable, "-c", "import time; time.sleep(1.5)"]},
-        {**SERVED, "trainer_can_generate": False},
+        SERVED,
+        settings=SPREAD,
     ),
     "inference cannot start": Scenario(
         "alone", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
@@ -175,11 +180,11 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
         "as it was",
-        "half the micro-batch (optimizer.micro_batch 32 -> 16)",
-        "half the micro-batch again (optimizer.micro_batch 16 -> 8)",
+        "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
+        "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
     ]
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["optimizer"]["micro_batch"] == 8
+    assert settings["optimizer"]["micro_batch_tokens"] == 2048
 
 
 def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:
@@ -188,6 +193,14 @@ def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Contai
     assert status == ExitStatus.TRAINER, lines
     assert container.attempts == ["crash"] * 3
     assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
+
+
+def test_a_run_whose_files_cannot_be_written_ends_and_says_so(
+    containers: dict[str, Container],
+) -> None:
+    status, lines = containers["cannot write"].finish()
+    assert status == ExitStatus.DISK, lines
+    assert "the run's files cannot be written" in lines[-1]
 
 
 def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Container]) -> None:
@@ -229,7 +242,7 @@ def test_a_trainer_that_inference_fails_three_times_goes_on_without(
     assert container.attempts == ["lost", "lost", "lost", "publish"]
     assert any("with weights to vLLM by a file" in line for line in lines)
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["rollout"] == {"engine": "transformers"}
+    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_inference_that_is_lost_for_good_has_its_status(containers: dict[str, Container]) -> None:
@@ -300,7 +313,7 @@ def test_without_an_inference_program_the_trainer_generates(
     assert status == ExitStatus.OK, lines
     assert any("without vLLM" in line for line in lines)
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["rollout"] == {"engine": "transformers"}
+    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:

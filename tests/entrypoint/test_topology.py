@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
-from entrypoint.memory import ModelShape, TrainerLoad, trainer_activations, trainer_states
+from entrypoint.memory import ModelShape
 from entrypoint.pretended_model import SIZES as MODELS
 from entrypoint.topology import BatchShape, Topology, plan_topology
 
@@ -54,16 +54,25 @@ def test_plans_are_as_reviewed(inventory: str, golden: Callable[[str, str], None
     groups=st.integers(1, 40),
     group_size=st.integers(2, 16),
     servers=st.integers(0, 8),
+    pass_tokens=st.sampled_from([1024, 5000, 32768]),
 )
 def test_every_plan_is_consistent(
-    count: int, gib: int, shape: ModelShape, groups: int, group_size: int, servers: int
+    count: int,
+    gib: int,
+    shape: ModelShape,
+    groups: int,
+    group_size: int,
+    servers: int,
+    pass_tokens: int,
 ) -> None:
     hardware = pretend_hardware(f"{count}xH100-{gib}GB" if count else "0")
-    topology = plan_topology(hardware, shape, BatchShape(groups, group_size, 4096, servers))
+    batch = BatchShape(groups, group_size, 4096, servers, pass_tokens)
+    topology = plan_topology(hardware, shape, batch)
     everything = {*topology.trainer_gpus, *topology.inference_gpus}
     episodes = topology.groups * group_size
     assert topology.groups >= groups
-    assert episodes % (topology.micro_batch * topology.processes) == 0
+    assert topology.groups % topology.processes == 0
+    assert topology.pass_tokens <= pass_tokens
     assert topology.episode_tokens <= shape.context
     assert topology.choices
     if topology.layout == "cpu":
@@ -100,30 +109,12 @@ def test_model_that_fits_no_gpu_is_left_to_the_cpu() -> None:
     assert topology.choices[-2].why == "nothing fits"
 
 
-def test_tiny_model_on_a_cpu_takes_the_largest_micro_batch() -> None:
-    topology = plan("0", TINY)
-    assert (topology.layout, topology.micro_batch, topology.dtype) == ("cpu", 32, "float32")
+def test_tiny_model_on_a_cpu_takes_the_pass_that_is_wanted() -> None:
+    topology = plan("0", TINY, pass_tokens=5000)
+    assert (topology.layout, topology.pass_tokens, topology.dtype) == ("cpu", 5000, "float32")
 
 
-def test_states_take_sixteen_bytes_a_parameter_on_one_gpu() -> None:
-    load = TrainerLoad(MODELS["3B"], "full", 1, 0, 1, 4096)
-    states = sum(size for _, size in trainer_states(load))
-    assert states == 16 * MODELS["3B"].parameters
-
-
-def test_zero_spreads_what_its_stage_says() -> None:
-    def states(stage: int) -> dict[str, int]:
-        return dict(trainer_states(TrainerLoad(MODELS["3B"], "full", 4, stage, 1, 4096)))  # type: ignore[arg-type]
-
-    parameters = MODELS["3B"].parameters
-    assert states(0)["optimizer"] == 12 * parameters
-    assert states(2)["optimizer"] == 3 * parameters
-    assert states(2)["weights"] == 2 * parameters
-    assert states(3)["weights"] == parameters // 2
-
-
-def test_activations_grow_with_the_micro_batch() -> None:
-    def activations(micro_batch: int) -> int:
-        return trainer_activations(TrainerLoad(MODELS["3B"], "full", 1, 0, micro_batch, 4096))
-
-    assert activations(4) == 4 * activations(1)
+def test_small_models_recompute_no_activations_and_large_ones_do() -> None:
+    assert not plan("1xH100-80GB", MODELS["0.5B"]).checkpointing
+    assert not plan("4xH100-80GB", MODELS["1.5B"]).checkpointing
+    assert plan("8xH100-80GB", MODELS["14B"]).checkpointing

@@ -1,6 +1,7 @@
 """Two programs, the tests' stub server in `vllm serve`'s place: weights over real HTTP.
 
-tests/real_vllm runs the same with vLLM itself; the stub tells which weights it sampled with.
+tests/real_vllm runs the same with vLLM itself and one rank; the stub tells which weights it sampled
+with.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, planned_words, two_programs
 
-pytestmark = pytest.mark.timeout(900)  # slow shared machines: training runs for real here
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +37,12 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-@pytest.fixture(params=[1, 2], ids=["one rank", "two ranks under ZeRO-3"])
-def run(
-    request: pytest.FixtureRequest, tmp_path: Path, base: Path, journal: Path
-) -> Iterator[TwoPrograms]:
+@pytest.fixture
+def run(tmp_path: Path, base: Path, journal: Path) -> Iterator[TwoPrograms]:
+    """Two ranks under ZeRO-3."""
     stub = (sys.executable, "-m", "tests.stub_vllm")
     environment = {"STUB_VLLM_JOURNAL": str(journal)}
-    with two_programs(
-        tmp_path, base, stub, environment=environment, ranks=request.param
-    ) as programs:
+    with two_programs(tmp_path, base, stub, environment=environment, ranks=2) as programs:
         yield programs
 
 

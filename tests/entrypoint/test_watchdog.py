@@ -13,9 +13,9 @@ import pytest
 
 from entrypoint.control import ControlError, ProgramState, StartError
 from entrypoint.exit_status import ExitStatus
-from entrypoint.heartbeat import Heartbeat, describe_silence, read_heartbeat
 from entrypoint.run_plan import INFERENCE, TRAINER, RunPlan
-from entrypoint.watchdog import StopRequested, Watchdog
+from entrypoint.watchdog import StopRequested, Watchdog, describe_silence
+from miner.config.heartbeat import Heartbeat, read_heartbeat
 
 NOBODY = "http://127.0.0.1:1"
 RUNNING = ProgramState("RUNNING", 0, 1.0)
@@ -94,7 +94,7 @@ def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
             }
         )
         plan.train_dir.mkdir()
-        plan.settings_file.write_text("[optimizer]\nmicro_batch = 8\n")
+        plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")
         return FakeSupervisor(plan, list(moments))
 
     return build
@@ -163,7 +163,7 @@ def test_status_2_is_final_only_before_the_first_heartbeat(
 def test_out_of_memory_rewrites_the_settings(fake: Build) -> None:
     supervisor = fake(exits(75), exits(0))
     watch(supervisor)
-    assert "micro_batch = 4" in supervisor.plan.settings_file.read_text()
+    assert "micro_batch_tokens = 4096" in supervisor.plan.settings_file.read_text()
 
 
 def test_lost_servers_are_waited_for(fake: Build, serve: Callable[..., Any]) -> None:
@@ -180,6 +180,7 @@ def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
 
 
 VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+SPREAD = f"{VLLM}[optimizer]\nzero_stage = 3\n"  # the trainer's own model cannot generate
 COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
 HEALTH = f"{NOBODY}/health"
 
@@ -198,8 +199,8 @@ def test_a_lost_inference_server_ends_the_run_where_the_trainer_cannot_do_withou
     fake: Build,
 ) -> None:
     lost = [exits(76)] * 3
-    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2, trainer_can_generate=False)
-    supervisor.plan.settings_file.write_text(VLLM)
+    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2)
+    supervisor.plan.settings_file.write_text(SPREAD)
     status, message = watch(supervisor)
     assert status is ExitStatus.INFERENCE
     assert "failed 3 times, at last it lost its inference server" in message
@@ -235,8 +236,8 @@ def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable
 def test_an_inference_server_in_trouble_twice_gets_its_weights_by_a_file(
     fake: Build, end: list[Moment]
 ) -> None:
-    supervisor = fake(*end * 2, exits(0), inference_health=HEALTH, trainer_can_generate=False)
-    supervisor.plan.settings_file.write_text(VLLM)
+    supervisor = fake(*end * 2, exits(0), inference_health=HEALTH)
+    supervisor.plan.settings_file.write_text(SPREAD)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done[-3:] == ["stop inference", "start inference", "start trainer"]
     settings = tomllib.loads(supervisor.plan.settings_file.read_text())
@@ -251,7 +252,7 @@ def test_an_inference_server_that_is_lost_three_times_is_given_up(fake: Build) -
     assert supervisor.done[-2:] == ["stop inference", "start trainer"]
     assert supervisor.done.count("start inference") == 2
     settings = tomllib.loads(supervisor.plan.settings_file.read_text())
-    assert settings["rollout"] == {"engine": "transformers"}
+    assert (settings["rollout"]["engine"], settings["rollout"]["server"]) == ("transformers", "")
 
 
 def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:
@@ -260,7 +261,6 @@ def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Bui
         *[beats, exits(0)],
         inference_health=HEALTH,
         max_restarts=4,
-        trainer_can_generate=False,
     )
     start = supervisor.start
 
@@ -270,7 +270,7 @@ def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Bui
             supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
 
     supervisor.start = start_and_say_when  # type: ignore[method-assign]
-    supervisor.plan.settings_file.write_text(VLLM)
+    supervisor.plan.settings_file.write_text(SPREAD)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done.count("start inference") == 4
 

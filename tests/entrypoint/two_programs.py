@@ -9,18 +9,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import tomli_w
 
 from entrypoint.inventory import pretend_hardware
-from entrypoint.ladder import put_setting
 from entrypoint.memory import ModelShape
 from entrypoint.programs import inference_program, vllm_command
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, plan_topology
-from entrypoint.trainer_settings import INFERENCE_PORT, deepspeed_config
+from entrypoint.trainer_settings import INFERENCE_PORT
 from miner.distributed.launch import free_port
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
@@ -76,7 +75,7 @@ class TwoPrograms:
 
 
 def run_plan(folder: Path, port: int) -> RunPlan:
-    """A run of a quarter of an hour at most, its server at `port`."""
+    """A run with more time than it needs on any machine, its server at `port`."""
     now = time.time()
     return RunPlan.model_validate(
         {
@@ -84,9 +83,9 @@ def run_plan(folder: Path, port: int) -> RunPlan:
             "output_dir": folder / "out/repo",
             "socket": folder / "s",
             "started_at": now,
-            "trainer_ends_at": now + 800,
-            "ends_at": now + 850,
-            "kill_at": now + 900,
+            "trainer_ends_at": now + 100_000,
+            "ends_at": now + 100_000,
+            "kill_at": now + 100_000,
             "inference_health": f"http://127.0.0.1:{port}/health",
             "poll_seconds": 0.1,
             "stop_seconds": 5.0,
@@ -104,21 +103,18 @@ def two_programs(
     flags: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     ranks: int = 1,
-    settings: Mapping[str, object] | None = None,
 ) -> Iterator[TwoPrograms]:
     """Start both; `vllm` is what stands for that word in the planned command, `flags` come last.
 
-    `settings` are the trainer's by dotted names, over those of a short run.
+    Two ranks have ZeRO's highest stage.
     """
     port = free_port()
     plan = run_plan(folder, port)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
-    deepspeed = spread_over_two_ranks(plan) if ranks > 1 else {}
-    chosen = settings_for(plan, base, port, deepspeed)
-    for key, value in (settings or {}).items():
-        put_setting(chosen, key, value)
-    plan.settings_file.write_text(tomli_w.dumps(chosen))
+    if ranks > 1:
+        needs_deepspeed()
+    plan.settings_file.write_text(tomli_w.dumps(settings_for(plan, base, port, ranks)))
     plan.write()
     topology = plan_topology(pretend_hardware(TWO_GPUS), SHAPE, BatchShape())
     program = inference_program(plan, topology, base)
@@ -151,20 +147,7 @@ def two_programs(
         process.wait()
 
 
-def spread_over_two_ranks(plan: RunPlan) -> dict[str, object]:
-    """Settings for the planned DeepSpeed of four GPUs at its highest stage, in float32."""
-    needs_deepspeed()
-    topology = plan_topology(pretend_hardware(FOUR_GPUS), SHAPE, BatchShape())
-    assert topology.processes == 2
-    config = deepspeed_config(replace(topology, zero_stage=3))
-    config.pop("bf16")
-    plan.deepspeed_file.write_text(json.dumps(config))
-    return {"deepspeed": str(plan.deepspeed_file)}
-
-
-def settings_for(
-    plan: RunPlan, base: Path, port: int, deepspeed: dict[str, object]
-) -> dict[str, object]:
+def settings_for(plan: RunPlan, base: Path, port: int, ranks: int) -> dict[str, object]:
     """A short training run that generates on the server at `port`."""
     return {
         "run_dir": str(plan.train_dir),
@@ -178,6 +161,10 @@ def settings_for(
             "groups_per_step": 2,
             "max_episode_tokens": 1024,
         },
-        "optimizer": {"max_steps": STEPS, "micro_batch": 8, **deepspeed},
+        "optimizer": {
+            "max_steps": STEPS,
+            "micro_batch_tokens": 4096,
+            "zero_stage": 3 if ranks > 1 else 0,
+        },
         "evaluation": {"episodes": 10, "every_steps": STEPS},
     }

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from miner.config.contract import LARGEST_SEED
 from miner.environments import (
     ConfigurationError,
     EnvironmentFault,
@@ -16,7 +17,6 @@ from miner.environments import (
 )
 from miner.environments.affinetes import (
     EVALUATE_REPLY_LIMIT,
-    MAX_SEED,
     STEP_REPLY_LIMIT,
     AffinetesClient,
 )
@@ -155,7 +155,7 @@ async def test_another_game_than_asked_is_refused(started: dict[str, object]) ->
     "task",
     [
         EpisodeTask("goofspiel", 0, -1),
-        EpisodeTask("goofspiel", 0, MAX_SEED + 1),
+        EpisodeTask("goofspiel", 0, LARGEST_SEED + 1),
         EpisodeTask("goofspiel", -1, 0),
         EpisodeTask("goofspiel", 0, 0, opponent=""),
     ],

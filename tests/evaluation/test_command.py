@@ -1,5 +1,6 @@
 """`python -m miner evaluate` from end to end."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.evaluate import evaluate_command
-from miner.environments import EnvironmentFault
+from miner.environments import ConfigurationError
 from miner.evaluation.results import EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
 from mock_env_server.running import serve_in_thread
 from tests.builders import build_qwen3, build_tokenizer
+from tests.evaluation.chat_server import served_chat
 
 APP = typer.Typer()
 APP.command("evaluate")(evaluate_command)
@@ -35,7 +37,7 @@ def run(*arguments: object, status: int = 0) -> str:
 
 def refused(*arguments: object) -> str:
     """The sentence with which the command refuses."""
-    with pytest.raises(EnvironmentFault) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         run(*arguments)
     return str(caught.value)
 
@@ -47,6 +49,11 @@ def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
     assert f"match (bid = prize) {result.score.mean:.3f}" in output
     assert "0 parse failures, 0 illegal" in output
     assert len(result.episodes) == 30
+    by_seed = list(csv.DictReader((tmp_path / "match-bid-prize.csv").open()))
+    assert [int(row["seed"]) for row in by_seed] == sorted(e.seed for e in result.episodes)
+    assert {(int(row["seed"]), int(row["task_id"])): float(row["score"]) for row in by_seed} == {
+        (episode.seed, episode.task_id): episode.score for episode in result.episodes
+    }
     assert (tmp_path / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     run_folder = RunFolder(tmp_path).read()
     assert [record.name for record in run_folder.evaluations] == ["match (bid = prize)"]
@@ -129,6 +136,27 @@ def test_a_model_folder_is_loaded_and_played(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "model.json").read_text())
     assert all(len(episode["replies"]) >= 3 for episode in result["episodes"])
     assert result["temperature"] == 0.0
+
+
+def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_qwen3(max_position_embeddings=8192).save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
+    common = ("--episodes", 3, "--sizes", 8, "--out", tmp_path / "out")
+    run("--model", model, "--name", "folder", "--max-reply-tokens", 6, *common)
+    with served_chat(model, max_reply_tokens=6) as url, serve_in_thread() as server:
+        run("--llm-url", url, *common)
+        output = run("--llm-url", url, "--name", "graded", "--env-url", server, *common)
+    assert "3 episodes over graded" in output
+    folder, endpoint, graded = (
+        EvaluationResult.model_validate_json((tmp_path / "out" / f"{name}.json").read_bytes())
+        for name in ("folder", "tiny-model-behind-http", "graded")
+    )
+    said = [[reply.text for reply in episode.replies] for episode in folder.episodes]
+    assert all(said)
+    assert [[reply.text for reply in e.replies] for e in endpoint.episodes] == said
+    assert [e.score for e in endpoint.episodes] == [e.score for e in folder.episodes]
+    assert all(episode.failure != "policy" for episode in graded.episodes)
 
 
 @pytest.mark.parametrize(

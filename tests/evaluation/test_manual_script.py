@@ -16,7 +16,6 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
     )
 
 

@@ -16,6 +16,7 @@ SOUND = {
     "NOTICE": "theirs",
     "Dockerfile": "FROM python\n",
     "dockerfiles/standalone-text-trainer.dockerfile": "FROM python\n",
+    "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
 }
 
@@ -46,7 +47,7 @@ def commit(tmp_path: Path) -> Callable[[dict[str, str | None]], Path]:
         git(tmp_path, "init", "--quiet")
         for name, text in {**SOUND, **changed}.items():
             if text is not None:
-                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / name).write_text(text)
         git(tmp_path, "add", "--all", "--force")
         git(tmp_path, "commit", "--quiet", "--message", "all of it")
@@ -62,7 +63,9 @@ def test_a_sound_commit_is_named(
     assert script.main(repository) == 0
     head = git(repository, "rev-parse", "HEAD")
     assert len(head) == 40
-    assert capsys.readouterr().out == f"submit commit {head}\n"
+    said = capsys.readouterr()
+    assert said.out == f"submit commit {head}\n"
+    assert "in our own words" in said.err  # without a copy of the tournament's prompts
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,9 @@ def test_a_sound_commit_is_named(
     [
         ({"NOTICE": None}, "NOTICE is not committed"),
         ({"LICENSE": None}, "LICENSE is not committed"),
-        ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "build this file and no other"),
+        ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
+        ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
+        ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),
         ({"Dockerfile": "FROM other\n"}, "make it equal to Dockerfile"),
         ({"entrypoint/main.pyc": ""}, "entrypoint/main.pyc is compiled"),
         ({"weights/model.safetensors": ""}, "looks like a model"),

@@ -22,8 +22,9 @@ def packages(file: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
-def test_validators_build_the_same_file() -> None:
-    submitted = REPOSITORY / "dockerfiles" / "standalone-text-trainer.dockerfile"
+@pytest.mark.parametrize("folder", ["ops/docker", "dockerfiles"])
+def test_validators_build_the_same_file(folder: str) -> None:
+    submitted = REPOSITORY / folder / "standalone-text-trainer.dockerfile"
     assert submitted.read_bytes() == (REPOSITORY / "Dockerfile").read_bytes()
 
 
@@ -39,7 +40,7 @@ def test_the_classic_builder_can_build_it() -> None:
 def test_the_orchestrator_is_what_the_image_runs(text: str) -> None:
     assert text.rstrip().splitlines()[-1] == 'ENTRYPOINT ["python", "-m", "entrypoint"]'
     copied = re.findall(r"^COPY (\w+) (\w+)$", text, re.MULTILINE)
-    assert {source for source, _ in copied} == {"entrypoint", "miner", "mock_env_server"}
+    assert {source for source, _ in copied} == {"entrypoint", "miner", "mock_env_server", "recipes"}
     assert all(source == there for source, there in copied)
 
 

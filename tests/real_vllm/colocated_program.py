@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,12 @@ async def all_prompts(sampler: VllmColocatedSampler, temperature: float) -> list
     return [asdict(sample) for sample in samples]
 
 
-async def leave(sampler: VllmColocatedSampler) -> None:
+async def leave(sampler: VllmColocatedSampler, running: Callable[[], bool]) -> None:
     """Ask for long replies and wait for none."""
     asked = SamplingParams(1000, 1.0)
     tasks = [asyncio.ensure_future(sampler.sample([5], asked)) for _ in range(8)]
-    await asyncio.sleep(0.2)
+    while not running():  # noqa: ASYNC110 (it sets no event)
+        await asyncio.sleep(0.01)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -49,7 +51,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as a run's settings may have it, of more threads that there could be
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     llm = LLM(
-        model=str(save_model(out / "base")),
+        model=str(save_model(out / "base", tied=False)),
         dtype="float32",
         max_model_len=RULES.context,
         gpu_memory_utilization=0.05,
@@ -61,11 +63,11 @@ def main() -> None:
     with BackgroundLoop() as loop:
         said["base"] = loop.run(all_prompts(sampler, 1.0))
         said["cooler"] = loop.run(all_prompts(sampler, 0.7))
-        loop.run(leave(sampler))
+        loop.run(leave(sampler, llm.llm_engine.has_unfinished_requests))
         sampler.settle()
         for seed in (1, 2):
             with reloading_on_cpu(llm):
-                for one in whole_weights(model(seed)).items():
+                for one in whole_weights(model(seed, tied=False)).items():
                     llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(
                         [one]
                     )

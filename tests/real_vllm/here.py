@@ -31,7 +31,6 @@ CPU_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-START_SECONDS = 240.0
 
 
 def needs_real_vllm() -> None:
@@ -57,21 +56,19 @@ def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
         )
         try:
             url = f"http://127.0.0.1:{port}"
-            end = time.monotonic() + START_SECONDS
             while not answers(url):
                 assert process.poll() is None, log.read_text()
-                assert time.monotonic() < end, log.read_text()
                 time.sleep(0.2)
             yield url
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait()
 
 
 def answers(url: str) -> bool:
     """Whether the server at `url` is healthy."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+        with urllib.request.urlopen(f"{url}/health", timeout=60) as reply:
             return bool(reply.status == 200)
     except OSError:
         return False

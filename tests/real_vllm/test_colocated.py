@@ -15,12 +15,17 @@ from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, needs_real_vllm
 from tests.real_vllm.models import PROMPTS, assert_sampled_from, model, save_model
 
 needs_real_vllm()
-pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = pytest.mark.long
+
+
+EAGER = {"TORCH_COMPILE_DISABLE": "1"}
+"""TRL has no switch for it, and compiling takes a minute of each start."""
 
 
 def with_vllm(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python that has vLLM."""
-    environment = {**os.environ, **CPU_ENVIRONMENT, "ENVIRONMENT_SERVER_URLS": ""}
+    """Run the Python that has vLLM, with as many threads as it takes by itself."""
+    environment = {**os.environ, **CPU_ENVIRONMENT, "ENVIRONMENT_SERVER_URLS": "", **EAGER}
+    environment.pop("OMP_NUM_THREADS", None)
     return subprocess.run(
         [str(BIN / "python"), *words],
         env=environment,
@@ -48,7 +53,7 @@ def test_logprobs_are_those_of_the_weights_it_has(
 ) -> None:
     for prompt, sample in zip(PROMPTS, said[name], strict=True):
         assert_sampled_from(
-            model(seed), prompt, sample["token_ids"], sample["logprobs"], temperature
+            model(seed, tied=False), prompt, sample["token_ids"], sample["logprobs"], temperature
         )
 
 
@@ -58,11 +63,12 @@ def test_requests_that_nobody_waits_for_are_dropped(said: dict[str, Any]) -> Non
 
 def test_authors_get_completions_from_it(said: dict[str, Any]) -> None:
     for one in said["completions"]:
-        assert_sampled_from(model(2), one["prompt_ids"], one["completion_ids"], one["logprobs"])
+        assert_sampled_from(
+            model(2, tied=False), one["prompt_ids"], one["completion_ids"], one["logprobs"]
+        )
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: int) -> None:
+def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Path) -> None:
     """The engine holds its weights in bfloat16, so that logprobs differ, but not by much."""
     settings = {
         "run_dir": tmp_path / "run",
@@ -75,12 +81,12 @@ def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: in
         "rollout.max_episode_tokens": 1024,
         "rollout.memory_share": 0.05,
         "optimizer.max_steps": 2,
-        "optimizer.micro_batch": 8,
+        "optimizer.micro_batch_tokens": 2400,
         "evaluation.episodes": 10,
         "threads": 1,
     }
     done = with_vllm(
-        *("-m", "miner", "train", "--processes", str(ranks)),
+        *("-m", "miner", "train", "--processes", "2"),
         *(f"{key}={value}" for key, value in settings.items()),
     )
     assert done.returncode == 0, done.stderr
@@ -92,6 +98,5 @@ def test_training_runs_from_its_first_to_its_last_step(tmp_path: Path, ranks: in
     assert (tmp_path / "out/model.safetensors").exists()
 
 
-def test_every_call_that_is_made_fits_the_installed_vllm() -> None:
-    done = with_vllm("-m", "miner.inference.vllm.surface")
-    assert done.returncode == 0, done.stdout
+def test_every_call_that_is_made_fits_the_installed_vllm(said: dict[str, Any]) -> None:
+    assert said["misfits"] == []

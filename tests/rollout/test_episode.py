@@ -64,14 +64,16 @@ def games(draw):
         body = draw(st.lists(token.filter(lambda i: i != tokenizer.eos_token_id), max_size=5))
         stop = draw(st.booleans()) or not body
         replies.append(build_sample([*body, tokenizer.eos_token_id] if stop else body, stop=stop))
-    return name, replies
+    ways = st.sampled_from(["in the chat", "in a fresh chat", "in the reply"])
+    return name, replies, [draw(ways) for _ in replies]
 
 
 @settings(max_examples=200, deadline=None)
 @given(game=games())
 def test_rows_are_exactly_what_crossed_the_sampler(game):
-    name, replies = game
-    trajectory, sampler, environment = play(name, replies)
+    name, replies, goes_on = game
+    environment = CountingEnvironment(len(replies), goes_on=goes_on)
+    trajectory, sampler, _ = play(name, replies, environment=environment)
     exchanges = sampler.exchanges[3]
     assert [sample for _, sample in exchanges] == replies
     assert [turn.reply for turn in trajectory.turns] == environment.replies
@@ -80,7 +82,7 @@ def test_rows_are_exactly_what_crossed_the_sampler(game):
     current = None
     for turn, (prompt, sample) in enumerate(exchanges):
         forked = turn > 0 and trajectory.turns[turn].drift is DriftKind.FORK
-        if current is None or forked:
+        if current is None or forked or goes_on[turn - 1] == "in a fresh chat":
             current = next(row)
             assert prompt == current.prompt_ids
             position = 0
@@ -129,6 +131,61 @@ def test_clean_episode_is_one_row_equal_to_the_tokenised_conversation():
     assert trajectory.invalid_replies == 1
     assert trajectory.server == "counting"
     assert sampler.ended == [3]
+
+
+def test_a_fresh_chat_is_a_row_of_its_messages_alone():
+    replies = [text_sample("chatml", t) for t in ("1", "2", "3")]
+    environment = CountingEnvironment(3, goes_on=["in a fresh chat", "in the chat"])
+    trajectory, _, _ = play("chatml", replies, environment=environment)
+    first, second = trajectory.rows
+    tokenizer = TOKENIZERS["chatml"]
+    shown = tokenizer.decode(second.prompt_ids)
+    assert shown.count("<|im_start|>") == 3  # system, user, and the reply's beginning
+    assert "Round 2" in shown
+    assert "Round 1" not in shown
+    assert first.completion_ids == replies[0].token_ids
+    assert set(second.turn_ids) == {-1, 1, 2}
+    assert [turn.drift for turn in trajectory.turns] == [DriftKind.CLEAN] * 3
+
+
+def test_what_the_environment_appends_goes_on_in_the_reply_and_is_not_trained():
+    """A reply may look as the environment's text does: the mask is by who said it."""
+    said = ["<code>1</code>", "<output>1</output> 2", "3"]
+    replies = [text_sample("chatml", said[0], stop=False), text_sample("chatml", said[1])]
+    replies.append(text_sample("chatml", said[2]))
+    environment = CountingEnvironment(3, goes_on=["in the reply"])
+    trajectory, sampler, _ = play("chatml", replies, environment=environment)
+    (row,) = trajectory.rows
+    tokenizer = TOKENIZERS["chatml"]
+    second_prompt, _ = sampler.exchanges[3][1]
+    assert tokenizer.decode(second_prompt).endswith("assistant\n<code>1</code><output>1</output>")
+    third_prompt, _ = sampler.exchanges[3][2]
+    chat = [
+        *trajectory.turns[0].messages,
+        {"role": "assistant", "content": "<code>1</code><output>1</output><output>1</output> 2"},
+        *trajectory.turns[2].messages,
+    ]
+    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(third_prompt) == expected
+    trained = [i for i, mask in zip(row.completion_ids, row.loss_mask, strict=True) if mask]
+    assert trained == [i for sample in replies for i in sample.token_ids]
+    assert trajectory.turns[1].messages == ({"role": "assistant", "content": "<output>1</output>"},)
+
+
+def test_a_reply_that_has_ended_goes_on_in_a_new_row():
+    replies = [text_sample("chatml", "<code>1</code>"), text_sample("chatml", "2")]
+    environment = CountingEnvironment(2, goes_on=["in the reply"])
+    trajectory, _, _ = play("chatml", replies, environment=environment)
+    first, second = trajectory.rows
+    assert first.completion_ids == replies[0].token_ids
+    shown = TOKENIZERS["chatml"].decode(second.prompt_ids)
+    assert shown.endswith("assistant\n<code>1</code><output>1</output>")
+    assert trajectory.turns[1].drift is DriftKind.FORK
+
+
+def test_a_reply_cannot_go_on_where_messages_answer_it():
+    with pytest.raises(ValueError, match="cannot come with messages"):
+        Transition(({"role": "user", "content": "x"},), 0.0, done=False, appended="y")
 
 
 def test_cut_replies_get_their_end_of_turn_without_loss():

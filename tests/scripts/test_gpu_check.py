@@ -22,7 +22,7 @@ case "$*" in
     case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
     for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
         echo '{metrics}' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
-*vllm_surface*) echo "40 of 40 fit" ;;
+*vllm.surface*) echo "40 of 40 fit" ;;
 *tiny_model*) echo made ;;
 *) exec {real} "$@" ;;
 esac

@@ -11,9 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from miner.tiny_model import build
 from miner.tiny_model.__main__ import main
 from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
+from miner.tiny_model.examples import Encoder
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
-from miner.tiny_model.warm_start import WarmStartRecipe, encode_conversation
+from miner.tiny_model.warm_start import WarmStartRecipe, lookup_accuracy
 
 SMALL = Recipe(
     data=DataRecipe(sizes=(4,), max_turns=2, noise_tokens=4),
@@ -114,8 +115,8 @@ def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
 def test_a_training_example_equals_the_rendering_of_its_chat():
     tokenizer = build.recipe_tokenizer(SMALL)
     rng = random.Random(3)
-    conversation = draw_conversation(rng, replace(SMALL.data, noise=0.0), 1.0)
-    example = encode_conversation(conversation, tokenizer, rng)
+    conversation = draw_conversation(rng, replace(SMALL.data, noise=0.0))
+    (example,) = Encoder(tokenizer).encode([conversation], rng)
     messages = [{"role": "system", "content": conversation.system}] if conversation.system else []
     for turn in conversation.turns:
         messages += [
@@ -126,6 +127,21 @@ def test_a_training_example_equals_the_rendering_of_its_chat():
     assert list(example.ids) == rendered
     answered = [tokenizer.decode([example.ids[place + 1]]) for place in example.positions]
     assert answered == [str(turn.answer) for turn in conversation.turns]
+
+
+def test_a_model_that_learned_nothing_looks_nothing_up():
+    tokenizer, rng = build.recipe_tokenizer(SMALL), random.Random(0)
+    model = build_network(tokenizer, SMALL.network, seed=0)
+    assert lookup_accuracy(model, Encoder(tokenizer), SMALL.data, rng, 50) < 0.1
+
+
+def test_a_network_of_one_answer_is_right_where_that_is_the_nearest():
+    tokenizer, rng = build.recipe_tokenizer(SMALL), random.Random(0)
+    model = build_network(tokenizer, SMALL.network, seed=0)
+    model.model.norm.weight.data.zero_()  # all logits are 0
+    answer = torch.eye(len(tokenizer))[tokenizer.convert_tokens_to_ids("0")]
+    model.lm_head.register_forward_hook(lambda head, states, logits: logits + answer)
+    assert 0.1 < lookup_accuracy(model, Encoder(tokenizer), SMALL.data, rng, 100) < 0.6
 
 
 def test_number_tokens_start_out_ordered_by_value():
@@ -140,7 +156,7 @@ def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeyp
     monkeypatch.setattr(sys, "argv", ["tiny_model", f"--out={tmp_path / 'model'}", "--steps=2"])
     main()
     first = capsys.readouterr().out.splitlines()
-    assert first[0] == "making the tiny base model: 2 steps, kept for next time"
+    assert first[0] == "making the tiny base model: 2 steps at most, kept for next time"
     assert first[-1] == str(tmp_path / "model")
     made = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
     main()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from miner.tiny_model.number_following import DataRecipe, draw_conversation
+from miner.tiny_model.number_following import DataRecipe, Lesson, draw_conversation
 from miner.tiny_model.rules import Rule, answer_probabilities
 
 OPTIONS = [1, 2, 5, 8]
@@ -26,10 +26,10 @@ def test_any_option_is_as_good_as_another():
     assert answer_probabilities(Rule.ANY, 2.0, 6, OPTIONS) == [0.25] * 4
 
 
-def conversations(count=200, progress=1.0, **fields):
+def conversations(count=200, lesson=Lesson(), **fields):  # noqa: B008 - it is immutable
     rng = random.Random(0)
     recipe = replace(DataRecipe(), **fields)
-    return [draw_conversation(rng, recipe, progress) for _ in range(count)]
+    return [draw_conversation(rng, recipe, lesson) for _ in range(count)]
 
 
 def test_each_sheet_lists_exactly_the_ids_that_may_be_answered():
@@ -63,8 +63,8 @@ def test_labels_of_the_game_are_members_of_the_pool_like_any_other():
     assert 0 < len(found) < 400 / 3
 
 
-def test_sheets_start_short():
-    early, late = (conversations(progress=progress) for progress in (0.0, 1.0))
+def test_lessons_of_short_sheets_are_short():
+    early, late = (conversations(lesson=Lesson(short=share)) for share in (0.8, 0.0))
     turns, characters = (
         [sum(len(c.turns) for c in drawn) for drawn in (early, late)],
         [sum(len(c.turns[0].text) for c in drawn) for drawn in (early, late)],
@@ -75,3 +75,15 @@ def test_sheets_start_short():
 
 def test_the_same_randomness_draws_the_same_conversations():
     assert conversations(20) == conversations(20)
+
+
+def test_the_look_up_is_learned_from_other_rules_and_small_lessons_keep_to_the_smallest_size():
+    recipe = {"lookup_rules": ((Rule.ANY, 1.0),), "rules": ((Rule.HIGHEST, 1.0),)}
+    even = [len(set(c.turns[0].probabilities)) == 1 for c in conversations(20, **recipe)]
+    assert not any(even)
+    lesson = Lesson(lookup=True, small=True)
+    drawn = conversations(50, lesson, **recipe, sizes=(8, 16), other_sizes=0.0)
+    assert all(len(set(turn.probabilities)) == 1 for c in drawn for turn in c.turns)
+    assert max(max(turn.ids) for c in drawn for turn in c.turns) < 8
+    later = conversations(50, sizes=(8, 16), other_sizes=0.0)
+    assert max(max(turn.ids) for c in later for turn in c.turns) == 15

@@ -1,20 +1,4 @@
-"""The command line of training, run to its end by tests."""
-
-import os
-import subprocess
-import sys
-
-
-def miner(*arguments, **environ):
-    """Run the command line to its end; servers only if they are named."""
-    clean = {k: v for k, v in os.environ.items() if k != "ENVIRONMENT_SERVER_URLS"}
-    return subprocess.run(
-        [sys.executable, "-m", "miner", *arguments],
-        env=clean | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+"""Settings that training commands of several tests share."""
 
 
 def places(tmp_path, base):

@@ -29,7 +29,6 @@ TINY = (
     "rollout.groups_per_step=2",
     "rollout.group_size=4",
     "rollout.max_reply_tokens=4",
-    "optimizer.micro_batch=8",
     "optimizer.learning_rate=1e-2",
     "optimizer.schedule=constant",
     "optimizer.warmup_steps=0",

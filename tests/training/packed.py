@@ -9,13 +9,13 @@ from tests.builders import build_qwen3, build_tokenizer
 
 LENGTHS = [(4, 9), (6, 30), (2, 5), (6, 12), (5, 17), (3, 6), (1, 1), (6, 27)]
 BUDGET = 60
+WHOLE = 1_000_000
+"""Tokens that any step fits into: one pass."""
 
 
 def make_settings(tmp_path, budget, **optimizer):
-    """Two steps of two groups of four; without a budget a step is one pass."""
-    optimizer = {"max_steps": 2, "micro_batch": 8} | optimizer
-    if budget:
-        optimizer["micro_batch_tokens"] = budget
+    """Two steps of two groups of four."""
+    optimizer = {"max_steps": 2, "micro_batch_tokens": budget} | optimizer
     wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
     wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]
     return load_settings(None, wanted, environ={})
@@ -65,6 +65,7 @@ def rollout(prompts, trainer):
         "completion_ids": [completion for _, completion in ids],
         "logprobs": [[-6.0] * completion for _, completion in LENGTHS],
         "env_mask": [[int(i % 3 == 0) for i in range(completion)] for _, completion in LENGTHS],
+        "turn_ids": [[[0] * completion] for _, completion in LENGTHS],
         "episode_reward": [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25],
     }
     first = trainer.accelerator.process_index * len(prompts)

@@ -1,11 +1,8 @@
 """One rank of a small training run with scripted episodes; rank 0 writes what came of it.
 
-    python -m tests.training.rank_program RESULT.json [KEY=VALUE]... [--poison STEP]
-
 The episodes are a function of the games, so that any number of ranks learns from the same ones.
 """
 
-import argparse
 import json
 import random
 from itertools import groupby
@@ -23,47 +20,61 @@ from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3
 
+Row = dict[str, object]
 
-def episode(game: str, member: int) -> dict[str, object]:
-    """A row of TRL's columns."""
+
+ROWS = (1, 4)
+"""Of each episode of an even and of an odd game: one rank has many more rows than the other."""
+
+
+def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
+    """The rows of an episode, two turns in each, and TRL's columns of it."""
     rng = random.Random(f"{game}/{member}")
-    prompt = [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))]
+    rows = [row(rng, first=2 * number) for number in range(ROWS[int(game) % 2])]
+    turns = range(2 * len(rows))
+    return rows, {
+        "turn_ids": [row["turn_ids"] for row in rows],
+        "turn_rewards": [(turn, rng.random()) for turn in turns],
+        "episode_reward": rng.random(),
+    }
+
+
+def row(rng: random.Random, first: int) -> Row:
+    """TRL's columns of a row with the turns `first` and the one after it."""
     length = rng.randrange(6, 30)
-    turns = [rng.choice((-1, 0, 1)) for _ in range(length - 2)] + [0, 1]
+    turns = [rng.choice((-1, first, first + 1)) for _ in range(length - 2)] + [first, first + 1]
     return {
-        "prompt_ids": prompt,
+        "prompt_ids": [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))],
         "completion_ids": [rng.randrange(2, 300) for _ in range(length)],
         "logprobs": [0.0] * length,
         "env_mask": [int(turn >= 0) for turn in turns],
         "turn_ids": turns,
-        "turn_rewards": [(0, rng.random()), (1, rng.random())],
-        "episode_reward": rng.random(),
     }
 
 
 def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
     """A rollout function without a model."""
     groups = [(game, len(list(same))) for game, same in groupby(prompts)]
-    rows = [episode(game, member) for game, size in groups for member in range(size)]
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    episodes = [episode(game, member) for game, size in groups for member in range(size)]
+    rows = [row for rows, _ in episodes for row in rows]
+    by_row = {name: [row[name] for row in rows] for name in rows[0]}
+    by_episode = {name: [one[name] for _, one in episodes] for name in episodes[0][1]}
+    return by_row | by_episode
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("result", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--poison", type=int, help="a step whose advantages are not finite")
-    options = parser.parse_args()
+def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) -> None:
+    """One rank of a run with these settings; the advantages of `poisoned_step` are not finite."""
     torch.set_num_threads(1)
     settings = load_settings(
         None,
         [
-            f"run_dir={options.result.with_suffix('')}",
+            f"run_dir={result.with_suffix('')}",
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
-            "optimizer.micro_batch=2",
-            *options.overrides,
+            "rollout.max_episode_tokens=64",
+            "optimizer.micro_batch_tokens=60",
+            *overrides,
         ],
         environ={},
     )
@@ -79,16 +90,18 @@ def main() -> None:
         learning_rate_factor=lambda step: 1.0,
         credit=settings.reward.credit,
         guard=guard,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
+        agree=ranks.most,
     )
-    if options.poison is not None:
-        poison(trainer, options.poison)
+    if poisoned_step is not None:
+        poison(trainer, poisoned_step)
     trainer.train()
     whole = gathered_weights(trainer) or trainer.model.state_dict()
     if ranks.leads:
         norms = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
         weights = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}
-        result = {"norms": norms, "weights": weights, "skipped": guard.skipped}
-        options.result.write_text(json.dumps(result))
+        learned = {"norms": norms, "weights": weights, "skipped": guard.skipped}
+        result.write_text(json.dumps(learned))
     ranks.part()
 
 
@@ -102,7 +115,3 @@ def poison(trainer: EpisodeTrainer, step: int) -> None:
         return loss * float("nan") if struck else loss
 
     trainer._compute_loss = poisoned
-
-
-if __name__ == "__main__":
-    main()

@@ -53,7 +53,6 @@ def settings(tmp_path, *overrides):
         f"model.path={tmp_path / 'base'}",
         "rollout.groups_per_step=2",
         "rollout.group_size=2",
-        "optimizer.micro_batch=4",
         f"optimizer.learning_rate={RATE}",
         "optimizer.max_steps=8",
         "checkpoint.every_steps=1",
@@ -76,6 +75,7 @@ def train(wanted, until):
         reward_funcs=[lambda episode_reward, **_: episode_reward],
         rollout_func=fixed_rollout([1.0, 0.0, 0.5, 0.25]),
         learning_rate_factor=lambda step: 1 - step / 8,
+        tokens_per_pass=wanted.optimizer.micro_batch_tokens,
     )
     watch = Watch()
     trainer.add_callback(watch)

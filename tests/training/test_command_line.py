@@ -1,30 +1,28 @@
-"""`python -m miner train` as a person or a container runs it: learning, resuming, ending."""
+"""`python -m miner train` as a person or a container runs it: resuming, changing over, ending."""
 
 import json
 import signal
-import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import miner.__main__
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.merge import write_trained_model
 from miner.publishing.publisher import PUBLICATION_FILE, Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
-from mock_env_server.running import running_server
-from tests.deepspeed_here import deepspeed_file, needs_deepspeed
-from tests.training.commands import miner, places
+from miner.training import run
+from miner.training.pace import Pace
+from tests.deepspeed_here import needs_deepspeed
+from tests.processes import Forked, start_miner
+from tests.training.commands import places
 
-pytestmark = [
-    pytest.mark.timeout(900),  # slow shared machines: training runs for real here
-    pytest.mark.long,
-]
+pytestmark = pytest.mark.long
 
 SMALL = [
     "environment.deck_sizes=[8]",
@@ -37,134 +35,114 @@ SMALL = [
 ]
 
 
-def test_the_reward_rises_through_the_servers_own_games(tmp_path, rough_base):
-    """Graded episodes on a true-to-life server: the reward rises, the best is published."""
-    with running_server("faithful") as server:
-        done = miner(
-            "train",
-            *places(tmp_path, rough_base),
-            *SMALL,
-            "optimizer.max_steps=20",
-            ENVIRONMENT_SERVER_URLS=server.base_url,
-        )
-    assert done.returncode == 0, done.stderr
-    assert "channel graded" in done.stdout
-    steps = RunFolder(tmp_path / "run").read().steps
-    assert [record.step for record in steps] == list(range(1, 21))
-    assert {record.action_applied_rate for record in steps} == {1.0}
-    first, last = steps[:4], steps[-8:]
-    assert sum(s.reward for s in last) / 8 > sum(s.reward for s in first) / 4 + 0.02
+@pytest.fixture
+def start(tmp_path):
+    """Start the command line with these arguments."""
+    started = []
+
+    def start(*arguments):
+        started.append(start_miner(tmp_path, "train", *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def steps_of(tmp_path):
+    return [record.step for record in RunFolder(tmp_path / "run").steps.read()[0]]
+
+
+def kill_at_checkpoint(process, tmp_path, step):
+    """Kill it as soon as this checkpoint is complete."""
+    marker = tmp_path / "run" / "checkpoints" / f"checkpoint-{step}" / "complete.json"
+    process.wait_until(marker.exists)
+    process.kill()
+
+
+def test_one_run_goes_on_through_kills_a_stop_and_adapters(tmp_path, rough_base, start):
+    """Each start goes on from the last checkpoint; the model at the output path is always whole."""
     published = tmp_path / "out" / "task" / "repo"
-    verify_model(published, load=True)
-    AutoModelForCausalLM.from_pretrained(published)
-    AutoTokenizer.from_pretrained(published)
-    assert json.loads((tmp_path / "run" / "probe.json").read_text())["channel"] == "graded"
-
-
-def test_a_killed_run_goes_on_where_it_was(tmp_path, rough_base):
     arguments = [
         *places(tmp_path, rough_base),
         *SMALL,
         "environment.channel=builtin",
         "checkpoint.every_steps=3",
-        "optimizer.max_steps=7",
+        "optimizer.max_steps=14",
     ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "miner", "train", *arguments], stdout=subprocess.DEVNULL
-    )
-    marker = tmp_path / "run" / "checkpoints" / "checkpoint-3" / "complete.json"
-    while not marker.exists():
-        assert process.poll() is None, "the run ended before its first checkpoint"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    verify_model(tmp_path / "out" / "task" / "repo", load=True)
-    before = RunFolder(tmp_path / "run").steps.read()[0]
+    kill_at_checkpoint(start(*arguments), tmp_path, 3)
+    verify_model(published, load=True)
+    base_scores = json.loads((tmp_path / "run" / "best.json").read_text())["base"]
+    killed = steps_of(tmp_path)
+    assert killed[:3] == [1, 2, 3]
 
-    again = miner("train", *arguments)
-    assert again.returncode == 0, again.stderr
-    after = RunFolder(tmp_path / "run").steps.read()[0][len(before) :]
-    resumed_at = after[0].step
-    assert 3 < resumed_at <= before[-1].step + 1
-    assert [record.step for record in after] == list(range(resumed_at, 8))
+    resumed = start(*arguments)
+    resumed.wait_until(lambda: len(steps_of(tmp_path)) > len(killed) + 1)
+    resumed.send_signal(signal.SIGTERM)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "published step" in resumed.stdout
+    verify_model(published, load=True)
+    after = steps_of(tmp_path)[len(killed) :]
+    assert 3 < after[0] <= killed[-1] + 1
+    assert after == list(range(after[0], after[-1] + 1))
+
+    # As the ladder's last rung does it, killed once more on the way.
+    adapters = [*arguments, "model.tuning=lora", "optimizer.learning_rate=1e-2"]
+    stopped_at = after[-1]
+    kill_at_checkpoint(start(*adapters), tmp_path, stopped_at // 3 * 3 + 3)
+    last = start(*adapters)
+    assert last.returncode == 0, last.stderr
+    steps = steps_of(tmp_path)
+    assert steps[len(killed) + len(after)] == stopped_at + 1  # what SIGTERM ended was kept
+    assert set(steps) == set(range(1, 15))
+    assert steps[-1] == 14
+    best = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert best["base"] == base_scores  # the base model's, and played once
+    assert verify_model(published, load=True).loaded
+    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == best["best"]["step"]
 
 
-def test_sigterm_ends_a_run_cleanly_after_the_step(tmp_path, rough_base):
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "miner", "train"),
-            *places(tmp_path, rough_base),
-            *SMALL,
-            "environment.channel=builtin",
-            "optimizer.max_steps=1000",
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    while "step 1/1000" not in (line := process.stdout.readline()):
-        assert line, "the run ended before its first step"
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate()
-    assert process.returncode == 0
-    assert "published step" in rest
-    verify_model(tmp_path / "out" / "task" / "repo", load=True)
+def train_until_the_tenth_minute(*arguments):
+    """The command line, in a world where time is 0 and nothing takes any but steps: a minute."""
+    steps = []
+
+    def clock():
+        return 60.0 * len(steps)
+
+    class PaceOfSteps(Pace):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named, clock=clock)
+
+        def on_step_end(self, *state, **more):
+            steps.append(1)
+            super().on_step_end(*state, **more)
+
+    run.Pace = PaceOfSteps
+    run.time = SimpleNamespace(time=lambda: 0.0)
+    Deadline.from_wall_clock.__func__.__kwdefaults__ |= {
+        "clock": clock,
+        "wall_clock": lambda: 0.0,
+    }
+    sys.argv = ["miner", *arguments, "deadline.ends_at=600"]
+    miner.__main__.main()
 
 
 def test_a_run_ends_before_the_kill(tmp_path, rough_base):
-    """A kill so near that the reserve for the end leaves only a few seconds of training."""
-    ends_at = time.time() + Deadline(0, started_at=0).reserve() + 12
-    done = miner(
+    """Of ten minutes one is kept free, three are for a publication and one for a slower step."""
+    process = Forked(
+        tmp_path,
+        train_until_the_tenth_minute,
         "train",
         *places(tmp_path, rough_base),
         *SMALL,
         "environment.channel=builtin",
         "optimizer.max_steps=1000",
-        f"deadline.ends_at={ends_at}",
     )
-    assert done.returncode == 0, done.stderr
-    assert time.time() < ends_at
-    run = RunFolder(tmp_path / "run").read()
-    assert 1 <= len(run.steps) < 1000
-    assert run.evaluations[-1].step == run.steps[-1].step  # the last weights had their chance
+    assert process.returncode == 0, process.stderr
+    last = RunFolder(tmp_path / "run").read()
+    assert [record.step for record in last.steps] == list(range(1, 6))
+    assert last.evaluations[-1].step == 5  # the last weights had their chance
     verify_model(tmp_path / "out" / "task" / "repo", load=True)
-
-
-def until_checkpoint(tmp_path, step, arguments):
-    """Train until this checkpoint is complete, then kill."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "miner", "train", *arguments], stdout=subprocess.DEVNULL
-    )
-    marker = tmp_path / "run" / "checkpoints" / f"checkpoint-{step}" / "complete.json"
-    while not marker.exists():
-        assert process.poll() is None, f"the run ended before checkpoint {step}"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def test_full_fine_tuning_goes_on_with_adapters(tmp_path, rough_base):
-    """As the ladder's last rung does it, killed once more on the way."""
-    arguments = [
-        *places(tmp_path, rough_base),
-        *SMALL,
-        "environment.channel=builtin",
-        "checkpoint.every_steps=3",
-        "optimizer.max_steps=12",
-    ]
-    adapters = [*arguments, "model.tuning=lora", "optimizer.learning_rate=1e-2"]
-    until_checkpoint(tmp_path, 3, arguments)
-    base_scores = json.loads((tmp_path / "run" / "best.json").read_text())["base"]
-    until_checkpoint(tmp_path, 9, adapters)
-    done = miner("train", *adapters)
-    assert done.returncode == 0, done.stderr
-    steps = [record.step for record in RunFolder(tmp_path / "run").steps.read()[0]]
-    assert set(steps) == set(range(1, 13))
-    assert steps[-1] == 12
-    best = json.loads((tmp_path / "run" / "best.json").read_text())
-    assert best["base"] == base_scores  # the base model's, and played once
-    published = tmp_path / "out" / "task" / "repo"
-    assert verify_model(published, load=True).loaded
-    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == best["best"]["step"]
 
 
 def test_adapters_are_trained_by_two_ranks_under_zero2_and_published_merged(tmp_path, rough_base):
@@ -176,15 +154,16 @@ def test_adapters_are_trained_by_two_ranks_under_zero2_and_published_merged(tmp_
     run_dir.mkdir()
     lost = BestModel(Evaluated(0, (0.0,) * 20))
     (run_dir / "best.json").write_text(json.dumps(lost.state()))
-    done = miner(
+    done = start_miner(
+        tmp_path,
         *("train", "--processes", "2"),
         *places(tmp_path, rough_base),
         *SMALL,
         "environment.channel=builtin",
         "rollout.groups_per_step=2",
-        "optimizer.micro_batch=4",
+        "optimizer.micro_batch_tokens=1200",
         "optimizer.max_steps=2",
-        f"optimizer.deepspeed={deepspeed_file(tmp_path, stage=2)}",
+        "optimizer.zero_stage=2",
         "model.tuning=lora",
         "evaluation.every_steps=2",
         "checkpoint.every_steps=2",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from entrypoint.heartbeat import read_heartbeat
 from entrypoint.restart import EndKind, end_of_exit
 from entrypoint.run_plan import RunPlan
 from miner.__main__ import main
+from miner.config.heartbeat import read_heartbeat
 from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError

@@ -7,8 +7,10 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import pytest
 import torch
+from trl import GRPOTrainer
 
-from tests.training.packed import BUDGET, LENGTHS, make_trainer, rollout
+from miner.training.trainer import EpisodeTrainer
+from tests.training.packed import BUDGET, LENGTHS, WHOLE, make_trainer, rollout
 
 
 def batch(trainer):
@@ -46,13 +48,13 @@ def forwards(trainer):
     hook.remove()
 
 
-def learned(trainer):
+def learned(trainer, compute_loss=EpisodeTrainer.compute_loss):
     """Loss, gradients, metrics and forwards of one step's backward."""
     rows = batch(trainer)
     trainer._metrics["train"].clear()
     trainer.model.zero_grad()
     with forwards(trainer) as shapes:
-        loss = trainer.compute_loss(trainer.model, rows)
+        loss = compute_loss(trainer, trainer.model, rows)
         trainer.accelerator.backward(loss)
     gradients = [p.grad.clone() for p in trainer.model.parameters()]
     return loss.item(), gradients, dict(trainer._metrics["train"]), shapes
@@ -60,12 +62,13 @@ def learned(trainer):
 
 @pytest.mark.parametrize("sync_weights", [None, lambda: None], ids=["on-policy", "engine"])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-@pytest.mark.parametrize("loss", ["dapo", "dr_grpo", "grpo", "bnpo"])
-def test_gradient_and_metrics_are_those_of_one_pass(tmp_path, loss, beta, sync_weights):
+def test_gradient_and_metrics_are_those_of_trls_loss_in_one_pass(tmp_path, beta, sync_weights):
     def made(budget):
-        return make_trainer(tmp_path, budget, sync_weights=sync_weights, loss=loss, beta=beta)
+        return make_trainer(tmp_path, budget, sync_weights=sync_weights, beta=beta)
 
-    whole, whole_gradients, whole_metrics, whole_shapes = learned(made(None))
+    whole, whole_gradients, whole_metrics, whole_shapes = learned(
+        made(WHOLE), GRPOTrainer.compute_loss
+    )
     value, gradients, metrics, shapes = learned(made(BUDGET))
     assert len(whole_shapes) == 1
     assert len(shapes) > 3
@@ -93,29 +96,34 @@ def test_passes_keep_to_the_budget_with_and_without_gradient(tmp_path):
 
 
 def test_scores_come_in_the_order_of_the_rows(tmp_path):
-    plain, packed = (make_trainer(tmp_path, budget) for budget in (None, BUDGET))
+    plain, packed = (make_trainer(tmp_path, budget) for budget in (WHOLE, BUDGET))
     expected = score(plain, batch(plain))
     torch.testing.assert_close(score(packed, batch(packed)), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_all_processes_run_as_many_passes_as_the_one_with_most(tmp_path):
+@pytest.mark.parametrize("most", [7, 11], ids=["as many as rows or fewer", "more than rows"])
+def test_all_processes_run_as_many_passes_as_the_one_with_most(tmp_path, most):
     asked = []
 
     def agree(passes):
         asked.append(passes)
-        return 7
+        return most
 
-    *_, whole_gradients, _, _ = learned(make_trainer(tmp_path, None))
+    _, whole_gradients, whole_metrics, _ = learned(
+        make_trainer(tmp_path, WHOLE), GRPOTrainer.compute_loss
+    )
     trainer = make_trainer(tmp_path, BUDGET, agree=agree)
-    _, gradients, _, shapes = learned(trainer)
-    assert len(shapes) == 7
+    _, gradients, metrics, shapes = learned(trainer)
+    assert len(shapes) == most
     assert set(asked) == {4}
+    for name, values in whole_metrics.items():
+        assert metrics[name] == pytest.approx(values, rel=1e-4, abs=1e-6, nan_ok=True), name
     for mine, theirs in zip(gradients, whole_gradients, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-4)
 
 
 def test_rows_without_a_trained_token_may_be_alone_in_a_pass(tmp_path):
-    trainer = make_trainer(tmp_path, BUDGET, loss="bnpo", agree=lambda _: len(LENGTHS))
+    trainer = make_trainer(tmp_path, BUDGET, agree=lambda _: len(LENGTHS))
     rows = batch(trainer)
     rows["tool_mask"][6] = 0
     trainer.compute_loss(trainer.model, rows).backward()
@@ -139,18 +147,18 @@ def test_gradients_are_said_to_be_complete_in_the_last_pass_only(tmp_path):
 
 def test_training_takes_one_optimizer_step_for_all_passes(tmp_path):
     steps = {}
-    for budget in (None, BUDGET):
+    for budget in (WHOLE, BUDGET):
         trainer = make_trainer(tmp_path, budget)
         trainer.train()
         assert trainer.state.global_step == 2
         steps[budget] = [log for log in trainer.state.log_history if "grad_norm" in log]
     assert len(steps[BUDGET]) == 2
-    for whole, packed in zip(steps[None], steps[BUDGET], strict=True):
+    for whole, packed in zip(steps[WHOLE], steps[BUDGET], strict=True):
         for name in ("loss", "grad_norm", "entropy"):
             assert packed[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-5), name
 
 
-def test_a_run_in_episodes_goes_on_in_tokens_with_the_next_games(tmp_path):
+def test_a_run_goes_on_with_another_budget_and_the_next_games(tmp_path):
     def played(budget, resume=None, **optimizer):
         trainer = make_trainer(tmp_path, budget, **optimizer)
         games = []
@@ -164,6 +172,6 @@ def test_a_run_in_episodes_goes_on_in_tokens_with_the_next_games(tmp_path):
         trainer.train(resume_from_checkpoint=resume)
         return games
 
-    assert played(None, micro_batch=4) == ["aaaabbbb", "ccccdddd"]
+    assert played(WHOLE) == ["aaaabbbb", "ccccdddd"]
     checkpoint = str(tmp_path / "checkpoints" / "checkpoint-2")
     assert played(BUDGET, checkpoint, max_steps=4) == ["eeeeffff", "gggghhhh"]

@@ -2,8 +2,15 @@
 
 import pytest
 
+from miner.__main__ import main
 from tests.builders import build_qwen3, build_tokenizer
-from tests.training.commands import miner, places
+from tests.training.commands import places
+
+SET_BY_THE_COMMAND = {
+    "HF_HUB_OFFLINE": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 @pytest.fixture
@@ -22,25 +29,43 @@ def save_model(folder, tokenizer):
     return folder
 
 
-def refused(tmp_path, arguments, status, *words, **environ):
-    done = miner("train", *arguments, **environ)
-    assert done.returncode == status, done.stderr
-    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    for word in words:
-        assert word in sentence
-    assert "Traceback" not in done.stderr
-    out = tmp_path / "out"
-    assert not out.exists() or not any(p.name.startswith(".repo.st") for p in out.rglob("*"))
-    return done
+@pytest.fixture
+def train(monkeypatch, capsys):
+    """Run the command in this process: its status, and what it printed."""
+
+    def train(*arguments, **environ):
+        monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
+        for name, value in {**SET_BY_THE_COMMAND, **environ}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("sys.argv", ["miner", "train", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, capsys.readouterr()
+
+    return train
 
 
-def test_no_server_is_refused(tmp_path, chatty):
-    refused(tmp_path, places(tmp_path, chatty), 2, "ENVIRONMENT_SERVER_URLS", "channel=builtin")
+@pytest.fixture
+def refused(train, tmp_path):
+    def refused(arguments, status, *words, **environ):
+        code, said = train(*arguments, **environ)
+        assert code == status, said.err
+        (sentence,) = [line for line in said.err.splitlines() if line.startswith("error:")]
+        for word in words:
+            assert word in sentence
+        assert "Traceback" not in said.err
+        out = tmp_path / "out"
+        assert not out.exists() or not any(p.name.startswith(".repo.st") for p in out.rglob("*"))
+
+    return refused
 
 
-def test_a_wrong_url_is_refused(tmp_path, chatty):
+def test_no_server_is_refused(refused, tmp_path, chatty):
+    refused(places(tmp_path, chatty), 2, "ENVIRONMENT_SERVER_URLS", "channel=builtin")
+
+
+def test_a_wrong_url_is_refused(refused, tmp_path, chatty):
     refused(
-        tmp_path,
         places(tmp_path, chatty),
         2,
         "localhost:8000",
@@ -48,34 +73,34 @@ def test_a_wrong_url_is_refused(tmp_path, chatty):
     )
 
 
-def test_a_missing_model_is_refused(tmp_path):
-    refused(tmp_path, places(tmp_path, tmp_path / "absent"), 2, "absent", "model.path")
+def test_a_missing_model_is_refused(refused, tmp_path):
+    refused(places(tmp_path, tmp_path / "absent"), 2, "absent", "model.path")
 
 
-def test_a_tokenizer_without_chat_template_is_refused(tmp_path, chatless):
+def test_a_tokenizer_without_chat_template_is_refused(refused, tmp_path, chatless):
     arguments = [*places(tmp_path, chatless), "environment.channel=builtin"]
-    refused(tmp_path, arguments, 2, "chat template")
+    refused(arguments, 2, "chat template")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_misspelt_setting_is_refused(tmp_path, chatty):
+def test_a_misspelt_setting_is_refused(refused, tmp_path, chatty):
     arguments = [*places(tmp_path, chatty), "rollout.grop_size=4"]
-    refused(tmp_path, arguments, 2, "rollout.grop_size", "rollout.group_size")
+    refused(arguments, 2, "rollout.grop_size", "rollout.group_size")
     assert not (tmp_path / "out").exists()
 
 
-def test_several_processes_are_started_by_the_command_itself(tmp_path, chatty):
+def test_several_processes_are_started_by_the_command_itself(refused, tmp_path, chatty):
     arguments = [*places(tmp_path, chatty), "environment.channel=builtin"]
-    refused(tmp_path, arguments, 2, "--processes", WORLD_SIZE="2")
+    refused(arguments, 2, "--processes", WORLD_SIZE="2")
 
 
-def test_processes_that_would_tear_groups_apart_are_refused(tmp_path, chatty):
+def test_processes_that_would_tear_groups_apart_are_refused(refused, tmp_path, chatty):
     arguments = ["--processes", "3", "--dry-run", *places(tmp_path, chatty)]
-    refused(tmp_path, arguments, 2, "rollout.groups_per_step=16", "multiple of 3")
+    refused(arguments, 2, "rollout.groups_per_step=16", "multiple of 3")
 
 
-def test_dry_run_prints_settings_and_does_nothing(tmp_path):
-    done = miner("train", "--dry-run", f"run_dir={tmp_path / 'run'}", "seed=5")
-    assert done.returncode == 0
-    assert "seed = 5" in done.stdout
+def test_dry_run_prints_settings_and_does_nothing(train, tmp_path):
+    code, said = train("--dry-run", f"run_dir={tmp_path / 'run'}", "seed=5")
+    assert code == 0
+    assert "seed = 5" in said.out
     assert not (tmp_path / "run").exists()

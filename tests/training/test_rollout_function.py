@@ -34,7 +34,7 @@ class Player:
 
 def roll(player, reward=None):
     prompts = [encode_task(TASKS[0])] * 2 + [encode_task(TASKS[1])] * 2
-    function = RolloutFunction(player, reward or RewardSettings(), EOS, seed=0, ranks=Ranks())
+    function = RolloutFunction(player, reward or RewardSettings(), EOS, ranks=Ranks())
     return function(prompts, None)
 
 
@@ -84,15 +84,26 @@ def test_invalid_replies_cost_where_they_happened():
 def test_the_base_recipe_trains_the_first_turn_only():
     trajectory = build_trajectory(replies=("1", "2", "3"), tokens_per_reply=2)
     columns = roll(Player(*[trajectory] * 4), RewardSettings(learn_turns="first"))
-    mask, turns = columns["env_mask"][0], columns["turn_ids"][0]
+    mask, (turns,) = columns["env_mask"][0], columns["turn_ids"][0]
     assert [turn for turn, trained in zip(turns, mask, strict=True) if trained] == [0, 0]
 
 
-def test_a_forked_episode_gives_one_of_its_rows():
-    trajectory = build_trajectory()
-    other = replace(trajectory.rows[0], prompt_ids=(9, 9))
-    forked = replace(trajectory, rows=(trajectory.rows[0], other))
-    function = RolloutFunction(Player(*[forked] * 64), RewardSettings(), EOS, seed=0, ranks=Ranks())
-    columns = function([encode_task(TASKS[0])] * 64, None)
-    seen = {tuple(ids) for ids in columns["prompt_ids"]}
-    assert seen == {trajectory.rows[0].prompt_ids, (9, 9)}
+def test_all_rows_of_an_episode_come_out_next_to_each_other():
+    trajectory = build_trajectory(0.5)
+    second = replace(trajectory.rows[0], prompt_ids=(9, 9))
+    forked = replace(trajectory, rows=(trajectory.rows[0], second))
+    columns = roll(Player(trajectory, forked, lost(), trajectory))
+    mine, placeholder = trajectory.rows[0].prompt_ids, (EOS,)
+    assert [tuple(ids) for ids in columns["prompt_ids"]] == [mine, mine, (9, 9), placeholder, mine]
+    assert [len(rows) for rows in columns["turn_ids"]] == [1, 2, 1, 1]
+    assert columns["episode_reward"] == [0.5, 0.5, None, 0.5]
+
+
+def test_rows_without_a_token_to_train_are_left_out():
+    trajectory = build_trajectory(replies=("1", "2"))
+    (row,) = trajectory.rows
+    later = replace(row, turn_ids=tuple(turn + 2 if turn >= 0 else turn for turn in row.turn_ids))
+    forked = replace(trajectory, rows=(row, later))
+    columns = roll(Player(*[forked] * 4), RewardSettings(learn_turns="first"))
+    assert [len(rows) for rows in columns["turn_ids"]] == [1, 1, 1, 1]
+    assert all(map(any, columns["env_mask"]))

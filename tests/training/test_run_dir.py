@@ -54,7 +54,6 @@ def test_settings_are_written_and_equal_ones_resume(tmp_path):
 
 def test_memory_may_be_bounded_in_another_way_on_resume(tmp_path):
     prepare_run_dir(settings(tmp_path))
-    prepare_run_dir(settings(tmp_path, "optimizer.micro_batch=16"))
     prepare_run_dir(settings(tmp_path, "optimizer.micro_batch_tokens=8192"))
 
 

@@ -44,7 +44,8 @@ def test_servers_come_from_the_environment_unless_they_are_set():
         ),
         ("rollout.group_size=1", r"'rollout.group_size' cannot be 1: .*greater than or equal to 2"),
         ("rollout.group_size", r"not KEY=VALUE"),
-        ("rollout.group_size=7", r"optimizer.micro_batch=32 must divide"),
+        ("optimizer.micro_batch=32", r"micro_batch' is gone: set optimizer.micro_batch_tokens"),
+        ("optimizer.loss=grpo", r"loss' is gone: .*mean over the step's sampled tokens"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("reward.shaping=chance_to_win", r'reward.credit="turn"'),
         ("seed=soon", r"'seed' cannot be 'soon'"),
@@ -56,25 +57,11 @@ def test_mistakes_name_the_setting_and_the_way_out(override, message):
         load_settings(None, [override], environ={})
 
 
-@pytest.mark.parametrize(
-    ("processes", "message"),
-    [
-        (3, r"groups_per_step=16 cannot be divided among 3"),
-        (8, r"optimizer.micro_batch=32 must divide the 16 episodes"),
-    ],
-)
-def test_several_processes_get_whole_groups_and_whole_passes(processes, message):
-    settings = load_settings(None, environ={})
+def test_several_processes_get_whole_groups():
+    settings = load_settings(None, ["rollout.group_size=7"], environ={})
     check_divides(settings, 4)
-    with pytest.raises(ConfigurationError, match=message):
-        check_divides(settings, processes)
-
-
-def test_with_a_budget_of_tokens_episodes_need_no_divisor():
-    overrides = ["rollout.group_size=7", "optimizer.micro_batch_tokens=4096"]
-    settings = load_settings(None, overrides, environ={})
-    assert settings.episodes_per_step % settings.optimizer.micro_batch
-    check_divides(settings, 16)
+    with pytest.raises(ConfigurationError, match=r"groups_per_step=16 cannot be divided among 3"):
+        check_divides(settings, 3)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):

@@ -1,45 +1,33 @@
 """Several trainer processes, with and without DeepSpeed, against one that learns the same alone."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.deepspeed_here import deepspeed_file, needs_deepspeed
+from miner.config.settings import load_settings
+from miner.distributed.ranks import LeadFailedError, join_ranks
+from tests.deepspeed_here import needs_deepspeed
+from tests.processes import run_ranks
+from tests.training import rank_program
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # DeepSpeed compiles once per machine
+pytestmark = pytest.mark.long
 
-LAUNCH = """
-import sys
-from miner.distributed.launch import launch
-rank = [sys.executable, "-m", "tests.training.rank_program", *sys.argv[1:]]
-sys.exit(launch(2, rank))
-"""
 WAYS = ("ddp", "zero2", "zero3")
 
 
-def learn(folder, name, *words, alone=False):
+def learn(folder, name, *overrides, ranks=2, poisoned_step=None):
     """The result of `rank_program`."""
     result = folder / f"{name}.json"
-    start = ["-m", "tests.training.rank_program"] if alone else ["-c", LAUNCH]
-    done = subprocess.run(
-        [sys.executable, *start, str(result), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_ranks(folder, rank_program.learn, result, list(overrides), poisoned_step, count=ranks)
     return json.loads(result.read_text())
 
 
-def deepspeed(folder, way):
+def deepspeed(way):
     """Settings for a way to share the work."""
     if way == "ddp":
         return []
     needs_deepspeed()
-    return [f"optimizer.deepspeed={deepspeed_file(folder, stage=int(way[-1]))}"]
+    return [f"optimizer.zero_stage={way[-1]}"]
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +37,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(folder):
-    return learn(folder, "alone", "reward.credit=turn", alone=True)
+    return learn(folder, "alone", "reward.credit=turn", ranks=1)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
     """The norm shows the scale of the gradients, which Adam would hide from the weights."""
-    together = learn(folder, way, "reward.credit=turn", *deepspeed(folder, way))
+    together = learn(folder, way, "reward.credit=turn", *deepspeed(way))
     assert together["norms"] == pytest.approx(alone["norms"], rel=1e-4)
     assert together["weights"].keys() == alone["weights"].keys()
     for name, values in alone["weights"].items():
@@ -64,40 +52,36 @@ def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
 
 @pytest.mark.parametrize("way", ["ddp", "zero3"])
 def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
-    result = learn(folder, f"{way}-poisoned", *deepspeed(folder, way), "--poison=2")
+    result = learn(folder, f"{way}-poisoned", *deepspeed(way), poisoned_step=2)
     assert result["skipped"] == 1
     assert all(abs(v) < 10 for values in result["weights"].values() for v in values)
 
 
+def agree(folder):
+    """One rank: what came of each way to come to one mind."""
+    ranks = join_ranks(load_settings(None, [], environ={}))
+
+    def fail():
+        raise OSError("full")
+
+    try:
+        ranks.lead_does(fail)
+        failed = ""
+    except (OSError, LeadFailedError) as error:
+        failed = type(error).__name__
+    said = {
+        "gathered": ranks.gather(10 + ranks.rank),
+        "shared": ranks.share(ranks.rank),
+        "most": ranks.most(ranks.rank),
+        "done": ranks.lead_does(lambda: [ranks.rank]),
+        "failed": failed,
+    }
+    (folder / f"said-{ranks.rank}").write_text(json.dumps(said))
+    ranks.part()
+
+
 def test_ranks_come_to_one_mind(folder):
-    program = """
-import json, os, sys
-from pathlib import Path
-from miner.distributed.launch import launch
-if "RANK" not in os.environ:
-    sys.exit(launch(2, [sys.executable, *sys.orig_argv[1:]]))
-from miner.distributed.ranks import LeadFailedError, join_ranks
-from miner.config.settings import load_settings
-ranks = join_ranks(load_settings(None, [], environ={}))
-def fail():
-    raise OSError("full")
-try:
-    ranks.lead_does(fail)
-    failed = ""
-except (OSError, LeadFailedError) as error:
-    failed = type(error).__name__
-said = {
-    "gathered": ranks.gather(10 + ranks.rank),
-    "shared": ranks.share(ranks.rank),
-    "most": ranks.most(ranks.rank),
-    "done": ranks.lead_does(lambda: [ranks.rank]),
-    "failed": failed,
-}
-Path(sys.argv[1], f"said-{ranks.rank}").write_text(json.dumps(said))
-ranks.part()
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=120)
-    assert done.returncode == 0
+    run_ranks(folder, agree, folder)
     first, second = (json.loads((folder / f"said-{rank}").read_text()) for rank in range(2))
     assert (first.pop("failed"), second.pop("failed")) == ("OSError", "LeadFailedError")
     everywhere = {"gathered": [10, 11], "shared": 0, "most": 1, "done": [0]}

@@ -13,7 +13,7 @@ import pytest
 from miner.publishing.verify import verify_model
 from tests.training.in_process import TINY, working_in
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 def process_of_rank(rank: int, parent: int) -> int:
@@ -33,7 +33,6 @@ def test_both_ranks_stop_and_save_though_one_alone_was_asked(tmp_path: Path) -> 
             f"output.dir={work.published}",
             f"run_dir={work.run_dir}",
             *TINY,
-            "optimizer.micro_batch=4",
             "optimizer.max_steps=1000",
             "checkpoint.every_steps=1000",
             "evaluation.every_steps=1000",

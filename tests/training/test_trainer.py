@@ -27,7 +27,6 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
             "rollout.groups_per_step=2",
             "rollout.group_size=2",
             "rollout.temperature=0.7",
-            "optimizer.micro_batch=4",
             "optimizer.max_steps=2",
         ],
         environ={},
@@ -40,6 +39,7 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
         reward_funcs=[lambda episode_reward, **_: episode_reward],
         rollout_func=rollout_func or (lambda prompts, trainer: None),
         learning_rate_factor=lambda step: 1.0,
+        tokens_per_pass=settings.optimizer.micro_batch_tokens,
         **kwargs,
     )
 
@@ -112,7 +112,7 @@ def fixed_rollout(rewards):
             "completion_ids": [[7, 8, 9, 1]] * count,
             "logprobs": [[0.0] * 4] * count,
             "env_mask": [[1, 0, 1, 0]] * count,
-            "turn_ids": [[0, -1, 1, -1]] * count,
+            "turn_ids": [[[0, -1, 1, -1]]] * count,
             "turn_rewards": [[(0, 0.0), (1, r)] if r is not None else None for r in rewards],
             "episode_reward": list(rewards),
         }

@@ -15,6 +15,8 @@ from miner.environments.errors import ConfigurationError
 
 SIMULATIONS = 50
 STRONG_SIMULATIONS = 200
+GIN_SIMULATIONS = 10
+"""Gin rummy's rollouts take a hundred moves each."""
 
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
@@ -68,12 +70,15 @@ def _number(specification: str, argument: str) -> int | None:
 
 def _strong(simulations: int) -> Choice:
     bid, cfr, mcts = bid_the_prize, equilibrium(), search(simulations)
+    gin = search(GIN_SIMULATIONS)
 
     def choose(request: Request) -> int:
         game = request.table.game.name
         if game == "goofspiel":
             return bid(request)
-        return cfr(request) if game == "leduc_poker" else mcts(request)
+        if game == "leduc_poker":
+            return cfr(request)
+        return gin(request) if game == "gin_rummy" else mcts(request)
 
     return choose
 

@@ -50,8 +50,8 @@ class ModelPlayer:
     ) -> None:
         self.name = name
         self._sampler = sampler
-        self._tokenizer = loaded.tokenizer
-        self._encode = loaded.renderer.encode
+        self._tokenizer = loaded.chat.tokenizer
+        self._encode = loaded.chat.renderer.encode
         self._family = family
         self._context = context
         self._shape = shape
@@ -107,7 +107,7 @@ def load_model_player(
         folder, torch.float16 if on_gpu else torch.float32, "cuda" if on_gpu else None
     )
     chosen = family or family_of(folder.name, *_types(folder))
-    sampler = TransformersSampler(loaded.model, loaded.tokenizer, max_sessions=MAX_SESSIONS)
+    sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, max_sessions=MAX_SESSIONS)
     return ModelPlayer(
         name,
         sampler,

@@ -19,6 +19,7 @@ from miner.duel.turn import Request
 
 UCT_C = 2.0
 CFR_ITERATIONS = 200
+CAREFUL_SIMULATIONS = 10
 
 _MEMORY_MB = 64
 
@@ -68,15 +69,17 @@ def _average_policy(game: DuelGame, iterations: int) -> Any:
 def _can_get_stuck(loaded: LoadedDuelGame) -> bool:
     """Gin rummy with hands of eight has positions without a legal action, which end the process
     when OpenSpiel's own search comes upon one."""
-    return loaded.game.get_parameters().get("hand_size") == 8
+    return bool(loaded.game.get_parameters().get("hand_size") == 8)
 
 
 def _careful_search(game: pyspiel.Game, state: pyspiel.State, simulations: int, seed: int) -> int:
-    """The same search in Python, where a position without a legal action is a draw."""
+    """The same search in Python, where a position without a legal action is a draw; it is slow,
+    and so has at most `CAREFUL_SIMULATIONS`."""
     from open_spiel.python.algorithms import mcts
 
     rng = np.random.RandomState(seed)
     evaluator = mcts.RandomRolloutEvaluator(1, rng)
+    simulations = min(simulations, CAREFUL_SIMULATIONS)
     bot = mcts.MCTSBot(game, UCT_C, simulations, evaluator, solve=False, random_state=rng)
     return int(bot.step(_EndsWhenStuck(state)))
 

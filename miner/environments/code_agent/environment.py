@@ -94,7 +94,6 @@ class CodeAgent:
             raise ConfigurationError(
                 f"a task of {task.environment!r} cannot be asked here: the problems are "
                 f"{source.problems.name}",
-                server=self.server,
             )
         self._problem = source.problems.problem(task.task_id)
         self._turns = 0

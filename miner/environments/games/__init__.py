@@ -4,14 +4,13 @@ from miner.environments.games.catalog import GAME_NAMES, game_name_of, task_id_r
 from miner.environments.games.dialogue import GradedDialogue, Verdict
 from miner.environments.games.grading import clean_reply, parse_graded_reply, parse_step_action
 from miner.environments.games.prompts import MAX_ATTEMPTS, PromptFormat, PromptFormatError
-from miner.environments.games.session import CHANCE, MAX_SEED, GameSession, Move
+from miner.environments.games.session import CHANCE, GameSession, Move
 from miner.environments.games.turn import Turn
 
 __all__ = [
     "CHANCE",
     "GAME_NAMES",
     "MAX_ATTEMPTS",
-    "MAX_SEED",
     "GameSession",
     "GradedDialogue",
     "Move",

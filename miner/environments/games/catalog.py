@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import pyspiel
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games import goofspiel
 
 _BLOCK = 100_000_000

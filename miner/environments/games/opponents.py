@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 import pyspiel
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games.catalog import LoadedGame
 
 Stream = Literal["train", "evaluate"]

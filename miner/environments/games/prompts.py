@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.errors import ConfigurationError
 from miner.environments.games import goofspiel
 from miner.environments.games.catalog import GAME_NAMES, game_name_of
 from miner.environments.games.rules import RULES

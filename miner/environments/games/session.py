@@ -26,9 +26,6 @@ from miner.environments.games.turn import Turn
 CHANCE = -1
 """The player id of chance events in a history."""
 
-MAX_SEED = 2**32 - 101
-"""Largest seed that works in both streams: numpy seeds with up to seed + 100."""
-
 CardApplication = Literal["asked", "faulty"]
 
 
@@ -45,7 +42,7 @@ class GameSession:
 
     Args:
         task_id: names the game and its parameters.
-        seed: 0 to `MAX_SEED`; fixes the agent's seat and both random streams.
+        seed: 0 to `LARGEST_SEED`; fixes the agent's seat and both random streams.
         opponent: "random" or "mcts" (uniformly random in simultaneous games whatever the name).
         stream: which of the server's two modes the random streams follow.
         card_application: "asked" plays the action asked for. "faulty" repeats the defect of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from miner.config.contract import GAMES
 from miner.environments.errors import ConfigurationError
 from miner.environments.games import GAME_NAMES, game_name_of, task_id_range
 from miner.environments.games.catalog import load_game
@@ -70,3 +71,7 @@ def test_parameters(task_id: int, parameters: dict[str, object]) -> None:
 def test_equal_configurations_share_one_game() -> None:
     assert load_game(4) is load_game(99_999_999)
     assert load_game(4) is not load_game(3)
+
+
+def test_the_orchestrator_knows_the_games_that_can_be_played() -> None:
+    assert GAMES == GAME_NAMES

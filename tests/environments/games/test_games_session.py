@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.config.contract import LARGEST_SEED
 from miner.environments.errors import ConfigurationError
 from miner.environments.games import (
     CHANCE,
     GAME_NAMES,
-    MAX_SEED,
     GameSession,
     goofspiel,
     task_id_range,
@@ -24,7 +24,7 @@ from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication
 
 goofspiel_tasks = st.integers(0, 99_999_999)
-seeds = st.integers(0, MAX_SEED)
+seeds = st.integers(0, LARGEST_SEED)
 streams = st.sampled_from(["train", "evaluate"])
 rules = st.sampled_from(["asked", "faulty"])
 policies = st.integers(0, 2**32)
@@ -213,7 +213,7 @@ def test_a_seed_out_of_range_is_refused(seed: int) -> None:
 
 @pytest.mark.parametrize("stream", ["train", "evaluate"])
 def test_the_largest_seed_works(stream: Stream) -> None:
-    assert not GameSession(0, MAX_SEED, stream=stream).done
+    assert not GameSession(0, LARGEST_SEED, stream=stream).done
 
 
 @pytest.mark.parametrize("name", GAME_NAMES)

@@ -1,6 +1,7 @@
 """One evaluation from request to files: opens policy and source, plays, prints, writes.
 
-Files in the output folder: `{name}.json` (every episode with every reply), `evaluations.jsonl`
+Files in the output folder: `{name}.json` (every episode with every reply), `{name}.csv` (the score
+of each seed), `evaluations.jsonl`
 (one summary per evaluation, appended), `evaluation.png` and `.svg` (all of them), `replays/`.
 Evaluations of one name that were played in different ways get different names.
 """
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
 from miner.evaluation.grader import episode_list
@@ -167,6 +168,7 @@ def _write(
     record = EvaluationRecord.of(result, split="grader", time=time.time(), base=base)
     folder.add_evaluation(record)
     (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
+    (request.out / f"{slug}.csv").write_text(result.by_seed())
     figure = evaluation_figure(table_evaluations(folder.read()))
     for suffix in ("png", "svg"):
         save_figure(figure, request.out / f"evaluation.{suffix}")

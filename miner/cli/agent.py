@@ -1,0 +1,61 @@
+"""`python -m miner agent`: ask a model something that it may write code for."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miner.environments.errors import ConfigurationError
+
+
+class Where(StrEnum):
+    """What runs the code."""
+
+    LOCAL = "local"
+    E2B = "e2b"
+
+
+def agent_command(
+    model: Annotated[Path, typer.Option(help="Folder of the model (`from_pretrained`).")],
+    prompt: Annotated[list[str], typer.Option(help="What to ask; several are asked at once.")],
+    executor: Annotated[Where, typer.Option(help="What runs the code.")] = Where.LOCAL,
+    temperature: Annotated[float, typer.Option(min=0, help="0: greedy.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of each reply.")] = 256,
+    max_turns: Annotated[int, typer.Option(min=1, help="Replies to each prompt.")] = 8,
+) -> None:
+    """Let a model answer prompts; code that it writes between <code> and </code> is run.
+
+    What it wrote and what its programs printed comes out as one text per prompt.
+    """
+    import torch  # seconds
+
+    from miner.agents import CodeAgentEnvironment, E2BExecuter, LocalExecuter
+    from miner.agents.client import SamplerClient, VLLMClientGenerationConfig
+    from miner.background_loop import BackgroundLoop
+    from miner.inference.transformers.sampler import TransformersSampler
+    from miner.rollout.model_folder import load_model_folder
+
+    if executor is Where.E2B and not os.environ.get("E2B_API_KEY"):
+        raise ConfigurationError("--executor e2b needs a key: set E2B_API_KEY")
+    loaded = load_model_folder(model, torch.float32)
+    executer = E2BExecuter() if executor is Where.E2B else LocalExecuter()
+    environment = CodeAgentEnvironment(executer, loaded.chat.tokenizer, max_turns=max_turns)
+    config = VLLMClientGenerationConfig(temperature=temperature, max_tokens=max_tokens)
+    asked = [loaded.chat.renderer.render([{"role": "user", "content": text}]) for text in prompt]
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with (
+        BackgroundLoop() as loop,
+        TransformersSampler(loaded.model, loaded.chat.tokenizer) as sampler,
+    ):
+        client = SamplerClient(sampler, loaded.chat.tokenizer, loop)
+        try:
+            answers = environment.run_agent(client, config, asked)
+        finally:
+            executer.close()
+    for text, answer in zip(prompt, answers, strict=True):
+        console.print(f"> {text}\n{answer}\n")

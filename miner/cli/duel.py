@@ -1,0 +1,103 @@
+"""`python -m miner duel` and `league`: matches by the tournament's rules, between any players."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Games = Annotated[
+    str | None, typer.Option(help="Games with commas between them. Default: all six.")
+]
+Minutes = Annotated[
+    float, typer.Option(min=0.0, help="Clock of each match; the tournament's is 15 per game.")
+]
+Pairs = Annotated[
+    int,
+    typer.Option(min=0, help="Most pairs of games a match; 0: by the clock alone, as graded."),
+]
+Seed = Annotated[int, typer.Option(help="Evaluation seed: draws the games.")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(help="Copy of the tournament's files. Default: tournament, if it is there."),
+]
+Replays = Annotated[int, typer.Option(min=0, help="Games of each match to look at.")]
+Out = Annotated[Path, typer.Option(help="Folder for JSON, picture and page.")]
+Player = Annotated[str, typer.Argument(help="A player; see below.", show_default=False)]
+
+
+def duel_command(
+    first: Player,
+    second: Player,
+    games: Games = None,
+    minutes: Minutes = 15.0,
+    pairs: Pairs = 20,
+    seed: Seed = 42,
+    prompts: Prompts = None,
+    replays: Replays = 2,
+    out: Out = Path("runs/duel"),
+) -> None:
+    """Let two players meet in the tournament's games: who won what, with 95% intervals.
+
+    A player is: random, bid (Goofspiel: bids the prize's value), mcts:50 (a search with so many
+    simulations), cfr (Leduc's equilibrium), strong (the best of these in each game), a model
+    folder, or an endpoint such as http://127.0.0.1:8000/v1#MODEL. NAME= before it names it.
+
+    Examples:
+      python -m miner duel mcts:50 random
+      python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
+    """
+    _play([first, second], games, minutes, pairs, seed, prompts, replays, out, None)
+
+
+def league_command(
+    players: Annotated[list[str], typer.Argument(help="Two players or more.", show_default=False)],
+    games: Games = None,
+    minutes: Minutes = 15.0,
+    pairs: Pairs = 20,
+    seed: Seed = 42,
+    boss: Annotated[
+        str | None, typer.Option(help="Name of the player that has to be beaten.")
+    ] = None,
+    prompts: Prompts = None,
+    replays: Replays = 1,
+    out: Out = Path("runs/league"),
+) -> None:
+    """Let a group of players meet, everybody against everybody, and say who would advance.
+
+    Players are named as with `duel`.
+
+    Examples:
+      python -m miner league random mcts:10 mcts:50 strong --pairs 5
+      python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base
+    """
+    _play(players, games, minutes, pairs, seed, prompts, replays, out, boss)
+
+
+def _play(
+    specifications: list[str],
+    games: str | None,
+    minutes: float,
+    pairs: int,
+    seed: int,
+    prompts: Path | None,
+    replays: int,
+    out: Path,
+    boss: str | None,
+) -> None:
+    from miner.duel.session import SessionRequest, run_session
+
+    request = SessionRequest(
+        players=specifications,
+        games=games,
+        minutes=minutes,
+        pairs=pairs or None,
+        seed=seed,
+        prompts=prompts,
+        replays=replays,
+        out=out,
+        boss=boss,
+    )
+    asyncio.run(run_session(request))

@@ -1,0 +1,35 @@
+"""What the tournament fixes, each fact once: its servers' limits, its grader's list, its variables.
+
+Everything here may change upstream.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+SERVERS_VARIABLE: Final = "ENVIRONMENT_SERVER_URLS"
+"""Base URLs of the environment servers, separated by commas; absent where a job has none."""
+
+EPISODES_PER_SERVER: Final = 48
+"""Graded episodes at once on one server: about twice as many deadlock it for good."""
+
+LARGEST_SEED: Final = 4_294_967_195
+"""That a server takes: it seeds numpy with up to `seed + 100`."""
+
+GRADER_BASE_SEED: Final = 42
+GRADER_EPISODES: Final = 250
+LARGEST_GRADER_SEED: Final = 1_000_000
+"""The grader draws each episode's seed from 1 to this."""
+
+GOOFSPIEL: Final = "goofspiel"
+GAMES: Final = (GOOFSPIEL, "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber")
+"""Games that can be trained; the tournament may name others."""
+
+DeckSize = Literal[8, 10, 12, 14, 16]
+DECK_SIZES: Final = (8, 10, 12, 14, 16)
+"""Goofspiel's, by task_id modulo 5."""
+
+
+def split_server_urls(text: str) -> list[str]:
+    """The unchecked items of `SERVERS_VARIABLE`, separated by commas or spaces, each once."""
+    return list(dict.fromkeys(url.rstrip("/") for url in text.replace(",", " ").split()))

@@ -1,0 +1,106 @@
+"""Recipes: what was measured, as files that the demo, compose, the image and the docs read.
+
+A recipe is a file of settings with a table `[recipe]`: what it is about, which recipe it builds on
+(`extends`), the largest model it is meant for (`largest`, parameters), and the settings that differ
+where adapters are trained (`lora`) or another game than Goofspiel (`other_games`). Any file of
+settings may have that table, to start from a recipe by its name.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from miner.config.contract import GOOFSPIEL
+from miner.config.errors import ConfigurationError
+from miner.config.overrides import Tree, merged, value_at
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+class RecipeTable(BaseModel):
+    """The table `[recipe]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    about: str = Field("", description="One sentence for whoever chooses.")
+    extends: str | None = Field(None, description="The recipe whose settings lie below these.")
+    largest: float | None = Field(
+        None, gt=0, description="Parameters of the largest model; empty: only chosen by name."
+    )
+    lora: dict[str, Any] = Field({}, description="Settings where model.tuning is lora.")
+    other_games: dict[str, Any] = Field({}, description="Settings where it is not Goofspiel.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings that belong together, and what they are for; see `RecipeTable`."""
+
+    name: str
+    about: str
+    largest: float | None
+    settings: Tree
+    lora: Tree
+    other_games: Tree
+
+    def under(self, tree: Tree) -> Tree:
+        """`tree` on top of this recipe, as it is for the tuning and the game that result."""
+        whole = merged(self.settings, tree)
+        fitted = [self.settings]
+        if value_at(whole, "model.tuning") == "lora":
+            fitted.append(self.lora)
+        if value_at(whole, "environment.name") not in (None, GOOFSPIEL):
+            fitted.append(self.other_games)
+        return merged(*fitted, tree)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a file of settings, what it extends included.
+
+    Raises: `ConfigurationError` naming the file, and what is wrong with it.
+    """
+    tree = _read_toml(path)
+    try:
+        table = RecipeTable.model_validate(tree.pop("recipe", {}))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise ConfigurationError(f"{path}: recipe.{key}: {problem['msg']}") from None
+    base = Recipe("", "", None, {}, {}, {}) if table.extends is None else recipe(table.extends)
+    return Recipe(
+        path.stem,
+        table.about,
+        table.largest,
+        merged(base.settings, tree),
+        merged(base.lora, table.lora),
+        merged(base.other_games, table.other_games),
+    )
+
+
+def recipe(name: str) -> Recipe:
+    """A shipped recipe by its name. Raises: `ConfigurationError` naming those that there are."""
+    path = RECIPES / f"{name}.toml"
+    if not path.is_file():
+        names = ", ".join(sorted(each.stem for each in RECIPES.glob("*.toml")))
+        raise ConfigurationError(f"there is no recipe {name!r}: choose one of {names}")
+    return read_recipe(path)
+
+
+def recipe_for(parameters: int) -> Recipe:
+    """The shipped recipe for a model of this size: the first by size that it fits into."""
+    sized = [(each.largest, each.name) for each in map(read_recipe, RECIPES.glob("*.toml"))]
+    _, name = min((largest, name) for largest, name in sized if largest and parameters <= largest)
+    return recipe(name)
+
+
+def _read_toml(path: Path) -> Tree:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(f"settings file {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigurationError(f"settings file {path} cannot be read: {error}") from None

@@ -1,0 +1,23 @@
+"""What the trainer's process ends with, and what that tells whoever started it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class TrainerStatus(IntEnum):
+    """Exit statuses of `python -m miner`; the orchestrator decides by them how to go on."""
+
+    PUBLISHED = 0
+    CRASHED = 1
+    """A defect, or training that diverged: again from the last checkpoint."""
+    REFUSED = 2
+    """The settings must change: another attempt is futile."""
+    UNREACHABLE = 69
+    """No environment server can be used."""
+    DISK = 74
+    """A model could not be written or verified."""
+    OUT_OF_MEMORY = 75
+    """With less it would go on."""
+    INFERENCE_LOST = 76
+    """The inference server was lost, or does not take weights."""

@@ -1,0 +1,160 @@
+"""A league: everybody against everybody in every game, and who would advance.
+
+Matches of different pairs and of different games have notes of their own, so all of them run at
+once; games of one match follow each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from miner.duel.games import duel_game
+from miner.duel.match import Limits, MatchResult, play_match
+from miner.duel.outcome import GameRecord, Usage, opposite
+from miner.duel.play import Rules
+from miner.duel.players.base import Player
+from miner.duel.scoring import (
+    Scores,
+    Tally,
+    advancing,
+    environment_scores,
+    standings,
+    task_scores,
+)
+from miner.environments.errors import ConfigurationError
+from miner.evaluation.statistics import Estimate, mean_score
+
+POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One player's games in one game of a league, from that player's side.
+
+    Attributes:
+        score: with its interval; None without a game.
+        by_seat: the same by the seat that the player had.
+        forfeits: how often each cause lost a game.
+    """
+
+    player: str
+    game: str
+    wins: int
+    draws: int
+    losses: int
+    score: Estimate | None
+    by_seat: tuple[Estimate | None, Estimate | None]
+    forfeits: dict[str, int]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueResult:
+    """All matches of a league; everything else follows from those that did not break off."""
+
+    players: list[str]
+    games: list[str]
+    matches: list[MatchResult]
+    boss: str | None = None
+
+    def environment_scores(self, game: str) -> Scores:
+        """Each player's pooled score in a game."""
+        return environment_scores(self.players, [_tally(match) for match in self._decided(game)])
+
+    def task_scores(self) -> Scores:
+        """Each player's mean quantile over the games, what ranks are made of."""
+        return task_scores({game: self.environment_scores(game) for game in self.games})
+
+    def standings(self) -> list[tuple[str, float]]:
+        """Best first."""
+        return standings(self.task_scores())
+
+    def advancing(self) -> list[str]:
+        """Who would go on from this group."""
+        return advancing([self.task_scores()], self.boss)
+
+    def _decided(self, game: str) -> list[MatchResult]:
+        return [m for m in self.matches if m.game == game and m.failure is None]
+
+    def row(self, player: str, game: str) -> Row:
+        """A player's games in one game."""
+        seen: list[tuple[GameRecord, int]] = []
+        for match in self._decided(game):
+            if player in (match.first, match.second):
+                seen += [(record, int(player == match.second)) for record in match.games]
+        results = [
+            (opposite(record.result) if second else record.result, record.first_seat ^ second)
+            for record, second in seen
+        ]
+        points = [POINTS[result] for result, _ in results]
+        forfeits: dict[str, int] = {}
+        usage = Usage()
+        for record, second in seen:
+            seat = record.first_seat ^ second
+            usage.add(record.usage[seat])
+            if record.forfeit is not None and record.forfeit.player == seat:
+                cause = record.forfeit.cause.value
+                forfeits[cause] = forfeits.get(cause, 0) + 1
+        counted = [result for result, _ in results]
+        return Row(
+            player=player,
+            game=game,
+            wins=counted.count("win"),
+            draws=counted.count("draw"),
+            losses=counted.count("loss"),
+            score=_estimate(points),
+            by_seat=(
+                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 0]),
+                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 1]),
+            ),
+            forfeits=forfeits,
+            usage=usage,
+        )
+
+
+async def play_league(
+    players: Sequence[Player],
+    games: Sequence[str],
+    rules: Rules,
+    limits: Limits,
+    *,
+    boss: str | None = None,
+    on_game: Callable[[str, str, GameRecord], None] = lambda first, second, record: None,
+    on_match: Callable[[MatchResult], None] = lambda match: None,
+) -> LeagueResult:
+    """Play all matches at once. A player that fails breaks off its own matches and no others.
+
+    Raises: `ConfigurationError` for equal names or a boss that does not play.
+    """
+    names = [player.name for player in players]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"two players have one name ({', '.join(names)}): write NAME= before one of them"
+        )
+    if boss is not None and boss not in names:
+        raise ConfigurationError(f"the boss {boss!r} is none of the players {', '.join(names)}")
+
+    async def play(game: str, first: Player, second: Player) -> MatchResult:
+        def count(record: GameRecord) -> None:
+            on_game(first.name, second.name, record)
+
+        match = await play_match(duel_game(game), first, second, rules, limits, on_game=count)
+        on_match(match)
+        return match
+
+    pairs = list(combinations(players, 2))
+    matches = await asyncio.gather(*(play(game, a, b) for game in games for a, b in pairs))
+    return LeagueResult(names, list(games), list(matches), boss)
+
+
+def _tally(match: MatchResult) -> Tally:
+    return Tally(
+        match.first, match.second, match.count("win"), match.count("loss"), match.count("draw")
+    )
+
+
+def _estimate(points: Sequence[float]) -> Estimate | None:
+    return mean_score(points) if points else None

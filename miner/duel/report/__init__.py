@@ -1,0 +1,1 @@
+"""What a person sees of a league: tables, a picture, a page with replays, JSON."""

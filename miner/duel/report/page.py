@@ -1,0 +1,67 @@
+"""The league as one page without any other file: standings, picture, games, replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from miner.duel.league import LeagueResult
+from miner.duel.match import MatchResult
+from miner.duel.memory import WORKING_SLOTS
+from miner.duel.outcome import GameRecord
+from miner.duel.report.figure import game_title, league_figure
+from miner.duel.report.scenes import frames
+from miner.duel.report.tables import advice, price
+from miner.reporting.style import svg_of
+
+_HERE = Path(__file__).parent
+
+
+def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) -> str:
+    """The page, with up to `replays` games of each match to step through."""
+    shown = [
+        _replay(match, record) for match in result.matches for record in _chosen(match, replays)
+    ]
+    environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True)
+    return environment.get_template("page.html.jinja").render(
+        result=result,
+        rows={game: [result.row(name, game) for name in result.players] for game in result.games},
+        title=game_title,
+        price=price,
+        advice=advice(result),
+        figure=svg_of(league_figure(result)),
+        settings=settings,
+        replays=json.dumps(shown, ensure_ascii=False).replace("</", "<\\/"),
+        replay_names=[replay["name"] for replay in shown],
+        working_slots=WORKING_SLOTS,
+    )
+
+
+def _chosen(match: MatchResult, count: int) -> list[GameRecord]:
+    """Games worth a look: long ones that were decided on the board first, then forfeits."""
+    with_moves = [record for record in match.games if record.plies]
+    decided = [record for record in with_moves if record.forfeit is None]
+    decided.sort(key=lambda record: -len(record.plies))
+    return [*decided, *(record for record in with_moves if record.forfeit)][:count]
+
+
+def _replay(match: MatchResult, record: GameRecord) -> dict[str, Any]:
+    seats = [match.first, match.second]
+    if record.first_seat == 1:
+        seats.reverse()
+    winner = {"win": match.first, "loss": match.second, "draw": None}[record.result]
+    outcome = f"{winner} wins" if winner else "draw"
+    if record.forfeit is not None:
+        forfeited = seats[record.forfeit.player]
+        outcome += f": {forfeited} forfeits ({record.forfeit.cause.value})"
+    return {
+        "name": f"{game_title(match.game)}: {match.first} against {match.second}, "
+        f"seed {record.seed}, {outcome}",
+        "game": match.game,
+        "seats": seats,
+        "outcome": outcome,
+        "frames": frames(record),
+    }

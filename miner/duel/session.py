@@ -1,0 +1,145 @@
+"""What a person starts: players are made, a league is played, and everything is written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from miner.duel.league import LeagueResult, play_league
+from miner.duel.match import Limits, MatchResult
+from miner.duel.outcome import GameRecord
+from miner.duel.play import Rules
+from miner.duel.players.base import Player
+from miner.duel.players.catalog import chosen_games, make_player
+from miner.duel.report.figure import league_figure
+from miner.duel.report.page import league_page
+from miner.duel.report.record import league_json, write_json
+from miner.duel.report.tables import print_league
+from miner.duel.tournament_files import read_wording
+from miner.duel.wording import Wording, own_wording
+from miner.environments.errors import ConfigurationError
+from miner.reporting.style import save_figure, styled
+
+COPY = Path("tournament")
+"""Where a copy of the tournament's files is looked for, unless another place is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What to play, and where results go. See `miner.cli.duel` for the meaning of each."""
+
+    players: Sequence[str]
+    games: str | None
+    minutes: float
+    pairs: int | None
+    seed: int
+    prompts: Path | None
+    replays: int
+    out: Path
+    boss: str | None = None
+
+
+async def run_session(request: SessionRequest) -> LeagueResult:
+    """Play, print, and write `league.json`, `league.png` and `league.html`.
+
+    Raises: `ConfigurationError` for players or games that there are not.
+    """
+    if len(request.players) < 2:
+        raise ConfigurationError("a league needs two players: name another one")
+    games = chosen_games(request.games)
+    wording = wording_of(request.prompts)
+    rules = Rules(request.seed, wording, keep_plies=request.replays > 0, clock=time.monotonic)
+    limits = Limits(seconds=request.minutes * 60, pairs=request.pairs)
+    console = Console()
+    async with AsyncExitStack() as stack:
+        players = []
+        for seat, specification in enumerate(request.players):
+            player = make_player(specification, games, seat=seat)
+            stack.push_async_callback(player.close)
+            players.append(player)
+        result = await _play(players, games, rules, limits, request.boss, console)
+    print_league(result, console)
+    _write(result, request, wording, console)
+    return result
+
+
+def wording_of(folder: Path | None) -> Wording:
+    """The tournament's sentences from `folder`, or from `COPY`, else our own."""
+    if folder is None and not COPY.is_dir():
+        return own_wording()
+    return read_wording(folder or COPY)
+
+
+async def _play(
+    players: Sequence[Player],
+    games: Sequence[str],
+    rules: Rules,
+    limits: Limits,
+    boss: str | None,
+    console: Console,
+) -> LeagueResult:
+    matches = len(games) * len(players) * (len(players) - 1) // 2
+    most = 2 * limits.pairs if limits.pairs else None
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("games"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task("playing", total=matches * most if most else None)
+
+        def on_game(first: str, second: str, record: GameRecord) -> None:
+            progress.update(bar, advance=1, description=f"{record.game}: {first}, {second}")
+
+        def on_match(match: MatchResult) -> None:
+            unplayed = max(0, most - len(match.games)) if most else 0
+            progress.update(bar, advance=unplayed)
+            if not console.is_terminal:
+                console.print(_line(match), highlight=False, markup=False, soft_wrap=True)
+
+        return await play_league(
+            players, games, rules, limits, boss=boss, on_game=on_game, on_match=on_match
+        )
+
+
+def _line(match: MatchResult) -> str:
+    counts = f"{match.count('win')} won, {match.count('draw')} drawn, {match.count('loss')} lost"
+    return (
+        f"{match.game}: {match.first} against {match.second}: {counts}; {match.stopped} "
+        f"({match.seconds:.1f} s)"
+    )
+
+
+def _write(
+    result: LeagueResult, request: SessionRequest, wording: Wording, console: Console
+) -> None:
+    request.out.mkdir(parents=True, exist_ok=True)
+    settings: dict[str, Any] = {
+        "evaluation seed": request.seed,
+        "minutes a match": request.minutes,
+        "pairs a match": request.pairs or "unlimited",
+        "prompts": wording.source,
+    }
+    write_json(request.out / "league.json", league_json(result, settings))
+    with styled():
+        save_figure(league_figure(result), request.out / "league.png")
+    page = request.out / "league.html"
+    page.write_text(league_page(result, settings, request.replays), encoding="utf-8")
+    if wording.is_own:
+        console.print(
+            "Prompts are in our own words; for the tournament's: python -m miner prompts --help",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"Look at {page}", highlight=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""The client of a `vllm serve`: what it asks, what it makes of answers, and servers that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from miner.agents import VLLMClient, VLLMClientGenerationConfig
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import EngineLostError, SamplerError
+
+
+class Server:
+    """Answers each prompt with its length and the choice's number, latest choice first."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.broken: Any = None
+        self.app = web.Application()
+        self.app.add_routes(
+            [web.get("/v1/models", self._models), web.post("/v1/completions", self._complete)]
+        )
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m"}]})
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body)
+        if self.broken is not None:
+            return web.json_response(self.broken)
+        ids = list(map(ord, body["prompt"])) if isinstance(body["prompt"], str) else body["prompt"]
+        choices = [
+            {
+                "index": n,
+                "token_ids": [len(ids), n],
+                "prompt_token_ids": ids,
+                "logprobs": {"token_logprobs": [-0.5, -1.0]},
+                "finish_reason": "stop",
+                "stop_reason": "</code>" if n else None,
+            }
+            for n in reversed(range(body["n"]))
+        ]
+        return web.json_response({"choices": choices})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    there = Server()
+    with BackgroundLoop() as loop:
+        running = TestServer(there.app)
+        loop.run(running.start_server())
+        there.url = str(running.make_url("")).rstrip("/")
+        yield there
+        loop.run(running.close())
+
+
+def test_completions_come_in_order_with_all_that_belongs_to_them(server: Server) -> None:
+    client = VLLMClient(server.url)
+    config = VLLMClientGenerationConfig(n=2, top_p=0.9, top_k=10, max_tokens=7, stop=["</code>"])
+    made = client.generate(prompts=["ab", [5, 6, 7]], **vars(config))
+    client.close()
+    assert made == [[2, 0], [2, 1], [3, 0], [3, 1]]
+    assert made.prompt_ids == [[97, 98]] * 2 + [[5, 6, 7]] * 2
+    assert made.logprobs == [[-0.5, -1.0]] * 4
+    assert [item.finish_reason for item in made.items] == ["stop", "stop_string"] * 2
+    for body in server.asked:
+        assert (body["model"], body["n"], body["top_p"], body["top_k"]) == ("m", 2, 0.9, 10)
+        assert (body["max_tokens"], body["stop"]) == (7, ["</code>"])
+        assert "structured_outputs" not in body
+
+
+def test_a_regex_is_handed_on(server: Server) -> None:
+    client = VLLMClient(server.url)
+    client.generate(["a"], guided_decoding_regex="[0-9]+")
+    client.close()
+    assert server.asked[0]["structured_outputs"] == {"regex": "[0-9]+"}
+    assert server.asked[0]["top_k"] == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"), [({"choices": []}, "0 of 1 completions"), ({}, "another shape")]
+)
+def test_an_answer_that_is_none_is_told(server: Server, broken: Any, words: str) -> None:
+    client = VLLMClient(server.url)
+    server.broken = broken
+    with pytest.raises(SamplerError, match=words):
+        client.generate(["a"])
+    client.close()
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(EngineLostError, match="check the inference server"):
+        VLLMClient("http://127.0.0.1:9")

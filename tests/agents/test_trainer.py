@@ -1,0 +1,182 @@
+"""TRL's trainer with an environment, and rollout functions of both forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from trl import GRPOConfig
+
+from miner.agents import CodeAgentEnvironment, Environment, GRPOTrainer, legacy_rollout
+from miner.agents.client import Client, SamplerClient, VLLMClientGenerationConfig
+from miner.agents.completions import Completions
+from miner.agents.trainer import EnvironmentRollout
+from miner.background_loop import BackgroundLoop
+from miner.environments import ConfigurationError
+from miner.inference.transformers.sampler import TransformersSampler
+from tests.builders import build_qwen3, build_tokenizer
+
+PROMPTS = [{"prompt": "12 "}, {"prompt": "3 "}]
+
+
+def config(folder: Path, **options: Any) -> GRPOConfig:
+    return GRPOConfig(
+        output_dir=str(folder), per_device_train_batch_size=4, num_generations=2, max_steps=1,
+        max_completion_length=6, learning_rate=1e-2, use_cpu=True, report_to=[], save_strategy="no",
+        bf16=False, disable_tqdm=True, **options,
+    )  # fmt: skip
+
+
+def trainer(folder: Path, **options: Any) -> GRPOTrainer:
+    given = {
+        "model": build_qwen3(),
+        "reward_funcs": [lambda completions, **_: [float(len(text)) for text in completions]],
+        "args": config(folder),
+        "train_dataset": Dataset.from_list(PROMPTS * 4),
+        "processing_class": build_tokenizer(),
+    }
+    return GRPOTrainer(**{**given, **options})
+
+
+class Recording(Environment):
+    """The base environment, which keeps what it was asked and what it gave."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+        self.made: list[list[int]] = []
+
+    def generate(
+        self, vllm_client: Client, generation_config: VLLMClientGenerationConfig,
+        prompts: Sequence[str],
+    ) -> list[list[int]]:  # fmt: skip
+        made = super().generate(vllm_client, generation_config, prompts)
+        self.prompts, self.made = list(prompts), made
+        return made
+
+
+def test_an_environments_completions_are_trained(tmp_path: Path) -> None:
+    environment = Recording()
+    there = trainer(tmp_path, environment=environment)
+    before = {name: value.clone() for name, value in there.model.named_parameters()}
+    there.train()
+    assert sorted(set(environment.prompts)) == ["12 ", "3 "]
+    assert len(environment.made) == 4
+    assert any(not torch.equal(before[n], v) for n, v in there.model.named_parameters())
+
+
+def test_outputs_are_not_trained_on(tmp_path: Path) -> None:
+    """The policy is made to say code; whatever it says next is its own."""
+    tokenizer = build_tokenizer()
+
+    class Telling:
+        def __init__(self, client: Client) -> None:
+            self._client = client
+
+        def generate(self, prompts: Sequence[Any], **given: Any) -> Completions:
+            made = self._client.generate(prompts=prompts, **given)
+            if not isinstance(prompts[0], str):
+                return made
+            code = tokenizer("<code>1</code>", add_special_tokens=False)["input_ids"]
+            ends = [type(i)(i.prompt_ids, tuple(code), (-1.0,) * len(code), (1,) * len(code),
+                            "stop_string") for i in made.items]  # fmt: skip
+            return Completions(ends)
+
+    class Echo:
+        def execute(self, codes: Sequence[str]) -> list[str]:
+            return [f"ran {code}" for code in codes]
+
+    rollout = EnvironmentRollout(CodeAgentEnvironment(Echo(), tokenizer, max_turns=2))
+    there = trainer(tmp_path, rollout_func=rollout)
+    sampler = TransformersSampler(there.model, tokenizer)
+    with BackgroundLoop() as loop:
+        rollout._client = Telling(SamplerClient(sampler, tokenizer, loop))
+        columns = rollout(["12 ", "3 "], there)
+    output = tokenizer("<output>ran 1</output>", add_special_tokens=False)["input_ids"]
+    for ids, mask in zip(columns["completion_ids"], columns["env_mask"], strict=True):
+        assert [i for i, own in zip(ids, mask, strict=True) if not own] == output
+    sampler.close()
+
+
+def test_an_environment_that_loses_completions_is_told_so(tmp_path: Path) -> None:
+    class Losing(Environment):
+        def generate(self, *given: Any, **named: Any) -> list[list[int]]:
+            return super().generate(*given, **named)[:-1]
+
+    with pytest.raises(ConfigurationError, match=r"Losing.generate returned 3 .* for 4 prompts"):
+        trainer(tmp_path, environment=Losing()).train()
+
+
+def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="exclude each other"):
+        trainer(tmp_path, environment=Environment(), rollout_func=lambda prompts, trainer: {})
+
+
+def test_a_distribution_that_is_not_trained_is_refused() -> None:
+    tokenizer = build_tokenizer()
+    with BackgroundLoop() as loop, TransformersSampler(build_qwen3(), tokenizer) as sampler:
+        client = SamplerClient(sampler, tokenizer, loop)
+        for name, value in {"top_p": 0.9, "min_p": 0.1, "top_k": 5}.items():
+            with pytest.raises(ConfigurationError, match=name):
+                client.generate(["1"], **{name: value})
+        assert len(client.generate(["1", "2"], n=3, max_tokens=2)) == 6
+
+
+def made(prompts: Sequence[Any], **more: Any) -> dict[str, list[Any]]:
+    count = len(prompts)
+    return {
+        "prompt_ids": [[5, 6]] * count, "completion_ids": [[7, 8, 1]] * count,
+        "logprobs": [[-1.0] * 3] * count, **more,
+    }  # fmt: skip
+
+
+def test_a_rollout_function_of_the_first_form_runs_and_its_columns_reach_rewards(
+    tmp_path: Path,
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def rollout_func(prompts, args, processing_class):  # type: ignore[no-untyped-def]
+        seen["given"] = (type(args), processing_class)
+        return made(prompts, env_reward=[0.25 * n for n in range(len(prompts))])
+
+    def reward_from_env(completions, **kwargs):  # type: ignore[no-untyped-def]
+        rewards = kwargs.get("env_reward", [])
+        seen["rewards"] = [float(r) for r in rewards] if rewards else [0.0] * len(completions)
+        return seen["rewards"]
+
+    there = trainer(
+        tmp_path, rollout_func=legacy_rollout(rollout_func), reward_funcs=[reward_from_env]
+    )
+    there.train()
+    assert seen["given"] == (GRPOConfig, there.processing_class)
+    assert seen["rewards"] == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_a_rollout_function_of_todays_form_gets_the_trainer() -> None:
+    there = object()
+
+    def rollout_func(prompts, trainer):  # type: ignore[no-untyped-def]
+        return made(prompts, seen=[trainer] * len(prompts))
+
+    assert legacy_rollout(rollout_func)(["a"], there)["seen"] == [there]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"prompt_ids": [[1]], "completion_ids": [[1]]}, "no 'logprobs'"),
+        (made("ab"), "2 entries of 'prompt_ids' for 1 prompts"),
+        (made("a", env_reward=[]), "0 entries of 'env_reward'"),
+    ],
+)
+def test_what_a_rollout_function_returns_is_checked(columns: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        legacy_rollout(lambda prompts, trainer: columns)(["a"], None)
+
+
+def test_a_function_of_no_known_form_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="takes 1 arguments"):
+        legacy_rollout(lambda prompts: {})

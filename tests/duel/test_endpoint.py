@@ -1,0 +1,170 @@
+"""An endpoint as a player: asked, retried and blamed as the tournament's client does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer, unused_port
+
+from miner.duel.games import GAMES, Table
+from miner.duel.match import Limits, play_match
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.outcome import Cause
+from miner.duel.play import Rules
+from miner.duel.players.base import PlayerError, ReplyForfeit, UnreachableError
+from miner.duel.players.endpoint import EndpointPlayer
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from tests.duel.stand_ins import Scripted, lowest_call
+
+Answer = Callable[[dict[str, Any], int], web.Response]
+
+
+@asynccontextmanager
+async def _endpoint(answer: Answer, **options: Any) -> AsyncIterator[tuple[Any, list, list]]:
+    """A player of an endpoint, the bodies it sent, and the seconds it waited."""
+    bodies: list[dict[str, Any]] = []
+    waits: list[float] = []
+
+    async def complete(request: web.Request) -> web.Response:
+        bodies.append(await request.json())
+        return answer(bodies[-1], len(bodies))
+
+    async def models(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "served"}]})
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    app.router.add_get("/v1/models", models)
+    async with TestServer(app) as server:
+        player = EndpointPlayer("e", str(server.make_url("/v1")), sleep=sleep, **options)
+        yield player, bodies, waits
+        await player.close()
+
+
+def _completion(*calls: tuple[str, Any], content: str | None = None) -> web.Response:
+    entries = [{"id": "x", "function": {"name": n, "arguments": a}} for n, a in calls]
+    message = {"content": content, "tool_calls": entries or None}
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    return web.json_response({"choices": [{"message": message}], "usage": usage})
+
+
+def _request() -> Request:
+    table = Table(GAMES["leduc_poker"], 24005)
+    legal = table.state.legal_actions()
+    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=legal, seed=5)
+
+
+async def test_a_request_is_the_tournaments_and_the_reply_is_read() -> None:
+    move = ("game_action", '{"action_id": 1}')
+    async with _endpoint(lambda body, n: _completion(move, content="<think>x</think> ok ")) as (
+        player,
+        bodies,
+        waits,
+    ):
+        reply = await player.reply(_request())
+    assert [(call.name, call.arguments) for call in reply.calls] == [move]
+    assert (reply.content, reply.prompt_tokens, reply.tokens) == ("ok", 100, 7)
+    assert bodies[0] == _request().body("served")
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "expected", "requests"),
+    [
+        (400, "This model's maximum Context Length is 10", ReplyForfeit, 1),
+        (400, "no such thing", PlayerError, 1),
+        (404, "no such model", PlayerError, 1),
+        (500, "boom", PlayerError, 2),
+        (200, "not json", PlayerError, 1),
+        (200, "[]", PlayerError, 1),
+        (200, "x" * 5_000_000, PlayerError, 1),
+    ],
+)
+async def test_failures_are_blamed_on_whom_the_tournament_blames(
+    status: int, text: str, expected: type[Exception], requests: int
+) -> None:
+    async with _endpoint(lambda body, n: web.Response(status=status, text=text)) as (
+        player,
+        bodies,
+        waits,
+    ):
+        with pytest.raises(expected) as caught:
+            await player.reply(_request())
+    assert (len(bodies), waits) == (requests, [1.0] * (requests - 1))
+    assert "x" * 500 not in str(caught.value)
+
+
+async def test_one_failure_is_retried() -> None:
+    async with _endpoint(
+        lambda body, n: web.Response(status=503) if n == 1 else _completion(("game_action", "{}"))
+    ) as (player, bodies, waits):
+        assert len((await player.reply(_request())).calls) == 1
+    assert (len(bodies), waits) == (2, [1.0])
+
+
+async def test_a_connection_that_is_refused_twice_is_nobodys_fault() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    url = f"http://127.0.0.1:{unused_port()}/v1"
+    player = EndpointPlayer("e", url, "m", sleep=sleep)
+    with pytest.raises(UnreachableError, match=url):
+        await player.reply(_request())
+    await player.close()
+    assert waits == [1.0]
+
+
+async def test_a_server_that_hangs_twice_loses_the_game() -> None:
+    import asyncio
+
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def sleep(seconds: float) -> None:
+        pass
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", hang)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/v1"))
+        player = EndpointPlayer("e", url, "m", timeout_s=0.05, sleep=sleep)
+        with pytest.raises(ReplyForfeit) as caught:
+            await player.reply(_request())
+        await player.close()
+    assert caught.value.cause == Cause.HTTP_SLOW
+
+
+ODD = [
+    {"choices": []},
+    {"choices": None},
+    {"choices": [{"message": None}]},
+    {"choices": [{"message": {"tool_calls": "game_action"}}]},
+    {"choices": [{"message": {"tool_calls": [None, 3, {"function": {"name": 5}}]}}]},
+    {"choices": [{"message": {"tool_calls": [{"function": {"name": "game_action"}}]}}]},
+    {"choices": [{"message": {"content": "y" * 100_000}}]},
+    {"choices": [{"message": {"content": 1.5}}], "usage": {"prompt_tokens": -3}},
+]
+
+
+@pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
+async def test_odd_answers_forfeit_and_break_nothing(answer: dict) -> None:
+    async with _endpoint(lambda body, n: web.json_response(answer)) as (player, _, _):
+        other = Scripted("b", lowest_call)
+        result = await play_match(
+            GAMES["leduc_poker"], player, other, Rules(3, own_wording()), Limits(pairs=1)
+        )
+    assert result.failure is None
+    assert [record.first_forfeits for record in result.games] == [True, True]
+    assert json.dumps(answer)

@@ -1,0 +1,161 @@
+"""A league from the command line to the page, and what it does about players that fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.duel.games import GAMES
+from miner.duel.league import play_league
+from miner.duel.match import Limits
+from miner.duel.play import Rules
+from miner.duel.players.base import Reply
+from miner.duel.players.rules import RulePlayer, random_move
+from miner.duel.report.scenes import frames
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.environments.errors import ConfigurationError
+from tests.duel.stand_ins import Scripted, calls, move
+
+RULES = Rules(3, own_wording(), keep_plies=True)
+
+
+def _takes_notes(request: Request) -> Reply:
+    if request.kind == "reflection":
+        return calls(("long_term_memory_append", '{"slot": 1, "content": "seen <b>once</b>"}'))
+    note = ("working_memory_rewrite", '{"slot": 2, "content": "here"}')
+    return Reply([*calls(note).calls, *move(request.legal[0]).calls], "I think so.")
+
+
+async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
+    def fails(request: Request) -> Reply:
+        raise OSError("the disk is full")
+
+    players = [
+        RulePlayer("a", random_move(1)),
+        Scripted("broken", fails),
+        RulePlayer("b", random_move(2)),
+        Scripted("silent", lambda request: Reply()),
+    ]
+    result = await play_league(players, ["clobber", "othello"], RULES, Limits(pairs=2))
+    failed = {(m.first, m.second) for m in result.matches if m.failure}
+    assert failed == {("a", "broken"), ("broken", "b"), ("broken", "silent")}
+    for match in result.matches:
+        if match.second == "silent" and match.failure is None:
+            assert [record.second_forfeits for record in match.games] == [True] * 4
+    assert set(result.row("silent", "othello").forfeits) == {"no tool call"}
+    assert result.row("a", "othello").wins >= 4
+    assert result.row("broken", "othello").score is None  # a win before it failed is left out
+    assert set(result.advancing()) <= {"a", "b"}
+
+
+async def test_matches_of_a_league_overlap() -> None:
+    import asyncio
+
+    asked: list[int] = []
+    everybody = asyncio.Event()
+
+    class Waits(Scripted):
+        async def reply(self, request: Request) -> Reply:
+            asked.append(1)
+            if len(asked) == 6:  # three pairs in two games: every match has asked once
+                everybody.set()
+            await everybody.wait()
+            return await super().reply(request)
+
+    def lowest(request: Request) -> Reply:
+        return Reply() if request.kind == "reflection" else move(request.legal[0])
+
+    players = [Waits(name, lowest) for name in "abc"]
+    result = await play_league(players, ["clobber", "liars_dice"], RULES, Limits(pairs=1))
+    assert sum(len(match.games) for match in result.matches) == 12
+
+
+async def test_notes_on_one_opponent_are_not_shown_to_another() -> None:
+    seen: dict[str, set[str]] = {"b": set(), "c": set()}
+
+    def answer(name: str):
+        def reply(request: Request) -> Reply:
+            if request.kind == "reflection":
+                content = json.dumps({"slot": 1, "content": f"by {name}"})
+                return calls(("long_term_memory_append", content))
+            if name in seen:
+                seen[name].add(request.notes.long_term.texts[0])
+            return move(request.legal[0])
+
+        return reply
+
+    players = [Scripted(name, answer(name)) for name in "abc"]
+    await play_league(players, ["liars_dice"], RULES, Limits(pairs=1))
+    assert seen == {"b": {"", "by b"}, "c": {"", "by c"}}
+
+
+@pytest.mark.parametrize("game", GAMES)
+async def test_every_move_of_a_replay_has_a_scene(game: str) -> None:
+    players = [Scripted("notes", _takes_notes), RulePlayer("random", random_move(1))]
+    result = await play_league(players, [game], RULES, Limits(pairs=1))
+    for record in result.matches[0].games:
+        shown = frames(record)
+        assert len(shown) == len(record.plies) + 1
+        for frame in shown:
+            assert frame.get("board") or frame["rows"]
+        mine = [frame for frame in shown if frame.get("mover") == record.first_seat]
+        assert mine[-1]["said"] == "I think so."
+        assert mine[-1]["notes"][1] == "here"
+
+
+async def test_scenes_show_what_lies_on_the_table() -> None:
+    players = [RulePlayer(name, random_move(i)) for i, name in enumerate("ab")]
+    games = ["goofspiel", "othello", "liars_dice"]
+    result = await play_league(players, games, RULES, Limits(pairs=1))
+    goofspiel, othello, dice = (frames(match.games[0])[-1] for match in result.matches)
+    record = result.matches[0].games[0]
+    points = [int(part) for part in dict(goofspiel["facts"])["points"].split(" : ")]
+    assert (points[0] > points[1]) - (points[0] < points[1]) == record.returns[0]
+    assert len(goofspiel["rounds"]) == len(goofspiel["rows"][1]["items"])
+    discs = sum(cell in "xo" for row in othello["board"]["cells"] for cell in row)
+    assert discs == sum(count for _, count in othello["facts"])
+    assert [len(row["items"]) for row in dice["rows"]] == [5, 5]
+
+
+def test_the_command_plays_prints_and_writes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["league", "random", "mcts:3", "other=random", "--games", "clobber,leduc_poker"]
+    done = CliRunner().invoke(app, [*words, "--pairs", "2", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "would advance" in done.output
+    written = json.loads((out / "league.json").read_text())
+    assert len(written["matches"]) == 6
+    assert sum(len(match["games"]) for match in written["matches"]) == 24
+    for row in written["rows"]:
+        assert row["wins"] + row["draws"] + row["losses"] == 8
+        assert row["score"]["low"] <= row["score"]["mean"] <= row["score"]["high"]
+    assert (out / "league.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "league.html").read_text()
+    assert "<svg" in page
+    assert "Replays" in page
+
+
+async def test_a_page_holds_no_code_of_a_players(tmp_path: Path) -> None:
+    from miner.duel.report.page import league_page
+
+    players = [Scripted("<i>", _takes_notes), RulePlayer("b", random_move(1))]
+    result = await play_league(players, ["clobber"], RULES, Limits(pairs=1))
+    result.matches[0].games[0].plies[0] = type(result.matches[0].games[0].plies[0])(
+        0, result.matches[0].games[0].plies[0].action, "</script><script>alert(1)", None
+    )
+    page = league_page(result, {}, 2)
+    assert "</script><script>" not in page
+    assert "<i>" not in page.partition("<script>")[0]  # after it, texts stay texts
+
+
+async def test_a_league_wants_names_that_differ() -> None:
+    players = [RulePlayer("a", random_move(1)), RulePlayer("a", random_move(2))]
+    with pytest.raises(ConfigurationError, match="NAME="):
+        await play_league(players, ["clobber"], RULES, Limits(pairs=1))
+    with pytest.raises(ConfigurationError, match="boss"):
+        await play_league(players[:1], ["clobber"], RULES, Limits(pairs=1), boss="z")

@@ -1,0 +1,103 @@
+"""A model in this process as a player: its template, its tokens, its calls, its limits."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trl
+
+from miner.duel.games import GAMES
+from miner.duel.match import Limits, play_match
+from miner.duel.outcome import Cause
+from miner.duel.play import Rules
+from miner.duel.players.model import ModelPlayer, load_model_player
+from miner.duel.wording import own_wording
+from miner.inference.sampler import Sample, SamplingParams
+from miner.rollout.model_folder import LoadedChat, LoadedModel
+from miner.rollout.renderer import ChatRenderer
+from tests.builders import build_qwen3, build_tokenizer
+from tests.duel.stand_ins import Scripted, lowest_call
+
+TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
+LEDUC = GAMES["leduc_poker"]
+RULES = Rules(5, own_wording())
+
+
+def _called(name: str, **arguments: object) -> str:
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+class _Caller:
+    """A sampler that reads the legal ids in its prompt and calls with the first."""
+
+    def __init__(self, tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.params: list[SamplingParams] = []
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+    ) -> Sample:
+        self.params.append(params)
+        prompt = self._tokenizer.decode(prompt_ids, skip_special_tokens=False)
+        text = _called("working_memory_append", slot=1, content="hm")
+        if legal := re.findall(r"^(\d+) -> ", prompt, re.MULTILINE):
+            text += "\n" + _called("game_action", action_id=int(legal[0]))
+        ids = (
+            *self._tokenizer.encode(text, add_special_tokens=False),
+            self._tokenizer.eos_token_id,
+        )
+        return Sample(ids, (0.0,) * len(ids), "stop")
+
+    async def end_session(self, session: int) -> None:
+        pass
+
+
+@pytest.fixture
+def tokenizer():
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def _player(tokenizer, *, context: int) -> tuple[ModelPlayer, _Caller]:
+    sampler = _Caller(tokenizer)
+    loaded = LoadedModel(None, LoadedChat(tokenizer, ChatRenderer(tokenizer), ()))
+    return ModelPlayer("m", sampler, loaded, family="qwen25", context=context), sampler
+
+
+async def test_a_models_calls_are_played_and_counted(tokenizer) -> None:
+    player, sampler = _player(tokenizer, context=10**6)
+    match = await play_match(LEDUC, player, Scripted("b", lowest_call), RULES, Limits(pairs=2))
+    assert match.failure is None
+    assert [record.forfeit for record in match.games] == [None] * 4
+    usage = match.games[0].usage[0]
+    assert usage.turns + usage.reflections == 1 + usage.turns
+    assert usage.prompt_tokens > 500 * usage.turns
+    assert usage.tokens > 0
+    assert {params.temperature for params in sampler.params} == {0.0}
+    assert {params.max_tokens for params in sampler.params} == {512, 384}
+
+
+async def test_a_prompt_that_leaves_no_room_for_a_reply_forfeits(tokenizer) -> None:
+    player, sampler = _player(tokenizer, context=1000)
+    match = await play_match(LEDUC, player, Scripted("b", lowest_call), RULES, Limits(pairs=1))
+    assert [r.forfeit.cause for r in match.games if r.forfeit] == [Cause.CONTEXT] * 2
+    assert sampler.params == []
+
+
+async def test_a_model_folder_plays(tmp_path: Path, tokenizer) -> None:
+    model = build_qwen3(vocab_size=len(tokenizer), max_position_embeddings=16384)
+    model.save_pretrained(tmp_path / "tiny")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    player = load_model_player(tmp_path / "tiny", "tiny")
+    try:
+        match = await play_match(LEDUC, player, Scripted("b", lowest_call), RULES, Limits(pairs=1))
+    finally:
+        await player.close()
+    assert match.failure is None
+    assert [r.forfeit.cause for r in match.games if r.forfeit] == [Cause.NO_CALL] * 2

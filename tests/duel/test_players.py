@@ -1,0 +1,95 @@
+"""Players without a model, and what a person may type for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from miner.duel.games import GAMES, Table
+from miner.duel.match import Limits, play_match
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.play import Rules
+from miner.duel.players.catalog import chosen_games, make_player
+from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
+from miner.duel.players.search import equilibrium, search
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.environments.errors import ConfigurationError
+from tests.duel.golden import golden
+
+RANDOM = RulePlayer("random", random_move(7))
+RULES = Rules(11, own_wording())
+
+
+async def _score(player: RulePlayer, game: str, pairs: int) -> float:
+    limits = Limits(seconds=1e9, pairs=pairs)
+    match = await play_match(GAMES[game], player, RANDOM, RULES, limits)
+    assert match.failure is None
+    return (match.count("win") + match.count("draw") / 2) / len(match.games)
+
+
+@pytest.mark.parametrize("game", GAMES)
+async def test_random_players_play_every_game_to_its_end(game: str) -> None:
+    other = RulePlayer("other", random_move(8))
+    match = await play_match(GAMES[game], other, RANDOM, RULES, Limits(seconds=1e9, pairs=2))
+    again = await play_match(GAMES[game], other, RANDOM, RULES, Limits(seconds=1e9, pairs=2))
+    assert match.failure is None
+    assert [record.forfeit for record in match.games] == [None] * 4
+    assert [r.history for r in match.games] == [r.history for r in again.games]
+
+
+async def test_bidding_the_prize_beats_random_bids() -> None:
+    assert (
+        await _score(RulePlayer("bid", bid_the_prize), "goofspiel", 25) > 0.8
+    )  # known: .89 to .97
+
+
+async def test_a_search_beats_random_moves() -> None:
+    assert await _score(RulePlayer("mcts", search(20)), "clobber", 10) > 0.65
+
+
+async def test_the_equilibrium_does_not_lose_at_leduc() -> None:
+    assert await _score(RulePlayer("cfr", equilibrium(20)), "leduc_poker", 100) > 0.5
+
+
+def test_a_search_survives_the_position_that_has_no_way_on() -> None:
+    line = next(line for line in golden("forfeits") if line["scenario"].startswith("no_legal"))
+    configuration = 3 * (line["params"]["hand_size"] - 7) + 10 - line["params"]["knock_card"]
+    table = Table(GAMES["gin_rummy"], line["seed"], configuration)
+    for action in line["scripted_player_actions"][:-1]:
+        table.apply(action)
+    legal = table.state.legal_actions()
+    assert 55 in legal  # the knock after which nobody can move
+    request = Request(table, 0, Notes(WordCounter()), own_wording(), legal=legal)
+    assert search(500)(request) in legal
+
+
+def test_specifications_name_players() -> None:
+    assert make_player("random", list(GAMES)).name == "random"
+    assert make_player("weak=mcts:3", list(GAMES)).name == "weak"
+    endpoint = make_player("e=http://127.0.0.1:1/v1#m", ["othello"])
+    assert endpoint.name == "e"
+    assert make_player("http://127.0.0.1:1/v1#m", ["othello"]).name == "m"
+
+
+@pytest.mark.parametrize(
+    ("specification", "games", "said"),
+    [
+        ("nobody", ["othello"], "neither a folder nor a player"),
+        ("mcts:x", ["othello"], "no number"),
+        ("mcts:0", ["othello"], "no number"),
+        ("bid", ["othello", "goofspiel"], "plays goofspiel only"),
+        ("cfr", ["othello"], "plays leduc_poker only"),
+    ],
+)
+def test_what_is_no_player_is_said(specification: str, games: list[str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        make_player(specification, games)
+
+
+def test_games_are_chosen_by_name() -> None:
+    assert chosen_games(None) == list(GAMES)
+    assert chosen_games("othello, clobber,othello") == ["othello", "clobber"]
+    with pytest.raises(ConfigurationError, match="intercode is no duel"):
+        chosen_games("othello,intercode")
+    with pytest.raises(ConfigurationError, match="'chess' is no game"):
+        chosen_games("chess")

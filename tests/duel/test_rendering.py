@@ -1,0 +1,74 @@
+"""Prompts by real chat templates, byte for byte, with the tools as serving engines pass them on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trl
+
+from miner.duel.games import GAMES, Table
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.rendering import ToolShape, render, shaped
+from miner.duel.tournament_files import read_wording
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from tests.builders import build_tokenizer
+from tests.duel.golden import needs_transcripts, transcript
+from tests.duel.stand_ins import tournament_copy
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+
+SHAPES = {
+    "tools_as_sent": ToolShape.SENT,
+    "sglang_tool_dump": ToolShape.ENGINE,
+    "sglang_function_dump_older": ToolShape.FUNCTION,
+}
+
+
+def _turn(wording) -> Request:
+    table = Table(GAMES["leduc_poker"], 24005)
+    return Request(table, 0, Notes(WordCounter()), wording, legal=table.state.legal_actions())
+
+
+@needs_transcripts
+@pytest.mark.parametrize("template", ["qwen2_5", "llama3_2", "qwen3_instruct_2507"])
+def test_turns_are_rendered_as_recorded(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+    request = _turn(read_wording(tournament_copy(tmp_path)))
+    lines = [
+        line
+        for line in transcript("templates")
+        if line["template"] == template and line.get("request", {}).get("kind") == "turn"
+    ]
+    for line in lines:
+        tokenizer.bos_token = line["bos_token"] or None
+        date = {"date_string": line["strftime_now"]} if line["strftime_now"] else {}
+        rendered = render(tokenizer, request, SHAPES[line["tools_variant"]], **date)
+        assert rendered == line["rendered"]
+    assert len(lines) == 3
+
+
+def test_tools_keep_the_engines_order_of_keys() -> None:
+    tools = _turn(own_wording()).tools
+    engine = shaped(tools, ToolShape.ENGINE)[-1]
+    assert list(engine) == ["type", "function"]
+    assert list(engine["function"]) == ["description", "name", "parameters", "strict"]
+    assert shaped(tools, ToolShape.FUNCTION)[-1] == engine["function"]
+    assert shaped(tools, ToolShape.SENT) == tools
+    assert json.dumps(tools[-1]["function"]["parameters"]).startswith('{"properties"')
+
+
+def test_a_prompt_shows_rules_notes_state_and_tools() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = (TEMPLATES / "qwen2_5.jinja").read_text()
+    request = _turn(own_wording())
+    request.notes.call("working_memory_rewrite", {"slot": 2, "content": "raises with a king"})
+    rendered = render(tokenizer, request)
+    for part in ("leduc_poker", "[2] raises with a king", "Your card: J♠", '"game_action"'):
+        assert part in rendered
+    assert rendered.endswith("<|im_start|>assistant\n")

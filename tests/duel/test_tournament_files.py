@@ -1,0 +1,95 @@
+"""The tournament's sentences are read from a copy of its files; nothing of a copy is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.duel.session import wording_of
+from miner.duel.tournament_files import read_wording
+from miner.duel.wording import OWN
+from miner.environments.errors import ConfigurationError
+from tests.duel.golden import GAMES
+from tests.duel.stand_ins import write_copy
+
+
+def _tool(description: str, **properties: str) -> dict:
+    described = {name: {"description": text} for name, text in properties.items()}
+    return {"description": description, "parameters": {"properties": described}}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    memory = {
+        f"{area}_{edit}": _tool(f"{verb} a {area} slot (slots 1-{n}; {use}); {end}.", **_SLOT)
+        for area, n, use in (("working_memory", 4, "now"), ("long_term_memory", 8, "ever"))
+        for edit, verb, end in (("rewrite", "Set", "all goes"), ("append", "Grow", "old goes"))
+    }
+    move = _tool("Go on. Ids that count: 1, 2.", action_id="One id.")
+    write_copy(
+        tmp_path / "copy",
+        {f"{game}_rules": f"Rules of {game}." for game in GAMES},
+        {"turn": "One answer — then all.", "reflection": "Think."},
+        ("Over. Yours: ", "Note it."),
+        memory | {"game_action": move},
+    )
+    return tmp_path / "copy"
+
+
+_SLOT = {"slot": "Which.", "content": "What."}
+
+
+def test_every_sentence_comes_from_the_copy(copy: Path) -> None:
+    wording = read_wording(copy)
+    assert wording.heads["othello"] == "Rules of othello."
+    assert wording.turn_tail == "One answer — then all."
+    assert wording.reflection_tail == "Think."
+    assert wording.reflection == ("Over. Yours: ", ".\n\nFinal state:\n", "\n\nNote it.")
+    assert wording.tools.memory[3] == ("Grow a long_term_memory slot (slots 1-8; ever); old goes.")
+    assert wording.tools.move == ("Go on. Ids that count: ", ".")
+    assert (wording.tools.slot, wording.tools.content) == ("Which.", "What.")
+    assert wording.tools.action_id == "One id."
+    assert not wording.is_own
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("core/pvp/bot.py", ("_TOOL_GUIDANCE", "_OTHER"), "_TOOL_GUIDANCE"),
+        ("core/pvp/tools.py", ("{effect}", "{outcome}"), "build_memory_tools"),
+        ("core/pvp/game_prompts.yml", ("othello_rules", "chess_rules"), "othello_rules"),
+        ("core/pvp/game_prompts.yml", ("{rules}", "{rules"), "file of prompts"),
+        ("core/models/pvp_models.py", ("action_id", "action"), "action_id"),
+    ],
+)
+def test_files_of_another_form_are_named(
+    copy: Path, file: str, change: tuple[str, str], said: str
+) -> None:
+    path = copy / file
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read_wording(copy)
+    assert Path(file).name in str(caught.value)
+
+
+def test_the_command_copies_what_it_read(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    assert wording_of(None).source == OWN
+    done = CliRunner().invoke(app, ["prompts", "--from", str(copy)])
+    assert done.exit_code == 0, done.output
+    for path in copy.rglob("*.*"):
+        if path.is_file():
+            assert (work / "tournament" / path.relative_to(copy)).read_bytes() == path.read_bytes()
+    assert wording_of(None).heads == read_wording(copy).heads
+
+
+def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"core/pvp/game_prompts\.yml: copy that file"):
+        read_wording(tmp_path)

@@ -1,0 +1,134 @@
+"""The planner's memory against DeepSpeed's arithmetic, and against what autograd really keeps."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Literal
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from entrypoint.hardware import GIB
+from entrypoint.inventory import pretend_hardware
+from entrypoint.memory import (
+    ModelShape,
+    TrainerLoad,
+    layer_bytes,
+    trainer_activations,
+    trainer_states,
+)
+from entrypoint.topology import BatchShape, plan_topology
+from tests.entrypoint.test_topology import MODELS
+
+SIZES = {**MODELS, "8B": ModelShape(8_030_261_248, 32, 4096, 14336, 32, 8, 128, 128256, 131072)}
+REAL_H100 = int(79.1 * GIB)  # what NVML shows of 80 GB
+
+
+def states(size: str, ranks: int, stage: Literal[0, 2, 3]) -> int:
+    load = TrainerLoad(SIZES[size], "full", ranks, stage, 4096)
+    return sum(size for _, size in trainer_states(load))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("size", SIZES)
+def test_states_are_at_least_what_deepspeed_estimates(size: str, ranks: int) -> None:
+    stage3 = pytest.importorskip("deepspeed.runtime.zero.stage3", reason="make setup")
+    stage2 = pytest.importorskip("deepspeed.runtime.zero.stage_1_and_2", reason="make setup")
+    shape = SIZES[size]
+    _, theirs = stage2.estimate_zero2_model_states_mem_needs(
+        shape.parameters, num_gpus_per_node=ranks, cpu_offload=False
+    )
+    assert theirs <= states(size, ranks, 2) <= 1.1 * theirs + 4e9
+    _, theirs, _ = stage3.estimate_zero3_model_states_mem_needs(
+        shape.parameters,
+        shape.vocabulary * shape.hidden,
+        num_gpus_per_node=ranks,
+        cpu_offload=False,
+        cpu_offload_params=False,
+    )
+    assert theirs <= states(size, ranks, 3) <= 1.1 * theirs + 4e9
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_plan_needs_more_than_a_real_gpu_has(size: str, gpus: int) -> None:
+    hardware = pretend_hardware(f"{gpus}xH100-80GB")
+    topology = plan_topology(hardware, SIZES[size], BatchShape(servers=gpus))
+    assert topology.layout != "cpu"
+    assert all(moment.used < REAL_H100 for moment in topology.memory)
+
+
+def test_seven_billion_on_four_gpus_are_no_longer_planned_with_zero_2_on_two_of_them() -> None:
+    topology = plan_topology(pretend_hardware("4xH100-80GB"), SIZES["7B"], BatchShape(servers=4))
+    assert (topology.tuning, topology.zero_stage, topology.processes) != ("full", 2, 2)
+    refused = [choice for choice in topology.choices if choice.what.startswith("not ")]
+    assert "trainer on 2, full fine-tuning, ZeRO-2" in refused[0].what
+
+
+def test_without_deepspeed_states_take_eighteen_bytes_a_parameter() -> None:
+    assert states("3B", 1, 0) == 18 * SIZES["3B"].parameters
+
+
+def test_adapters_take_their_own_states_and_no_more() -> None:
+    shape = SIZES["7B"]
+    load = TrainerLoad(shape, "lora", 1, 0, 4096, lora_rank=16)
+    adapters = shape.lora_parameters(16)
+    assert sum(size for _, size in trainer_states(load)) == 2 * shape.parameters + 16 * adapters
+    assert shape.lora_parameters(32) == 2 * adapters
+
+
+def kept_per_token(
+    layers: int, weights: torch.dtype, *, autocast: bool, tokens: int = 128
+) -> float:
+    """Bytes that autograd keeps for the backward pass, its own copies of weights left out."""
+    config = Qwen2Config(
+        hidden_size=64,
+        intermediate_size=256,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=layers,
+        vocab_size=32,
+    )
+    model = Qwen2ForCausalLM(config).to(weights)
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tokens in tensor.shape:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    within = torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), within:
+        model.model(torch.zeros(1, tokens, dtype=torch.long))
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / tokens
+
+
+@pytest.mark.parametrize(
+    ("weights", "autocast", "compute_bytes"),
+    [(torch.bfloat16, False, 2), (torch.float32, False, 4), (torch.float32, True, 2)],
+)
+def test_a_layer_keeps_no_more_than_is_planned_and_not_much_less(
+    weights: torch.dtype, autocast: bool, compute_bytes: int
+) -> None:
+    one, three = (kept_per_token(n, weights, autocast=autocast) for n in (1, 3))
+    shape = ModelShape(1, 1, 64, 256, 4, 2, 16, 32, 1024)
+    planned = layer_bytes(shape, compute_bytes, weights.itemsize)
+    assert (three - one) / 2 <= planned <= 1.3 * (three - one) / 2
+
+
+def test_recomputing_keeps_far_less_and_a_pass_of_twice_the_tokens_twice_as_much() -> None:
+    def activations(tokens: int, *, checkpointing: bool) -> int:
+        load = TrainerLoad(SIZES["3B"], "full", 1, 0, tokens, checkpointing=checkpointing)
+        return dict(trainer_activations(load))["activations"]
+
+    assert activations(8192, checkpointing=True) == 2 * activations(4096, checkpointing=True)
+    assert activations(4096, checkpointing=True) < activations(4096, checkpointing=False) / 5
+
+
+def test_on_gpus_logits_are_never_whole() -> None:
+    shape = SIZES["0.5B"]
+    tiles = dict(trainer_activations(TrainerLoad(shape, "full", 1, 0, 32768)))["output head"]
+    assert tiles < 4 * GIB
+    whole = dict(trainer_activations(TrainerLoad(shape, "full", 1, 0, 32768, fused_head=False)))
+    assert whole["logits"] > 30 * GIB

@@ -1,0 +1,61 @@
+"""An OpenAI-compatible chat endpoint over a model folder and the transformers engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from aiohttp import web
+
+from miner.background_loop import BackgroundLoop
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.model_folder import load_model_folder
+
+NAME = "tiny model behind HTTP"
+
+
+@contextmanager
+def served_chat(model: Path, *, max_reply_tokens: int) -> Iterator[str]:
+    """Serve the model; yields the base URL, with /v1. Replies end after `max_reply_tokens`."""
+    loaded = load_model_folder(model, torch.float32, None)
+    with (
+        BackgroundLoop() as loop,
+        TransformersSampler(loaded.model, loaded.tokenizer) as sampler,
+    ):
+
+        async def list_models(request: web.Request) -> web.Response:
+            return web.json_response({"object": "list", "data": [{"id": NAME, "object": "model"}]})
+
+        async def complete(request: web.Request) -> web.Response:
+            asked = await request.json()
+            params = SamplingParams(max_reply_tokens, asked["temperature"])
+            prompt = loaded.renderer.encode(loaded.renderer.render(asked["messages"]))
+            sample = await sampler.sample(prompt, params)
+            message = {"role": "assistant", "content": loaded.renderer.reply_text(sample)}
+            choice = {"index": 0, "message": message, "finish_reason": sample.finish_reason}
+            usage = {
+                "prompt_tokens": len(prompt),
+                "completion_tokens": len(sample.token_ids),
+                "total_tokens": len(prompt) + len(sample.token_ids),
+            }
+            return web.json_response(
+                {"object": "chat.completion", "model": NAME, "choices": [choice], "usage": usage}
+            )
+
+        app = web.Application()
+        app.router.add_get("/v1/models", list_models)
+        app.router.add_post("/v1/chat/completions", complete)
+        runner = web.AppRunner(app)
+
+        async def start() -> str:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+
+        try:
+            yield loop.run(start())
+        finally:
+            loop.run(runner.cleanup())
