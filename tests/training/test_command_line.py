@@ -128,7 +128,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
 
 
 def test_a_run_ends_before_the_kill(tmp_path, rough_base):
-    """Of fifteen minutes nine are kept free for the end, and one for a step slower than the others."""
+    """Of fifteen minutes nine are kept free for the end, one more for a slower step."""
     process = Forked(
         tmp_path,
         train_for_a_quarter_of_an_hour,
