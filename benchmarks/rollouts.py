@@ -100,7 +100,8 @@ class CostModelSampler:
     """`Sampler` with the engine's timing; it bids the last card listed.
 
     Attributes:
-        asked: (new prompt tokens, reply tokens) of each session's turns.
+        asked: (new prompt tokens, reply tokens) of each session's turns; sessions are numbered
+            from 0 on as they come, so that each row of the table draws the same lengths.
     """
 
     def __init__(
@@ -110,7 +111,8 @@ class CostModelSampler:
         self._filler = tokenizer("z")["input_ids"][0]
         self._length = length
         self._engine = CostModelEngine(width)
-        self._held: dict[int | None, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._held: dict[int, int] = {}
         self.asked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     async def sample(
@@ -118,20 +120,21 @@ class CostModelSampler:
     ) -> Sample:
         """See `Sampler`."""
         assert session is not None
+        number = self._numbers.setdefault(session, len(self._numbers))
         tail = self._tokenizer.decode(list(prompt_ids[-200:]))
         action = self._tokenizer(f" {OPTION.findall(tail)[-1]}")["input_ids"]
-        length = max(len(action) + 2, self._length(session, len(self.asked[session])))
+        length = max(len(action) + 2, self._length(number, len(self.asked[number])))
         padding = [self._filler] * (length - len(action) - 1)
         ids = (*padding, *action, self._tokenizer.eos_token_id)
-        new_tokens = len(prompt_ids) - self._held.get(session, 0)
-        self._held[session] = len(prompt_ids) + len(ids)
-        self.asked[session].append((new_tokens, len(ids)))
+        new_tokens = len(prompt_ids) - self._held.get(number, 0)
+        self._held[number] = len(prompt_ids) + len(ids)
+        self.asked[number].append((new_tokens, len(ids)))
         await self._engine.run(Request(new_tokens, len(ids)))
         return Sample(ids, (-1.0,) * len(ids), "stop")
 
     async def end_session(self, session: int) -> None:
         """See `Sampler`."""
-        self._held.pop(session, None)
+        self._held.pop(self._numbers.get(session, -1), None)
 
 
 class LockStepSampler:

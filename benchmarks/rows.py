@@ -147,7 +147,7 @@ def played(
     """The columns of one step's episodes, as TRL gets them."""
     renderer = ChatRenderer(tokenizer)
     params = EpisodeParams(
-        SamplingParams(settings.rollout.max_reply_tokens), settings.rollout.max_episode_tokens
+        SamplingParams(settings.rollout.max_reply_tokens), settings.rollout.episode_limit
     )
     scheduler = Scheduler(source, RandomSampler(tokenizer), renderer, params)
     rollout = RolloutFunction(
@@ -211,6 +211,7 @@ def lengths(columns: Columns) -> list[int]:
 def compare(folder: str, sizes: str, episodes: int, rounds: int) -> Table:
     """All ways of learning from games of these deck sizes."""
     overrides = [f"run_dir={folder}", f"environment.deck_sizes={sizes}", "optimizer.max_steps=1"]
+    overrides.append("rollout.max_episode_tokens=4096")
     settings = load_settings(None, overrides, environ={})
     tokenizer = recipe_tokenizer(recipe_for(settings.environment.deck_sizes))
     whole = played(settings, tokenizer, BuiltinSource())

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from miner.environments.base import Environment, EpisodeTask, Message
+from miner.environments import playing
+from miner.environments.base import (
+    Environment,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
 from miner.environments.errors import InfrastructureError
 from miner.environments.games import clean_reply
 from miner.environments.listing import parse_listing
@@ -28,26 +35,42 @@ class ProbeEpisode:
     score: float | None = None
 
 
+class Prober:
+    """`Player` with an episode's planned replies, then legal ids drawn with its seed; it keeps what
+    was shown and said in the episode."""
+
+    def __init__(self, episode: ProbeEpisode) -> None:
+        self._episode = episode
+        self._rng = random.Random(episode.task.seed)
+        self._planned = iter(episode.planned)
+        self._legal: list[int] = []
+        episode.replies, episode.conversation, episode.score = [], [], None
+
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
+        """See `Player`."""
+        self._episode.conversation.extend(observation.messages)
+
+    async def reply(self) -> str:
+        """See `Player`."""
+        shown = self._episode.conversation[-1]["content"]
+        self._legal = list(parse_listing(shown)) or self._legal
+        reply = next(self._planned, "") or str(self._rng.choice(self._legal))
+        self._episode.replies.append(reply)
+        self._episode.conversation.append({"role": "assistant", "content": clean_reply(reply)})
+        return reply
+
+    def told(self, transition: Transition) -> None:
+        """See `Player`."""
+        self._episode.conversation.extend(transition.messages)
+
+    async def close(self) -> None:
+        """See `Player`."""
+
+
 async def play(environment: Environment, episode: ProbeEpisode) -> None:
-    """Play `episode` to its end: its planned replies, then legal ids drawn with its seed."""
-    rng = random.Random(episode.task.seed)
-    planned = iter(episode.planned)
-    episode.replies, episode.conversation, episode.score = [], [], None
-    legal: list[int] = []
+    """Play `episode` to its end and close the environment. Raises: `EnvironmentFault`."""
     try:
-        observation = await environment.reset(episode.task)
-        messages = observation.messages
-        while True:
-            episode.conversation.extend(messages)
-            legal = list(parse_listing(messages[-1]["content"])) or legal
-            reply = next(planned, "") or str(rng.choice(legal))
-            episode.replies.append(reply)
-            episode.conversation.append({"role": "assistant", "content": clean_reply(reply)})
-            transition = await environment.step(reply)
-            if transition.done:
-                episode.score = transition.score
-                return
-            messages = transition.messages
+        episode.score = await playing.play(environment, episode.task, Prober(episode))
     finally:
         await environment.close()
 

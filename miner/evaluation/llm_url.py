@@ -17,7 +17,8 @@ import aiohttp
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message
-from miner.evaluation.policies import Conversation, PolicyError
+from miner.environments.playing import Conversation
+from miner.evaluation.policies import PolicyError
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 _MAX_REPLY_BYTES = 4 * 1024 * 1024
@@ -165,6 +166,11 @@ class _LlmUrlConversation:
         self._seed = seed
 
     async def reply(self, messages: Sequence[Message]) -> str:
+        if messages[-1]["role"] == "assistant":
+            raise ConfigurationError(
+                f"{self._policy.name} cannot be asked over HTTP to go on with its own message: "
+                "evaluate the model's folder"
+            )
         return await self._policy.complete(messages, self._seed)
 
     async def close(self) -> None:

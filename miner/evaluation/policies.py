@@ -6,7 +6,6 @@ episode has a conversation of its own, so that many can be under way at once.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from random import Random
 from typing import Protocol
@@ -16,34 +15,20 @@ from miner.environments.base import EpisodeTask, Message
 from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
+from miner.environments.playing import Conversation
 from miner.evaluation.references import MATCH
-from miner.inference.sampler import Sampler, SamplerError, SamplingParams
+from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 
 DISPLAY_NAMES = {"match": MATCH.name}
-
-_FIRST_SESSION = 2**40
-"""Apart from the sessions of a scheduler that shares the sampler."""
 
 
 class PolicyError(RuntimeError):
     """The policy could not answer; the episode scores 0, as it would with the grader."""
 
 
-class Conversation(Protocol):
-    """One policy in one episode."""
-
-    async def reply(self, messages: Sequence[Message]) -> str:
-        """The answer to the whole chat so far. Raises: `PolicyError`."""
-        ...
-
-    async def close(self) -> None:
-        """Forget the episode (idempotent, never raises)."""
-        ...
-
-
 class Policy(Protocol):
-    """Opens conversations."""
+    """Opens conversations, whose replies may raise `PolicyError`."""
 
     @property
     def name(self) -> str:
@@ -147,7 +132,6 @@ class SamplerPolicy:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._sessions = itertools.count(_FIRST_SESSION)
 
     @property
     def temperature(self) -> float:
@@ -156,22 +140,18 @@ class SamplerPolicy:
 
     def conversation(self, task: EpisodeTask) -> Conversation:
         """A conversation with a session of its own in the sampler."""
-        return _SamplerConversation(
-            self._sampler, self._renderer, self._params, next(self._sessions)
-        )
+        return _SamplerConversation(self._sampler, self._renderer, self._params)
 
     async def close(self) -> None:
         """Nothing of its own to release."""
 
 
 class _SamplerConversation:
-    def __init__(
-        self, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams, session: int
-    ) -> None:
+    def __init__(self, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams) -> None:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._session = session
+        self._session = new_session()
 
     async def reply(self, messages: Sequence[Message]) -> str:
         prompt = self._renderer.encode(self._renderer.render(messages))

@@ -19,11 +19,12 @@ from miner.environments import (
     EnvironmentSource,
     EpisodeTask,
     InfrastructureError,
-    Message,
     ProtocolError,
+    Transition,
 )
 from miner.environments.games import clean_reply, goofspiel
 from miner.environments.outages import MOST_REPLAYS, Outages
+from miner.environments.playing import ChatPlayer, play
 from miner.evaluation.policies import Policy, PolicyError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
 
@@ -174,31 +175,20 @@ async def _play(
     avoid: set[str],
     attempt: _Try,
 ) -> None:
+    def record(text: str, transition: Transition) -> None:
+        number = any(character.isdigit() for character in clean_reply(text))
+        attempt.replies.append(
+            Reply(text=text, action=transition.action, valid=transition.valid, number=number)
+        )
+
+    player = ChatPlayer(policy.conversation(task), record)
     environment = source.open(avoid)
     attempt.server = environment.server
-    conversation = policy.conversation(task)
     try:
-        messages: list[Message] = list((await environment.reset(task)).messages)
-        while True:
-            text = await conversation.reply(messages)
-            transition = await environment.step(text)
-            number = any(character.isdigit() for character in clean_reply(text))
-            attempt.replies.append(
-                Reply(text=text, action=transition.action, valid=transition.valid, number=number)
-            )
-            if transition.done:
-                break
-            said = text if transition.recorded is None else transition.recorded
-            messages += [{"role": "assistant", "content": said}, *transition.messages]
-        if transition.score is None:
-            raise ProtocolError(
-                f"{source.name} ended {task} without a score: expected one in [0, 1]",
-                server=environment.server,
-            )
-        attempt.score = transition.score
-        if not transition.valid:
-            attempt.failure = "invalid_replies"
-            attempt.message = f"no legal action in the last reply {text[:80]!r}"
+        attempt.score = await play(environment, task, player)
     finally:
-        await conversation.close()
         await environment.close()
+    last = attempt.replies[-1]
+    if not last.valid:
+        attempt.failure = "invalid_replies"
+        attempt.message = f"no legal action in the last reply {last.text[:80]!r}"

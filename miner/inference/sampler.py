@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -57,6 +58,14 @@ class Sampler(Protocol):
     async def end_session(self, session: int) -> None:
         """Forget what is kept for `session` (idempotent)."""
         ...
+
+
+_SESSIONS = itertools.count()
+
+
+def new_session() -> int:
+    """A number that no other conversation of this process has; the next one's is the next."""
+    return next(_SESSIONS)
 
 
 class SamplerError(RuntimeError):

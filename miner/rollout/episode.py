@@ -1,20 +1,16 @@
-"""One episode as a coroutine: observe, render, sample, answer, until the environment says done.
+"""One episode of the policy that learns: each reply sampled, each token kept.
 
-Invariants:
-* an episode ends as a `Trajectory` with the graded score or raises a typed error; it never turns
-  trouble into a score;
-* the sampler's session is ended in every case; the environment belongs to the caller.
+Invariant: the sampler's session is ended in every case; the environment belongs to the caller.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from miner.environments.base import Environment, EpisodeTask, Message, Transition
-from miner.environments.errors import ProtocolError
-from miner.inference.sampler import Sampler, SamplingParams
+from miner.environments.base import Environment, EpisodeTask, Observation, Transition
+from miner.environments.playing import Stopwatch, play
+from miner.inference.sampler import Sampler, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
@@ -41,18 +37,57 @@ class EpisodeTooLong(Exception):
     """
 
 
-class Stopwatch:
-    """Adds up the time spent inside `with` blocks."""
+class SampledPlayer:
+    """`Player` that samples its replies and keeps all tokens, as a `TrajectoryBuilder` does.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._started = 0.0
+    Args:
+        session: of this conversation in the sampler; None for one of its own.
 
-    def __enter__(self) -> None:
-        self._started = time.perf_counter()
+    Attributes:
+        sampling: time spent waiting for the sampler.
+    """
 
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._started
+    def __init__(
+        self,
+        sampler: Sampler,
+        renderer: ChatRenderer,
+        params: EpisodeParams,
+        session: int | None = None,
+    ) -> None:
+        self._sampler = sampler
+        self._renderer = renderer
+        self._params = params
+        self._session = new_session() if session is None else session
+        self.sampling = Stopwatch()
+
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
+        """See `Player`."""
+        self._task = task
+        own = self._params.sampling
+        self._sampling_params = replace(own, stop=own.stop + observation.stop)
+        self._builder = TrajectoryBuilder(self._renderer, task, observation.messages)
+
+    async def reply(self) -> str:
+        """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`."""
+        prompt_ids = self._builder.prompt_ids
+        _check_room(prompt_ids, self._params, self._task)
+        with self.sampling:
+            sample = await self._sampler.sample(
+                prompt_ids, self._sampling_params, session=self._session
+            )
+        return self._builder.add_reply(sample)
+
+    def told(self, transition: Transition) -> None:
+        """See `Player`."""
+        self._builder.add_transition(transition)
+
+    async def close(self) -> None:
+        """See `Player`."""
+        await self._sampler.end_session(self._session)
+
+    def trajectory(self, score: float) -> Trajectory:
+        """The finished episode with its graded `score`."""
+        return replace(self._builder.build(score), sampler_seconds=self.sampling.seconds)
 
 
 async def play_episode(
@@ -61,41 +96,16 @@ async def play_episode(
     sampler: Sampler,
     renderer: ChatRenderer,
     params: EpisodeParams,
-    session: int,
+    session: int | None = None,
 ) -> Trajectory:
-    """Play `task` to its end.
-
-    Args:
-        session: number of this conversation, unique among those that the sampler serves.
+    """Play `task` to its end with a `SampledPlayer`.
 
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong.
     """
-    playing, sampling = Stopwatch(), Stopwatch()
-    try:
-        with playing:
-            observation = await environment.reset(task)
-        _check_messages(observation.messages, environment)
-        sampling_params = replace(params.sampling, stop=params.sampling.stop + observation.stop)
-        builder = TrajectoryBuilder(renderer, task, observation.messages)
-        while True:
-            prompt_ids = builder.prompt_ids
-            _check_room(prompt_ids, params, task)
-            with sampling:
-                sample = await sampler.sample(prompt_ids, sampling_params, session=session)
-            reply = builder.add_reply(sample)
-            with playing:
-                transition = await environment.step(reply)
-            score = _checked_score(transition, environment)
-            builder.add_transition(transition)
-            if score is not None:
-                break
-    finally:
-        await sampler.end_session(session)
+    player, waiting = SampledPlayer(sampler, renderer, params, session), Stopwatch()
+    score = await play(environment, task, player, waiting)
     return replace(
-        builder.build(score),
-        server=environment.server,
-        sampler_seconds=sampling.seconds,
-        environment_seconds=playing.seconds,
+        player.trajectory(score), server=environment.server, environment_seconds=waiting.seconds
     )
 
 
@@ -107,26 +117,3 @@ def _check_room(prompt_ids: Sequence[int], params: EpisodeParams, task: EpisodeT
             f"{params.sampling.max_tokens} for the next reply), the limit is {params.max_tokens}: "
             "raise the episode's limit or lower that of a reply"
         )
-
-
-def _check_messages(messages: Sequence[Message], environment: Environment) -> None:
-    if not messages:
-        raise ProtocolError(
-            f"{environment.server} went on with the episode but showed no messages to answer",
-            server=environment.server,
-        )
-
-
-def _checked_score(transition: Transition, environment: Environment) -> float | None:
-    """The score of a final transition, None for any other one."""
-    score = transition.score
-    if not transition.done:
-        if not transition.appended:
-            _check_messages(transition.messages, environment)
-        return None
-    if score is None or not 0.0 <= score <= 1.0:
-        raise ProtocolError(
-            f"{environment.server} ended the episode with score {score!r}, expected 0..1",
-            server=environment.server,
-        )
-    return score

@@ -80,7 +80,9 @@ class ChatRenderer:
             self._boundaries = ()
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt text for the assistant's next reply."""
+        """The prompt text for the assistant's next reply, or for the rest of one that is last."""
+        if messages[-1]["role"] == "assistant":
+            return self.render(messages[:-1]) + messages[-1]["content"]
         conversation = [{"role": m["role"], "content": m["content"]} for m in messages]
         text = self._tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, tokenize=False

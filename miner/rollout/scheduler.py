@@ -109,7 +109,6 @@ class Scheduler:
         self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
         self._outages = outages
-        self._sessions = itertools.count()
 
     async def run(
         self,
@@ -206,7 +205,6 @@ class Scheduler:
                         self._sampler,
                         self._renderer,
                         self._episode,
-                        next(self._sessions),
                     )
             except TimeoutError as error:
                 raise InfrastructureError(

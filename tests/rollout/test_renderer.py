@@ -212,3 +212,10 @@ def test_tokenizers_that_cannot_converse_are_refused(spoil, message):
     spoil(tokenizer)
     with pytest.raises(TokenizerError, match=message):
         ChatRenderer(tokenizer)
+
+
+@pytest.mark.parametrize("name", ["chatml", "qwen3", "inst"])
+def test_a_reply_that_is_last_is_gone_on_with(name):
+    renderer = RENDERERS[name]
+    begun = {"role": "assistant", "content": "<code>1"}
+    assert renderer.render([*QUESTION, begun]) == renderer.render(QUESTION) + "<code>1"

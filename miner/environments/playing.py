@@ -1,0 +1,176 @@
+"""One episode, whoever plays it: show, answer, step, until the environment says done.
+
+Training, evaluation and the probe all play here. What answers is a `Player`; what becomes of
+trouble is the caller's rule.
+
+Invariants:
+* an episode ends with its graded score or raises a typed error; trouble never becomes a score;
+* the player is closed in every case; the environment belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from miner.environments.base import (
+    Environment,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
+from miner.environments.errors import ProtocolError
+
+
+class Player(Protocol):
+    """What answers in one episode: `begin`, then `reply` and `told` in turn, then `close`."""
+
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
+        """The episode has begun and shows what is to be answered first."""
+        ...
+
+    async def reply(self) -> str:
+        """The text of the next reply. What it raises ends the episode."""
+        ...
+
+    def told(self, transition: Transition) -> None:
+        """What the latest reply has led to; the episode's last one included."""
+        ...
+
+    async def close(self) -> None:
+        """The episode is over, in whatever way (idempotent, never raises)."""
+        ...
+
+
+class Stopwatch:
+    """Adds up the time spent inside `with` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._started = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._started
+
+
+async def play(
+    environment: Environment,
+    task: EpisodeTask,
+    player: Player,
+    waiting: Stopwatch | None = None,
+) -> float:
+    """Play `task` to its end.
+
+    Args:
+        waiting: runs while the environment is waited for.
+
+    Returns: the graded score in [0, 1].
+    Raises: `EnvironmentFault`, and what the player raises.
+    """
+    waiting = waiting or Stopwatch()
+    try:
+        with waiting:
+            observation = await environment.reset(task)
+        _check_messages(observation.messages, environment)
+        player.begin(task, observation)
+        while True:
+            reply = await player.reply()
+            with waiting:
+                transition = await environment.step(reply)
+            score = _checked_score(transition, environment)
+            player.told(transition)
+            if score is not None:
+                return score
+    finally:
+        await player.close()
+
+
+class Conversation(Protocol):
+    """Answers a chat, in one episode."""
+
+    async def reply(self, messages: Sequence[Message]) -> str:
+        """The answer to the whole chat so far; a last message of the assistant's own is to be gone
+        on with."""
+        ...
+
+    async def close(self) -> None:
+        """Forget the episode (idempotent, never raises)."""
+        ...
+
+
+class ChatPlayer:
+    """`Player` that keeps the chat as the grader would send it, and asks a conversation each turn.
+
+    Args:
+        on_turn: called with each reply and what it led to, as soon as that is known.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        on_turn: Callable[[str, Transition], None] = lambda reply, transition: None,
+    ) -> None:
+        self._conversation = conversation
+        self._on_turn = on_turn
+        self._chat: list[Message] = []
+        self._reply = ""
+
+    def begin(self, task: EpisodeTask, observation: Observation) -> None:
+        """See `Player`."""
+        self._chat = list(observation.messages)
+
+    async def reply(self) -> str:
+        """See `Player`."""
+        self._reply = await self._conversation.reply(self._chat)
+        return self._reply
+
+    def told(self, transition: Transition) -> None:
+        """See `Player`."""
+        self._on_turn(self._reply, transition)
+        self._chat = continued(self._chat, self._reply, transition)
+
+    async def close(self) -> None:
+        """See `Player`."""
+        await self._conversation.close()
+
+
+def continued(chat: Sequence[Message], reply: str, transition: Transition) -> list[Message]:
+    """The chat after a reply to `chat`, as the history shows it.
+
+    Where the assistant's message goes on, it stays the last one.
+    """
+    if transition.fresh:
+        return list(transition.messages)
+    said = reply if transition.recorded is None else transition.recorded
+    begun = chat[-1]["content"] if chat[-1]["role"] == "assistant" else ""
+    before = chat[:-1] if begun else chat
+    whole: Message = {"role": "assistant", "content": begun + said + transition.appended}
+    return [*before, whole, *transition.messages]
+
+
+def _check_messages(messages: Sequence[Message], environment: Environment) -> None:
+    if not messages:
+        raise ProtocolError(
+            f"{environment.server} went on with the episode but showed no messages to answer",
+            server=environment.server,
+        )
+
+
+def _checked_score(transition: Transition, environment: Environment) -> float | None:
+    """The score of a final transition, None for any other one."""
+    score = transition.score
+    if not transition.done:
+        if not transition.appended:
+            _check_messages(transition.messages, environment)
+        return None
+    if score is None or not 0.0 <= score <= 1.0:
+        raise ProtocolError(
+            f"{environment.server} ended the episode with score {score!r}, expected 0..1",
+            server=environment.server,
+        )
+    return score
