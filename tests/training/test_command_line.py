@@ -102,7 +102,7 @@ def test_one_run_goes_on_through_kills_a_stop_and_adapters(tmp_path, rough_base,
     assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == best["best"]["step"]
 
 
-def train_until_the_tenth_minute(*arguments):
+def train_for_a_quarter_of_an_hour(*arguments):
     """The command line, in a world where time is 0 and nothing takes any but steps: a minute."""
     steps = []
 
@@ -123,15 +123,15 @@ def train_until_the_tenth_minute(*arguments):
         "clock": clock,
         "wall_clock": lambda: 0.0,
     }
-    sys.argv = ["miner", *arguments, "deadline.ends_at=600"]
+    sys.argv = ["miner", *arguments, "deadline.ends_at=900"]
     miner.__main__.main()
 
 
 def test_a_run_ends_before_the_kill(tmp_path, rough_base):
-    """Of ten minutes one is kept free, three are for a publication and one for a slower step."""
+    """Of fifteen minutes nine are kept free for the end, one more for a slower step."""
     process = Forked(
         tmp_path,
-        train_until_the_tenth_minute,
+        train_for_a_quarter_of_an_hour,
         "train",
         *places(tmp_path, rough_base),
         *SMALL,
