@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode
@@ -59,7 +64,8 @@ class PlannedEnvironment(CountingEnvironment):
             error = self._failure[0]
             if error is None:
                 await asyncio.Event().wait()
-            raise error("boom", server=self.server) if error is not SamplerError else error("boom")
+            where = {"server": self.server} if issubclass(error, EnvironmentFault) else {}
+            raise error("boom", **where)
 
 
 class PlannedSource(ScriptedSource):
