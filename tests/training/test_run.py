@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from miner.environments import ConfigurationError, EpisodeTask
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
+from miner.rewards.episode import EpisodeReward
 from miner.training.trainer import EpisodeTrainer
 from tests.training.in_process import Work, working_in
 
@@ -116,3 +118,24 @@ def test_a_lost_episode_prints_no_row_of_the_batch(
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert any("not this one" in text for text in told)
     assert not any("turn_rewards" in text or "episode_reward" in text for text in told)
+
+
+@pytest.mark.parametrize(("credit", "replaced"), [("episode", 3), ("turn", 0)])
+def test_games_that_teach_nothing_are_replaced_by_others_within_the_bound(
+    work: Work, monkeypatch: pytest.MonkeyPatch, credit: str, replaced: int
+) -> None:
+    """Where turns have rewards of their own, an episode's total says nothing of what it teaches."""
+    played: list[EpisodeTask] = []
+    reset = BuiltinEnvironment.reset
+
+    async def recorded(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
+        if task.seed in TRAINING_SEEDS:
+            played.append(task)
+        return await reset(environment, task)
+
+    monkeypatch.setattr(BuiltinEnvironment, "reset", recorded)
+    monkeypatch.setattr(EpisodeReward, "total", lambda reward, trajectory: 1.0)
+    work.train("optimizer.max_steps=2", "rollout.fresh_groups=3", f"reward.credit={credit}")
+    games = Counter(played)
+    assert len(games) == 2 * (2 + replaced)
+    assert set(games.values()) == {4}
