@@ -80,6 +80,12 @@ class RolloutSettings(Section):
         description="Longest whole episode, in tokens; empty: as the model's tokenizer needs for "
         "the games.",
     )
+    fresh_groups: int = Field(
+        0,
+        ge=0,
+        description="reward.credit = episode: games per step at most that are played in place of "
+        "ones whose episodes all have the same reward, and so teach nothing.",
+    )
     attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(

@@ -59,6 +59,11 @@ class GroupResult:
         """The members that left the group."""
         return tuple(o for o in self.outcomes if isinstance(o, LostEpisode))
 
+    @property
+    def flat(self) -> bool:
+        """Whether it was played and teaches nothing; a lost group is no such one."""
+        return len(self.trajectories) > 1 and not self.varied
+
     def chain(self) -> Iterator[GroupResult]:
         """This result and those it replaced, newest first."""
         result: GroupResult | None = self

@@ -144,7 +144,7 @@ class Scheduler:
         self, group: Group, fresh: Callable[[], Group] | None, replacements: Iterator[int]
     ) -> GroupResult:
         result = await self._play_group(group)
-        while fresh and not result.varied and next(replacements, None) is not None:
+        while fresh and result.flat and next(replacements, None) is not None:
             result = replace(await self._play_group(fresh()), replaced=result)
         return result
 

@@ -51,7 +51,7 @@ class RolloutFunction:
         ranks: Ranks,
     ) -> None:
         self._play = play
-        self._worth = EpisodeReward(reward.invalid_reply_penalty, POTENTIALS.get(reward.shaping))
+        self.worth = EpisodeReward(reward.invalid_reply_penalty, POTENTIALS.get(reward.shaping))
         self._first_turn_only = reward.learn_turns == "first"
         self._eos = eos_token_id
         self._ranks = ranks
@@ -93,10 +93,10 @@ class RolloutFunction:
             "env_mask": [self._mask(row) for row in rows],
             "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
             "turn_rewards": [
-                None if isinstance(o, LostEpisode) else self._worth.by_turn(o) for o in outcomes
+                None if isinstance(o, LostEpisode) else self.worth.by_turn(o) for o in outcomes
             ],
             "episode_reward": [
-                None if isinstance(o, LostEpisode) else self._worth.total(o) for o in outcomes
+                None if isinstance(o, LostEpisode) else self.worth.total(o) for o in outcomes
             ],
         }
 

@@ -45,7 +45,7 @@ from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.signals import OneMind, StopRequest
-from miner.training.tasks import training_dataset
+from miner.training.tasks import spare_tasks, training_dataset
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_lost_rows
 
@@ -130,6 +130,7 @@ class Run:
                 infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
             ),
             on_episode=lambda _: heart.beat("rollout"),
+            worth=self.rollout.worth.total,
             places=self._places,
             outages=self._outages,
         )
@@ -214,9 +215,24 @@ class Run:
         return trainer
 
     def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
-        return play_through(
-            self._engine, lambda some: self._loop.run(self._scheduler.run(some)), groups
-        )
+        """Play a step's groups, and fresh ones in place of those that teach nothing.
+
+        What an engine lost is played again as it was: members of a group share their game.
+        """
+        settings, step = self._settings, self.trainer.state.global_step
+        spare = spare_tasks(settings, step, self._ranks.rank, self._ranks.count)
+        bound = settings.rollout.fresh_groups // self._ranks.count
+        replaceable = settings.reward.credit == "episode"
+
+        def play(some: Sequence[Group]) -> list[GroupResult]:
+            run = self._scheduler.run(
+                some,
+                fresh=lambda: Group(next(spare), settings.rollout.group_size),
+                max_replacements=bound if replaceable and some is groups else 0,
+            )
+            return self._loop.run(run)
+
+        return play_through(self._engine, play, groups)
 
 
 def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:

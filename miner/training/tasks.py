@@ -6,8 +6,10 @@ ever trained on (`TRAINING_SEEDS` is apart from theirs).
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 
@@ -42,6 +44,14 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
         seed=seed_of_seat_0 + seat,
         opponent=settings.opponent,
     )
+
+
+def spare_tasks(settings: Settings, step: int, rank: int, count: int) -> Iterator[EpisodeTask]:
+    """Games for a rank's groups to be replaced by, from beyond the planned stream: the same after a
+    resume, and no other step's or rank's as long as each of `count` ranks takes `fresh_groups`."""
+    planned = settings.optimizer.max_steps * settings.rollout.groups_per_step
+    first = planned + (step * count + rank) * settings.rollout.fresh_groups
+    return (training_task(i, settings.environment, settings.seed) for i in itertools.count(first))
 
 
 def training_dataset(settings: Settings) -> Dataset:

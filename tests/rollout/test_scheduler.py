@@ -186,6 +186,18 @@ def test_groups_without_variance_are_replaced_within_the_bound():
     assert (stats.episodes, stats.turns) == (10, 20)
 
 
+def test_a_lost_group_is_not_replaced():
+    episode = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)
+    results = run(
+        PlannedSource([]),
+        [Group(build_task(0), 2)],
+        episode=episode,
+        fresh=lambda: pytest.fail("a group without an episode was replaced"),
+        max_replacements=5,
+    )
+    assert len(results[0].lost) == 2
+
+
 def test_groups_with_variance_stay():
     replies = itertools.cycle([number("1"), number("x")])
     source = PlannedSource([], capacity=1)  # one episode after another, of one reply each

@@ -1,5 +1,6 @@
 """The task stream: balanced, apart from every graded game, and the same after a resume."""
 
+import itertools
 import random
 from collections import Counter
 
@@ -8,7 +9,13 @@ import pytest
 from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import agent_seat, deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
-from miner.training.tasks import decode_task, encode_task, training_dataset, training_task
+from miner.training.tasks import (
+    decode_task,
+    encode_task,
+    spare_tasks,
+    training_dataset,
+    training_task,
+)
 
 
 def stream(count, seed=0, **settings):
@@ -57,3 +64,17 @@ def test_the_seeds_at_both_ends_are_training_seeds_too(monkeypatch, drawn):
     monkeypatch.setattr(random.Random, "randrange", lambda self, start, stop: drawn(start, stop))
     for task in stream(10):
         assert task.seed in TRAINING_SEEDS
+
+
+def test_spare_games_are_of_no_other_step_or_rank_nor_planned():
+    overrides = ["rollout.fresh_groups=3", "optimizer.max_steps=5"]
+    settings = load_settings(None, overrides, environ={})
+    planned = [decode_task(prompt) for prompt in training_dataset(settings)["prompt"]]
+    spare = [
+        task
+        for step in range(5)
+        for rank in range(2)
+        for task in itertools.islice(spare_tasks(settings, step, rank, count=2), 3)
+    ]
+    assert len({*planned, *spare}) == len(planned) + 30
+    assert all(task.seed in TRAINING_SEEDS for task in spare)
