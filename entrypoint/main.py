@@ -31,6 +31,7 @@ from entrypoint.reaper import Ended
 from entrypoint.report import PlanPrinter
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
+from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
@@ -170,6 +171,13 @@ def print_plan(prepared: Prepared) -> None:
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
     printer.topology(prepared.topology)
+    cost = step_cost(
+        prepared.topology,
+        prepared.facts.shape,
+        prepared.hardware,
+        prepared.settings.rollout.group_size,
+    )
+    printer.cost(cost, prepared.plan)
     printer.settings(prepared.recipe, prepared.settings)
     printer.programs(prepared.plan, prepared.programs)
 

@@ -18,6 +18,7 @@ from entrypoint.ladder import LADDER
 from entrypoint.masking import mask
 from entrypoint.memory import MemoryPlan
 from entrypoint.run_plan import RunPlan
+from entrypoint.step_cost import StepCost, assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
 from entrypoint.topology import Topology
 from miner.config.settings import Settings, to_toml
@@ -51,6 +52,17 @@ class PlanPrinter:
             ("shared memory", f"{hardware.shared_memory / GIB:.1f} GiB"),
         ]
         self._table("Job", ("what", "value"), rows)
+
+    def cost(self, cost: StepCost, plan: RunPlan) -> None:
+        """How long a step may take and how many fit, with what that rests on."""
+        steps = int((plan.trainer_ends_at - plan.started_at) / cost.seconds)
+        rows = [
+            ("seconds a step", f"about {cost.seconds:.2g}"),
+            ("of them playing, learning", f"{cost.rollout:.2g}, {cost.learning:.2g}"),
+            ("steps in the time given", f"about {steps:,}"),
+            ("assumed", assumptions()),
+        ]
+        self._table("Estimate", ("what", "value"), rows)
 
     def topology(self, topology: Topology) -> None:
         """Who runs where, why, and what memory it takes."""

@@ -65,8 +65,8 @@ class RunPlan(BaseModel):
 
     @property
     def outcome_file(self) -> Path:
-        """Written by the watchdog when the run is over."""
-        return self.run_dir / "outcome.json"
+        """Written when the run is over; not on the output's disk, which may be full by then."""
+        return self.socket.with_suffix(".outcome")
 
     @property
     def plan_file(self) -> Path:

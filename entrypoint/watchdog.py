@@ -2,7 +2,7 @@
 
 Invariants: the trainer starts at once, since it publishes the base model before it waits for
 anything; it is never left silent for longer than the limit nor running past the end; when this
-program ends, the run is over and outcome.json says how.
+program ends, the run is over and the outcome file says how.
 """
 
 from __future__ import annotations
@@ -231,6 +231,8 @@ def main() -> None:
         return
     except ControlError as error:
         outcome = Outcome(ExitStatus.SUPERVISOR, str(error))
+    except OSError as error:  # a full disk, most likely
+        outcome = Outcome(ExitStatus.DISK, f"the run's files cannot be written: {error}")
     say(outcome.message, speaker=WATCHDOG)
     write_outcome(plan.outcome_file, outcome)
 

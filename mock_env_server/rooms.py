@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from miner.environments.errors import EnvironmentFault
+from miner.environments.errors import ConfigurationError
 from miner.environments.games import GAME_NAMES, GameSession, task_id_range
 from miner.environments.games.catalog import load_game
 from miner.environments.games.opponents import Stream
@@ -62,7 +62,7 @@ class GameRoom:
         try:
             searches = opponent == "mcts" and not load_game(task_id).simultaneous
             return await self._run(searches, make)
-        except EnvironmentFault as error:
+        except ConfigurationError as error:
             raise ValueError(str(error)) from error
 
     async def play(self, session: GameSession, action: int) -> None:

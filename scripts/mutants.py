@@ -151,6 +151,7 @@ def prepare(folder: Path, package: Package) -> None:
             *(f"--ignore={file}" for file in package.without),
         ],
         "process_isolation": ["forkserver"],
+        "timeout_constant": ["20"],  # seconds, times 15: a loaded machine is no endless loop
         "track_dependencies": ["false"],
         "use_git_change_detection": ["false"],
     }

@@ -102,7 +102,7 @@ def demo_command(
             f"output.dir={published}",
             f"run_dir={run_dir}",
             f"seed={seed}",
-            f"deadline.seconds={seconds or TRAINING_SECONDS[sizes]}",
+            f"deadline.seconds={seconds}",
             *(setting or ()),
         ]
         environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}

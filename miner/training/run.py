@@ -17,7 +17,7 @@ from miner.background_loop import BackgroundLoop
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.environments import EnvironmentSource
+from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.outages import Outages
 from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
@@ -70,7 +70,7 @@ class Run:
         engine: what generates.
         spent_before: training seconds of earlier processes of this run.
         heart: beats with every finished episode.
-        stop: ends the wait for servers that are away.
+        stop: ends the run after a step, and the wait for servers that are away.
         note: shows a line to the person who watches.
         ranks: of this run; each has a `Run` of its own and plays its share.
     """
@@ -95,9 +95,10 @@ class Run:
         self._source = source
         self._loop = loop
         self._heart = heart
+        self._stop = stop
         self._outages = Outages(
             source,
-            patience=lambda: 0.0 if stop.received else self._patience(),
+            patience=self._patience,
             say=note,
             waiting=lambda: heart.beat("waiting for environment servers"),
         )
@@ -108,14 +109,7 @@ class Run:
             spent_before,
             idle=lambda: self._outages.dark_seconds,
         )
-        self._held_out = held_out_list(
-            settings.evaluation.episodes,
-            settings.evaluation.base_seed,
-            settings.environment.name,
-            sizes=settings.environment.deck_sizes
-            if settings.environment.name == "goofspiel"
-            else (),
-        )
+        self._held_out = _held_out_games(settings)
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
@@ -141,7 +135,7 @@ class Run:
             outages=self._outages,
         )
 
-    def watch(self, progress: TrainingProgress, held_out: HeldOut, stop: StopRequest) -> None:
+    def watch(self, progress: TrainingProgress, held_out: HeldOut) -> None:
         """Give the trainer its callbacks, in the order in which they are called."""
         self.trainer.remove_callback(PrinterCallback)  # progress shows the same in one line
         recorder = Recorder(
@@ -158,7 +152,7 @@ class Run:
             held_out,
             self.pace,
             SecondsApart(self._settings.checkpoint.seconds_apart),
-            stop,
+            self._stop,
             CheckpointMarker(self.pace, self._ranks, lambda: self.guard.streak == 0),
             OneMind(self._ranks),
         )
@@ -188,6 +182,8 @@ class Run:
 
     def _patience(self) -> float:
         """Seconds for which servers that are away are waited for from now on."""
+        if self._stop.received:
+            return 0.0
         left = self.pace.training_left()
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._outages.dark_seconds
 
@@ -290,7 +286,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             note=progress.note,
         )
         held_out.start()
-        run.watch(progress, held_out, stop)
+        run.watch(progress, held_out)
         trainer = run.trainer
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
         held_out.consider(trainer.state.global_step)
@@ -298,6 +294,13 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)
+
+
+def _held_out_games(settings: Settings) -> list[EpisodeTask]:
+    """The games that choose the best model."""
+    game, wanted = settings.environment, settings.evaluation
+    sizes = game.deck_sizes if game.name == "goofspiel" else ()
+    return held_out_list(wanted.episodes, wanted.base_seed, game.name, sizes=sizes)
 
 
 def _deadline(ends_at: float | None) -> Deadline | None:

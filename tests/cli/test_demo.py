@@ -53,7 +53,7 @@ def test_the_demo_makes_trains_grades_and_reports(
     graded = {record.name: record for record in run.evaluations if record.split == "grader"}
     assert {"random", "base, sampled", "trained", "trained, sampled"} < graded.keys()
     assert len(graded) == 6  # and the base played greedily, and a baseline
-    assert {record.score.episodes for record in graded.values()} == {12}
+    assert {record.score.n for record in graded.values()} == {12}
     published = out / "checkpoints" / demo.TASK_ID / name
     assert verify_model(published, load=True).loaded
     assert json.loads((out / name / "probe.json").read_text())["channel"] == "graded"

@@ -36,7 +36,15 @@ def test_dry_run_prints_everything_and_starts_nothing(
     environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://u:pw@10.0.0.2:8000"}
     done = run(arguments("--dry-run", "--gpus", inventory), environment | {"HF_TOKEN": SECRET})
     assert done.returncode == 0, done.stderr
-    for part in ("Job", "Plan", "Reasons", "Memory of one device", "trainer.toml", "Commands"):
+    for part in (
+        "Job",
+        "Plan",
+        "Reasons",
+        "Memory of one device",
+        "Estimate",
+        "trainer.toml",
+        "Commands",
+    ):
         assert f"== {part}" in done.stdout
     for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "passes of"):
         assert word in done.stdout
@@ -82,7 +90,7 @@ def test_hours_are_explained_in_one_line(
         ({}, ("--model-config", "7B"), ExitStatus.ARGUMENTS, "only with --dry-run"),
         ({}, ("--set", "nonsense"), ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ({"model": "acme/missing"}, (), ExitStatus.MODEL, "holds acme--tiny"),
-        ({}, (), ExitStatus.ENVIRONMENT, "none given"),
+        ({}, ("--set", "environment.channel=step"), ExitStatus.ENVIRONMENT, "none given"),
     ],
 )
 def test_failures_before_the_run(

@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from entrypoint.ladder import put_setting
 from entrypoint.run_plan import RunPlan
+from miner.config.settings import load_settings, to_toml
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from tests.training.in_process import TINY, working_in
@@ -49,20 +48,15 @@ def plan_for(folder: Path, base: Path) -> RunPlan:
     plan = RunPlan.model_validate(fields)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
-    settings: dict[str, object] = {}
-    overrides = {
-        "model.path": str(base),
-        "output.dir": str(plan.output_dir),
-        "run_dir": str(plan.train_dir),
-        "optimizer.max_steps": STEPS,
-        "checkpoint.every_steps": STEPS,
-    }
-    for text in TINY:
-        key, _, value = text.partition("=")
-        put_setting(settings, key, json.loads(value) if value[0] in "[0123456789" else value)
-    for key, chosen in overrides.items():
-        put_setting(settings, key, chosen)
-    plan.settings_file.write_text(tomli_w.dumps(settings))
+    overrides = [
+        *TINY,
+        f"model.path={base}",
+        f"output.dir={plan.output_dir}",
+        f"run_dir={plan.train_dir}",
+        f"optimizer.max_steps={STEPS}",
+        f"checkpoint.every_steps={STEPS}",
+    ]
+    plan.settings_file.write_text(to_toml(load_settings(None, overrides, environ={})))
     plan.write()
     return plan
 

@@ -114,6 +114,7 @@ UNDISTURBED = {
     "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
     "refuses a validator's job": Scenario("refuse", published=True),
     "refuses after publishing": Scenario("oom,refuse", plan={"by_hand": True}, published=True),
+    "cannot write": Scenario("spoil"),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
     "no inference and no way without": Scenario(
@@ -194,6 +195,14 @@ def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Contai
     assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
 
 
+def test_a_run_whose_files_cannot_be_written_ends_and_says_so(
+    containers: dict[str, Container],
+) -> None:
+    status, lines = containers["cannot write"].finish()
+    assert status == ExitStatus.DISK, lines
+    assert "the run's files cannot be written" in lines[-1]
+
+
 def test_a_verified_model_counts_however_the_run_ended(containers: dict[str, Container]) -> None:
     status, lines = containers["crashes after publishing"].finish()
     assert status == ExitStatus.OK, lines
@@ -233,7 +242,7 @@ def test_a_trainer_that_inference_fails_three_times_goes_on_without(
     assert container.attempts == ["lost", "lost", "lost", "publish"]
     assert any("with weights to vLLM by a file" in line for line in lines)
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["rollout"] == {"engine": "transformers"}
+    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_inference_that_is_lost_for_good_has_its_status(containers: dict[str, Container]) -> None:
@@ -304,7 +313,7 @@ def test_without_an_inference_program_the_trainer_generates(
     assert status == ExitStatus.OK, lines
     assert any("without vLLM" in line for line in lines)
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["rollout"] == {"engine": "transformers"}
+    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:

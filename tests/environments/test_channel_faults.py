@@ -38,11 +38,13 @@ ENTRANCES = {step_source: ("/reset", "/step"), graded_source: ("/evaluate",)}
 Opener = Callable[[str], EnvironmentSource]
 
 
-async def outcome(source: EnvironmentSource, task: EpisodeTask) -> float | EnvironmentFault:
+async def outcome(
+    source: EnvironmentSource, task: EpisodeTask
+) -> float | EnvironmentFault | ConfigurationError:
     """The score of one try at a task, or the fault that ended it."""
     try:
         played = await play_on(source, task, messy(task.seed))
-    except EnvironmentFault as fault:
+    except (EnvironmentFault, ConfigurationError) as fault:
         return fault
     assert played.score is not None
     return played.score
@@ -235,5 +237,7 @@ async def test_an_impossible_task_is_not_held_against_the_server(
     for _ in range(4):
         fault = await outcome(both, EpisodeTask("goofspiel", 0, seed=-1))
         assert type(fault) is ConfigurationError
-        assert fault.server == correct_url  # which comes first as long as it does not rest
+    environment = both.open()
+    assert environment.server == correct_url  # which comes first as long as it does not rest
+    await environment.close()
     await both.close()

@@ -23,7 +23,7 @@ def served_chat(model: Path, *, max_reply_tokens: int) -> Iterator[str]:
     loaded = load_model_folder(model, torch.float32, None)
     with (
         BackgroundLoop() as loop,
-        TransformersSampler(loaded.model, loaded.tokenizer) as sampler,
+        TransformersSampler(loaded.model, loaded.chat.tokenizer) as sampler,
     ):
 
         async def list_models(request: web.Request) -> web.Response:
@@ -32,9 +32,9 @@ def served_chat(model: Path, *, max_reply_tokens: int) -> Iterator[str]:
         async def complete(request: web.Request) -> web.Response:
             asked = await request.json()
             params = SamplingParams(max_reply_tokens, asked["temperature"])
-            prompt = loaded.renderer.encode(loaded.renderer.render(asked["messages"]))
+            prompt = loaded.chat.renderer.encode(loaded.chat.renderer.render(asked["messages"]))
             sample = await sampler.sample(prompt, params)
-            message = {"role": "assistant", "content": loaded.renderer.reply_text(sample)}
+            message = {"role": "assistant", "content": loaded.chat.renderer.reply_text(sample)}
             choice = {"index": 0, "message": message, "finish_reason": sample.finish_reason}
             usage = {
                 "prompt_tokens": len(prompt),

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.evaluate import evaluate_command
-from miner.environments import EnvironmentFault
+from miner.environments import ConfigurationError
 from miner.evaluation.results import EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
@@ -37,7 +37,7 @@ def run(*arguments: object, status: int = 0) -> str:
 
 def refused(*arguments: object) -> str:
     """The sentence with which the command refuses."""
-    with pytest.raises(EnvironmentFault) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         run(*arguments)
     return str(caught.value)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.publishing import publisher as publishing
 from miner.publishing.publisher import PUBLICATION_FILE, PublishedScore, Publisher
-from miner.training.checkpoints import MARKER, CheckpointMarker
+from miner.training.checkpoints import CheckpointMarker
 from miner.training.pace import Pace
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
@@ -95,4 +96,4 @@ def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path
     marker.on_save(TrainingArguments(str(tmp_path)), state, TrainerControl())
     (written,) = disk.synced.values()
     assert json.loads(written)["step"] == 3
-    assert disk.synced == {folder / MARKER: (folder / MARKER).read_bytes()}
+    assert disk.synced == {folder / COMPLETE: (folder / COMPLETE).read_bytes()}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 
 import pytest
 
-from miner.distributed.launch import free_port
 from miner.environments import EpisodeTask, Message
 from miner.environments.graded import GradedSource
 from miner.environments.outages import Outages
@@ -19,9 +17,9 @@ from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
-from mock_env_server.running import RunningServer, running_server
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer
 from tests.evaluation.scripted import ScriptedConversation, ScriptedPolicy
+from tests.machine import Machine
 
 TOKENIZER = build_tokenizer()
 REPLY = build_sample(
@@ -30,34 +28,6 @@ REPLY = build_sample(
 TASKS = [EpisodeTask("goofspiel", 5 * number, number) for number in range(6)]
 RETRY = RetryParams(infrastructure_attempts=1, protocol_attempts=1, pause_seconds=0.0)
 Source = StepSource | GradedSource
-
-
-class Machine:
-    """Servers on fixed ports, to be killed and started again."""
-
-    def __init__(self) -> None:
-        self._ports: list[int] = []
-        self._running: dict[int, tuple[ExitStack, RunningServer]] = {}
-
-    def start(self, number: int | None = None) -> str:
-        """A new server, or the one of this number again."""
-        if number is None:
-            self._ports.append(free_port())
-            number = len(self._ports) - 1
-        stack = ExitStack()
-        server = stack.enter_context(running_server("correct", "--port", str(self._ports[number])))
-        self._running[number] = (stack, server)
-        return server.base_url
-
-    def kill(self, number: int) -> None:
-        stack, server = self._running.pop(number)
-        server.process.kill()
-        server.process.wait()
-        stack.close()
-
-    def close(self) -> None:
-        for stack, _ in self._running.values():
-            stack.close()
 
 
 @pytest.fixture

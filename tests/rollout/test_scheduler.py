@@ -64,8 +64,8 @@ class PlannedEnvironment(CountingEnvironment):
             error = self._failure[0]
             if error is None:
                 await asyncio.Event().wait()
-            where = {"server": self.server} if issubclass(error, EnvironmentFault) else {}
-            raise error("boom", **where)
+            of_a_server = issubclass(error, EnvironmentFault)
+            raise error("boom", server=self.server) if of_a_server else error("boom")
 
 
 class PlannedSource(ScriptedSource):

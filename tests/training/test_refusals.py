@@ -18,11 +18,6 @@ def chatty(tmp_path):
     return save_model(tmp_path / "chatty", build_tokenizer())
 
 
-@pytest.fixture
-def chatless(tmp_path):
-    return save_model(tmp_path / "chatless", build_tokenizer(chat_template=None))
-
-
 def save_model(folder, tokenizer):
     build_qwen3().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -75,12 +70,6 @@ def test_a_wrong_url_is_refused(refused, tmp_path, chatty):
 
 def test_a_missing_model_is_refused(refused, tmp_path):
     refused(places(tmp_path, tmp_path / "absent"), 2, "absent", "model.path")
-
-
-def test_a_tokenizer_without_chat_template_is_refused(refused, tmp_path, chatless):
-    arguments = [*places(tmp_path, chatless), "environment.channel=builtin"]
-    refused(arguments, 2, "chat template")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_misspelt_setting_is_refused(refused, tmp_path, chatty):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +19,14 @@ from safetensors.torch import load_file
 from miner.environments import ConfigurationError, EpisodeTask
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
+from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
+from miner.reporting.run_folder import RunFolder
 from miner.rewards.episode import EpisodeReward
+from miner.training import run as training
+from miner.training.rollout_function import RolloutFailedError
 from miner.training.trainer import EpisodeTrainer
+from tests.machine import Machine
 from tests.training.in_process import Work, working_in
 
 
@@ -139,3 +148,62 @@ def test_games_that_teach_nothing_are_replaced_by_others_within_the_bound(
     games = Counter(played)
     assert len(games) == 2 * (2 + replaced)
     assert set(games.values()) == {4}
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine()
+    yield machine
+    machine.close()
+
+
+@pytest.fixture
+def at_pause(monkeypatch: pytest.MonkeyPatch):
+    """Have something done in the pauses of the wait for servers, by their number."""
+    todo: dict[int, Callable[[], object]] = {}
+    pauses = itertools.count(1)
+
+    async def pause(seconds: float) -> None:
+        await asyncio.to_thread(todo.pop(next(pauses), lambda: None))
+
+    monkeypatch.setattr(training, "Outages", partial(Outages, sleep=pause))
+    return todo
+
+
+def test_a_run_waits_for_a_server_that_went_away_and_goes_on(
+    work: Work, machine: Machine, at_rollout, at_pause
+) -> None:
+    url = machine.start()
+    phases = []
+
+    def look() -> None:
+        phases.append(json.loads((work.run_dir / "heartbeat.json").read_text())["phase"])
+
+    at_rollout[2] = lambda: machine.kill(0)
+    at_pause[2] = look
+    at_pause[3] = lambda: machine.start(0)
+    work.train("optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url)
+    assert work.steps == [1, 2, 3]
+    records = RunFolder(work.run_dir).read().steps
+    assert [record.lost_episodes for record in records] == [0, 0, 0]
+    assert phases == ["waiting for environment servers"]
+    lines = work.said.getvalue().splitlines()
+    said = [line for line in lines if "environment server" in line and "answer" in line]
+    assert [line.split(" (")[0].split(" after")[0] for line in said] == [
+        "no environment server answers",
+        f"environment server {url} answers again",
+    ]
+
+
+def test_who_asks_a_run_to_stop_need_not_wait_for_the_server(
+    work: Work, machine: Machine, at_rollout, at_pause
+) -> None:
+    url = machine.start()
+    at_rollout[2] = lambda: machine.kill(0)
+    at_pause[1] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    at_pause[2] = lambda: pytest.fail("it waits on")
+    with pytest.raises(RolloutFailedError, match="all 8 episodes of a step were lost"):
+        work.train(
+            "optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url
+        )
+    assert work.steps == [1]

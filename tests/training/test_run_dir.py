@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
+from miner.config.run_files import COMPLETE
 from miner.config.settings import load_settings
 from miner.environments import ConfigurationError
 from miner.training.base_fingerprint import base_fingerprint
-from miner.training.checkpoints import MARKER, newest_checkpoint
+from miner.training.checkpoints import newest_checkpoint
 from miner.training.run_dir import BASE_FILE, prepare_run_dir
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -17,7 +18,7 @@ def write_checkpoint(run_dir, step, marker=None):
     folder = run_dir / "checkpoints" / f"checkpoint-{step}"
     folder.mkdir(parents=True)
     if marker is not None:
-        (folder / MARKER).write_text(marker)
+        (folder / COMPLETE).write_text(marker)
     return folder
 
 

@@ -2,7 +2,8 @@
 
 crash, oom, refuse, lost: end at once; hang: one heartbeat, then silence; publish: leave a model and
 end; orphan: the same, and a child of its own stays behind; until-asked: heartbeats, and a model
-when SIGTERM comes; alone: nothing while its settings name a server, then a model.
+when SIGTERM comes; alone: nothing while its settings name a server, then a model; spoil: its
+settings can be written no more, then as crash.
 
 An attempt counts once it has done what it was told, so that one that is stopped before, on a slow
 machine, is made again.
@@ -21,7 +22,7 @@ import time
 import tomllib
 from pathlib import Path
 
-EXIT_STATUSES = {"crash": 1, "oom": 75, "refuse": 2, "lost": 76}
+EXIT_STATUSES = {"crash": 1, "spoil": 1, "oom": 75, "refuse": 2, "lost": 76}
 
 
 def main() -> None:
@@ -43,6 +44,9 @@ def main() -> None:
     settings = tomllib.loads((train_dir.parent / "trainer.toml").read_text())
     if behaviour == "alone" and "server" in settings["rollout"]:
         signal.pause()
+    if behaviour == "spoil":
+        (train_dir.parent / "trainer.toml").unlink()
+        (train_dir.parent / "trainer.toml").mkdir()
     if behaviour == "orphan":
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         child = subprocess.Popen(sleeper, start_new_session=True)

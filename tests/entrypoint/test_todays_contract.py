@@ -1,0 +1,113 @@
+"""Jobs as today's tournament gives them: hashed names, several games, no servers, a baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entrypoint import main
+from entrypoint.baseline import check_baseline
+from entrypoint.exit_status import ExitStatus
+from entrypoint.job import parse_invocation
+from entrypoint.trainer_settings import choose_game
+
+Arguments = Callable[..., list[str]]
+HASHED = "9f86d081884c7d65"
+
+
+@pytest.mark.parametrize(
+    ("names", "game", "said"),
+    [
+        (("othello",), "othello", "the only game"),
+        (("gin_rummy", "goofspiel"), "goofspiel", "not trained: gin_rummy"),
+        (("intercode", "othello"), "othello", "not known, as the base plays them: intercode"),
+        (("intercode", "chess"), "", "none of them can be trained: intercode, chess"),
+    ],
+)
+def test_one_known_game_is_trained_and_the_others_are_named(
+    names: tuple[str, ...], game: str, said: str
+) -> None:
+    chosen, why = choose_game(names)
+    assert chosen == game
+    assert said in why
+
+
+def prepared(
+    roots: dict[str, str], arguments: Arguments, servers: str = "", **replaced: str
+) -> main.Prepared:
+    environ = {**os.environ, **roots, "ENVIRONMENT_SERVER_URLS": servers}
+    invocation = parse_invocation(arguments("--gpus", "0", **replaced), environ)
+    return main.prepare(invocation, time.time(), environ)
+
+
+def test_without_servers_episodes_are_played_in_process(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    assert prepared(roots, arguments).settings.environment.channel == "builtin"
+    served = prepared(roots, arguments, "http://10.0.0.2:8000")
+    assert served.settings.environment.channel == "auto"
+
+
+def test_a_hashed_model_is_found_and_its_family_read_from_its_config(
+    roots: dict[str, str],
+    arguments: Arguments,
+    model_writer: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 300,
+    }
+    model_writer(tmp_path / "cache/models" / HASHED, config=config)
+    assert prepared(roots, arguments, model=HASHED).facts.architecture == "llama"
+
+
+def test_a_job_of_unknown_games_gets_its_base_back(
+    roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in's base cannot be loaded, so that what is handed over is refused: by name."""
+    job = prepared(
+        roots, arguments, dataset_type=json.dumps({"environment_names": ["intercode", "chess"]})
+    )
+    given: list[Path] = []
+    monkeypatch.setattr(
+        main.Publisher, "publish_base", lambda self, base: given.append(base), raising=True
+    )
+    outcome = main.hand_over_base(job, choose_game(job.invocation.job.environments)[1])
+    assert given == [job.paths.model_dir]
+    assert outcome.status is ExitStatus.TRAINER  # nothing lies there
+    assert "none of them can be trained: intercode, chess" in outcome.message
+
+
+def stats(tmp_path: Path, text: str) -> dict[str, str]:
+    file = tmp_path / "stats.json"
+    file.write_text(text)
+    return {"BASELINE_STATS_PATH": str(file)}
+
+
+def test_the_baseline_is_shown_with_the_jobs_games_first(tmp_path: Path) -> None:
+    given = {
+        "clobber": {"mean_score": 0.9, "num_episodes": 10},
+        "othello": {"mean_score": 0.625, "std_score": 0.5, "num_episodes": 420},
+        "empty": {},
+    }
+    environ = stats(tmp_path, json.dumps({"task_type": "env", "env_stats": given}))
+    assert [str(line) for line in check_baseline(environ, ["othello"])] == [
+        "ok   baseline: othello: mean score 0.625 (standard deviation 0.500) over 420 episodes",
+        "ok   baseline: clobber: mean score 0.900 over 10 episodes",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"env_stats": 3}'])
+def test_a_baseline_that_cannot_be_read_is_no_trouble(tmp_path: Path, text: str) -> None:
+    [line] = check_baseline(stats(tmp_path, text), ["othello"])
+    assert line.level == "warn"
+    assert not list(check_baseline({}, ["othello"]))
