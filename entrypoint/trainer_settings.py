@@ -62,12 +62,14 @@ class Wishes:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
     def batch_shape(self) -> BatchShape:
-        """What a step plays, for the plan."""
+        """What a step plays, for the plan; passes as large as fit unless somebody has said less."""
+        optimizer = self.settings.optimizer
+        said = "micro_batch_tokens" in optimizer.model_fields_set
         return BatchShape(
             groups=self.settings.rollout.groups_per_step,
             group_size=self.settings.rollout.group_size,
             episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
-            pass_tokens=self.settings.optimizer.micro_batch_tokens or BatchShape.pass_tokens,
+            pass_tokens=optimizer.micro_batch_tokens if said else BatchShape.pass_tokens,
             lora_rank=self.settings.model.lora_rank,
             servers=len(self.settings.environment.servers),
         )

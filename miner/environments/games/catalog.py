@@ -76,7 +76,7 @@ _SPECS = (
     GameSpec("liars_dice", 1, _liars_dice, 3000, 200),
     GameSpec("leduc_poker", 2, _leduc_poker, 3000, 200),
     GameSpec("gin_rummy", 3, _gin_rummy, 500, 10),
-    GameSpec("othello", 4, _othello, 500, 40),
+    GameSpec("othello", 4, _othello, 1000, 20),
     GameSpec("clobber", 7, _clobber, 1500, 100),
 )
 _BY_BLOCK = {spec.block: spec for spec in _SPECS}
