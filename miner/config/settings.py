@@ -121,7 +121,9 @@ class RolloutSettings(Section):
 
 class RewardSettings(Section):
     invalid_reply_penalty: float = Field(
-        1.0, ge=0, description="Taken from the episode's reward for each reply without an action."
+        1.0,
+        ge=0,
+        description="Taken from the episode's reward for each reply without an action or cut off.",
     )
     shaping: Literal["none", "chance_to_win"] = Field(
         "none", description="Potential added to each turn; needs credit = turn to have any effect."

@@ -8,14 +8,16 @@ from itertools import accumulate
 from miner.environments.games.goofspiel import agent_seat
 from miner.rewards.advantages import TurnReward
 from miner.rewards.potential import Potential, shaped_rewards
-from miner.rollout.trajectory import Trajectory
+from miner.rollout.trajectory import Trajectory, TurnRecord
 
 
 class EpisodeReward:
     """Rewards of finished episodes.
 
     Args:
-        invalid_reply_penalty: taken off for each reply without an action.
+        invalid_reply_penalty: taken off for each reply without an action, and for each that was
+            cut off: graded replies are as long as they like, and their first legal number anywhere
+            may be another one than that of the part which was played here.
         potential: shapes the rewards by turn; None leaves them as they are.
     """
 
@@ -24,8 +26,8 @@ class EpisodeReward:
         self._potential = potential
 
     def total(self, trajectory: Trajectory) -> float:
-        """Score in [0, 1] minus the penalty for each invalid reply."""
-        return trajectory.score - self._penalty * trajectory.invalid_replies
+        """Score in [0, 1] minus the penalty for each invalid or cut reply."""
+        return trajectory.score - self._penalty * sum(map(_is_faulty, trajectory.turns))
 
     def by_turn(self, trajectory: Trajectory) -> list[TurnReward]:
         """The same by turn: penalties where they arose, the score in the last turn.
@@ -34,7 +36,7 @@ class EpisodeReward:
         and round as they were.
         """
         turns = trajectory.turns
-        rewards = [0.0 if turn.valid else -self._penalty for turn in turns]
+        rewards = [-self._penalty if _is_faulty(turn) else 0.0 for turn in turns]
         rewards[-1] += trajectory.score
         if self._potential is not None:
             rewards = shaped_rewards(rewards, self._potentials(trajectory, self._potential))
@@ -48,3 +50,7 @@ class EpisodeReward:
             again = number > 0 and not trajectory.turns[number - 1].valid
             values.append(values[-1] if again else potential(turn.messages[-1]["content"], seat))
         return values
+
+
+def _is_faulty(turn: TurnRecord) -> bool:
+    return not turn.valid or turn.finish_reason == "length"

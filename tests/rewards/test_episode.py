@@ -38,6 +38,15 @@ def test_the_worth_is_the_score_less_a_penalty_for_each_invalid_reply() -> None:
     assert EpisodeReward(0.0).total(trajectory(False, True)) == 1.0
 
 
+def test_a_reply_that_was_cut_off_is_penalised_though_a_part_of_it_was_played() -> None:
+    whole = trajectory(True, True)
+    first, last = whole.turns
+    cut = replace(whole, turns=(replace(first, finish_reason="length"), last))
+    reward = EpisodeReward(0.25)
+    assert (reward.total(whole), reward.total(cut)) == (1.0, 0.75)
+    assert reward.by_turn(cut) == [(0, -0.25), (1, 1.0)]
+
+
 def test_turns_share_the_worth_where_it_arose() -> None:
     worth = EpisodeReward(0.25)
     played = trajectory(True, False, True, True, score=0.5)
