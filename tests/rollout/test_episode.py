@@ -11,6 +11,7 @@ from miner.environments import InfrastructureError, Observation, ProtocolError, 
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
 from miner.rollout.renderer import ChatRenderer, DriftKind
+from miner.rollout.trajectory import TrajectoryBuilder
 from tests.builders import (
     CHATML,
     PLAIN,
@@ -213,6 +214,20 @@ def test_think_stripping_template_gives_a_row_per_turn():
     prompts = [TOKENIZERS["think"].decode(row.prompt_ids) for row in trajectory.rows]
     assert "think" not in "".join(prompts)
     assert "assistant\n1<|im_end|>" in prompts[2]
+
+
+def test_a_transition_needs_the_reply_that_it_answers():
+    """Once, and after each reply anew: tokens of no reply would be trained."""
+    builder = TrajectoryBuilder(
+        RENDERERS["chatml"], build_task(), [{"role": "user", "content": "Go"}]
+    )
+    went_on = Transition(({"role": "user", "content": "Next"},), 0.0, False)
+    with pytest.raises(RuntimeError, match="call add_reply first"):
+        builder.add_transition(went_on)
+    builder.add_reply(text_sample("chatml", "1"))
+    builder.add_transition(went_on)
+    with pytest.raises(RuntimeError, match="call add_reply first"):
+        builder.add_transition(went_on)
 
 
 def test_weight_version_is_the_oldest():
