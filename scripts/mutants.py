@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +57,8 @@ PACKAGES = {
         ),
     ),
 }
+
+LOGS = ("logger.", "_log.", "logging.")
 
 KILLED, SURVIVED, UNREACHED = {1, 3}, {0}, {5, 33}
 """mutmut's exit statuses; every other one is a mutant that hung or ended the process."""
@@ -93,7 +96,7 @@ def row(name: str, count: str, seed: int, processes: int) -> str:
     prepare(folder, PACKAGES[name])
     log = folder / "mutmut.log"
     mutmut(folder, log, processes, ["no.such.mutant"])  # makes them, and finds out who tests what
-    names = sorted(statuses(folder))
+    names = sorted(mutant for mutant in statuses(folder) if not only_wording(folder, mutant))
     if not names:
         sys.exit(f"mutants: mutmut made none of {name}: see {log}")
     tried = (
@@ -207,6 +210,37 @@ def difference(folder: Path, mutant: str) -> str:
     return "\n".join(
         f"    {line}" for line in lines if line[:3] not in ("---", "+++") and line[:2] != "@@"
     )
+
+
+def only_wording(folder: Path, mutant: str) -> bool:
+    """Whether a mutant changes nothing but the text of an error or what goes to a log."""
+    module, _, function = mutant.rpartition(".")
+    shapes = shapes_of((folder / "mutants" / f"{module.replace('.', '/')}.py").read_text())
+    return shapes[function] == shapes[f"{function.rpartition('__mutmut_')[0]}__mutmut_orig"]
+
+
+@cache
+def shapes_of(source: str) -> dict[str, str]:
+    """The code of each function without its name and the texts of its errors and logs."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "__mutmut_" in node.name:
+            name, node.name = node.name, ""
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Raise) and isinstance(inner.exc, ast.Call):
+                    inner.exc.args = [a for a in inner.exc.args if not is_text(a)]
+                elif isinstance(inner, ast.Expr) and ast.unparse(inner).startswith(LOGS):
+                    inner.value = ast.Constant(None)
+            found[name] = ast.dump(node)
+    return found
+
+
+def is_text(argument: ast.expr) -> bool:
+    """Whether an error's argument is its message, or the None that a mutant puts there."""
+    constant = isinstance(argument, ast.Constant) and (
+        argument.value is None or isinstance(argument.value, str)
+    )
+    return constant or isinstance(argument, ast.JoinedStr | ast.BinOp)
 
 
 def functions(source: str, names: set[str]) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,12 @@ def test_against_the_base(candidate: Evaluated, replaces: bool, reason: str) -> 
     assert reason in verdict.reason
 
 
+def test_a_comparison_that_was_not_made_has_no_evidence() -> None:
+    verdict = BestModel(BASE).judge(evaluated(5, (W, 9), (LOST, 11)))
+    assert (verdict.p_value, verdict.episodes) == (1.0, 9)
+    assert math.isnan(verdict.gain)
+
+
 @pytest.mark.parametrize(
     ("candidate", "replaces"),
     [

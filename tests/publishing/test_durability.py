@@ -88,6 +88,26 @@ def test_a_published_model_can_be_read_by_another_user(tmp_path: Path, base_mode
     assert {file.stat().st_mode & 0o777 for file in output.iterdir()} == {0o644}
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_model_is_loaded_before_it_takes_its_place(
+    strict: bool, tmp_path: Path, base_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the trainer's process; a base may lack what a trained model must have."""
+    verify, asked = publishing.verify_model, []
+
+    def watched(folder: Path, **how: bool) -> object:
+        asked.append(how)
+        return verify(folder, **how)
+
+    monkeypatch.setattr(publishing, "verify_model", watched)
+    publisher = Publisher(tmp_path / "repo", in_process=True)
+    if strict:
+        publisher.publish(lambda to: shutil.copytree(base_model, to, dirs_exist_ok=True), SCORE)
+    else:
+        publisher.publish_base(base_model)
+    assert asked == [{"load": False, "strict": strict}, {"load": True, "strict": strict}]
+
+
 def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()

@@ -141,12 +141,13 @@ def test_incomplete_tokenizer_is_an_error_of_ours_and_a_warning_of_the_base(
     assert gap in verify_model(model, load=False, strict=False).warnings[0]
 
 
+@pytest.mark.parametrize("template", ["chat_template.jinja", "chat_template.json"])
 def test_template_and_tokens_in_files_of_their_own_count(
-    model: Path, set_json: Callable[..., None]
+    template: str, model: Path, set_json: Callable[..., None]
 ) -> None:
     gone = {"chat_template": None, "eos_token": None, "pad_token": None}
     set_json(model / "tokenizer_config.json", **gone)
-    (model / "chat_template.jinja").write_text("{{ messages }}")
+    (model / template).write_text('{"chat_template": "{{ messages }}"}')
     tokens = {"eos_token": {"content": "<|end|>"}, "pad_token": "<|pad|>"}
     (model / "special_tokens_map.json").write_text(json.dumps(tokens))
     assert verify_model(model, load=False).warnings == ()
