@@ -20,11 +20,13 @@ MARGIN = 1.1
 
 
 def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
-    """Tokens of the longest episode to expect, with a retry in every turn."""
+    """Tokens of the longest episode that a policy can bring about: every turn asked as often as it
+    can be, every reply as long as it may be."""
     tasks = (training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED))
     conversation = longest_conversation(tasks)
+    replies = sum(message["role"] == "assistant" for message in conversation)
     tokens = len(renderer.encode(renderer.render(conversation)))
-    return math.ceil(tokens * MARGIN) + settings.rollout.max_reply_tokens
+    return math.ceil(tokens * MARGIN) + replies * settings.rollout.max_reply_tokens
 
 
 def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:

@@ -16,11 +16,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "settings": {"job": {"--set": "nonsense"}},
     "model": {"job": {"--model": "acme/other"}},
     "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.001"}},
-    "no server": {"servers": ""},
     "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
     "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
 }
-ON_A_VOLUME = {"arguments", "settings", "model", "servers", "no server"}
+ON_A_VOLUME = {"arguments", "settings", "model", "servers"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,6 @@ def ended(
         ("settings", ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
         ("servers", ExitStatus.ENVIRONMENT, "0 of 1 answer"),
-        ("no server", ExitStatus.ENVIRONMENT, "none given"),
         ("disk", ExitStatus.DISK, "two copies of the model need"),
         ("output", ExitStatus.OUTPUT, "cannot be written"),
     ],

@@ -50,8 +50,13 @@ def without_its_server_for_a_while(start: Start, place: Place) -> Miner:
     return miner
 
 
+def without_servers(start: Start, place: Place) -> Miner:
+    return start(servers="", settings=STEPS)
+
+
 STORIES: tuple[Story, ...] = (
     undisturbed,
+    without_servers,
     on_a_read_only_root,
     stopped,
     without_its_server_for_a_while,
@@ -116,6 +121,12 @@ def test_nothing_but_the_output_and_tmp_is_written(told: Callable[[Story], Miner
     assert steps_of(told(on_a_read_only_root)) == [1, 2]
     changed = {entry["Path"] for entry in told(undisturbed).engine.diff() or []}
     assert {path for path in changed if not path.startswith("/tmp")} == set()
+
+
+def test_a_job_without_servers_plays_in_its_own_process(told: Callable[[Story], Miner]) -> None:
+    miner = told(without_servers)
+    assert steps_of(miner) == [1, 2]
+    assert any("channel builtin" in line for line in miner.log)
 
 
 def test_docker_stop_publishes_and_exits_0(told: Callable[[Story], Miner]) -> None:

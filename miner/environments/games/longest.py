@@ -7,16 +7,17 @@ from random import Random
 
 from miner.environments.base import EpisodeTask, Message
 from miner.environments.games.dialogue import GradedDialogue
-from miner.environments.games.prompts import PromptFormat
+from miner.environments.games.prompts import MAX_ATTEMPTS, PromptFormat
 from miner.environments.games.session import GameSession
 
 NO_ACTION = "?"
+RETRIES = MAX_ATTEMPTS - 1
 
 
 def longest_conversation(tasks: Iterable[EpisodeTask]) -> list[Message]:
     """The longest conversation, in characters, of `tasks` played at random, in our own wording.
 
-    Every turn is asked twice, since its first reply names no action.
+    Every turn is asked as often as it can be, since only the last reply names an action.
     Raises: `ConfigurationError` for an unknown game.
     """
     return max(
@@ -32,7 +33,8 @@ def _conversation(task: EpisodeTask) -> list[Message]:
     while not session.done:
         turn = session.turn()
         dialogue.ask(turn)
-        dialogue.reply(NO_ACTION)
+        for _ in range(RETRIES):
+            dialogue.reply(NO_ACTION)
         action = rng.choice(sorted(turn.labels))
         dialogue.reply(str(action))
         session.play(action)

@@ -42,7 +42,7 @@ def main() -> None:
         step += 1
         beat(train_dir, step)
     settings = tomllib.loads((train_dir.parent / "trainer.toml").read_text())
-    if behaviour == "alone" and "server" in settings["rollout"]:
+    if behaviour == "alone" and settings["rollout"]["server"]:
         signal.pause()
     if behaviour == "spoil":
         (train_dir.parent / "trainer.toml").unlink()
