@@ -60,14 +60,15 @@ def words_for_a_cpu(
 class TwoPrograms:
     """A run of both programs, its plan, and where the server listens."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     plan: RunPlan
     server: str
+    printed: Path
 
     def end(self) -> tuple[int, str]:
         """Wait for the run: its exit status and all that it printed."""
-        output, _ = self.process.communicate()
-        return self.process.returncode, output
+        status = self.process.wait()
+        return status, self.printed.read_text(errors="replace")
 
     def steps(self) -> list[StepRecord]:
         """The trainer's records."""
@@ -127,21 +128,22 @@ def two_programs(
         ],
     }
     planned = {key: value for key, value in program.environment.items() if "CUDA" not in key}
-    process = subprocess.Popen(
-        [sys.executable, str(CONTAINER), str(plan.plan_file), json.dumps(programs)],
-        env={
-            **os.environ,
-            **planned,
-            "PYTHONUNBUFFERED": "1",
-            "ENVIRONMENT_SERVER_URLS": "",
-            **(environment or {}),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    printed = folder / "printed"
+    with printed.open("wb") as output:  # nobody would read a pipe in time, and a full one holds all
+        process = subprocess.Popen(
+            [sys.executable, str(CONTAINER), str(plan.plan_file), json.dumps(programs)],
+            env={
+                **os.environ,
+                **planned,
+                "PYTHONUNBUFFERED": "1",
+                "ENVIRONMENT_SERVER_URLS": "",
+                **(environment or {}),
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        yield TwoPrograms(process, plan, f"http://127.0.0.1:{port}")
+        yield TwoPrograms(process, plan, f"http://127.0.0.1:{port}", printed)
     finally:
         process.kill()
         process.wait()

@@ -77,7 +77,7 @@ def test_the_whole_server_is_replaced_when_its_first_process_is_killed(tmp_path:
     ) as run:
         while weight_version(run) != "1":
             assert run.process.poll() is None, run.end()[1]
-            time.sleep(0.01)
+            time.sleep(0.1)
         [server] = servers(base)
         engine = engine_of(server)
         assert engine
