@@ -48,8 +48,9 @@ def main() -> None:
     try:
         _run()
     except SystemExit as end:
-        if end.code and launched():
-            _leave(end.code if isinstance(end.code, int) else TrainerStatus.CRASHED)
+        if launched():  # a rank that is done may still be aborted by torch's threads at exit
+            code = end.code or 0
+            _leave(code if isinstance(code, int) else TrainerStatus.CRASHED)
         raise
     except BaseException:
         if not launched():
