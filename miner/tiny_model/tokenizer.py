@@ -68,7 +68,20 @@ def build_tokenizer(
         *told,
     ):
         vocabulary.setdefault(token, len(vocabulary))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True))
+    return chat_tokenizer(vocabulary, pairs, cut)
+
+
+def chat_tokenizer(
+    vocabulary: dict[str, int],
+    merges: list[tuple[str, str]],
+    cut: pre_tokenizers.PreTokenizer | pre_tokenizers.Sequence,
+) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer over this vocabulary, with the tiny models' chat template.
+
+    Args:
+        cut: splits a text into the pieces that are looked up whole before `merges` apply.
+    """
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
     tokenizer.pre_tokenizer = cut
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(

@@ -5,10 +5,10 @@ Invariant: every text encodes and decodes to itself; what is no token falls back
 
 from __future__ import annotations
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from miner.tiny_model.tokenizer import CHAT_TEMPLATE, EOS, PAD, ROLES
+from miner.tiny_model.tokenizer import EOS, PAD, ROLES, chat_tokenizer
 
 TAGS = ("<code>", "</code>", "<output>", "</output>")
 WORDS = ("print(", ")", " + ", " - ", " * ", " plus", " minus", " times")
@@ -28,15 +28,4 @@ def agent_tokenizer(lowest: int, highest: int) -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = dict.fromkeys((PAD, EOS, *ROLES, *alphabet, *pieces))
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    tokenizer.pre_tokenizer = cut
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        additional_special_tokens=list(ROLES),
-        clean_up_tokenization_spaces=False,
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
+    return chat_tokenizer(vocabulary, [], cut)
