@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from miner.config.contract import (
     DECK_SIZES,
@@ -25,14 +25,10 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.openenv_settings import OpenEnvSettings
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, and a key nobody declared is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+from miner.config.section import Section
 
 
 class ModelSettings(Section):
@@ -57,7 +53,7 @@ class OutputSettings(Section):
 
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin"] = Field(
+    channel: Literal["auto", "step", "graded", "builtin", "openenv"] = Field(
         "auto", description="Source of episodes; auto lets the conformance probe decide."
     )
     servers: tuple[str, ...] = Field(
@@ -67,6 +63,7 @@ class EnvironmentSettings(Section):
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
+    openenv: OpenEnvSettings = OpenEnvSettings()
 
 
 class RolloutSettings(Section):
@@ -311,7 +308,7 @@ def _explain(error: ValidationError) -> str:
     sentences = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        if not key:  # a rule over several settings; it names them itself
+        if problem["type"] == "value_error":  # a rule of ours; it names settings itself
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":
