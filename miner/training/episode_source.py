@@ -1,4 +1,4 @@
-"""Where a run's episodes come from: rank 0 probes and chooses, the others follow."""
+"""Where a run's episodes come from: rank 0 probes, checks and chooses, the others follow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from miner.distributed.ranks import Ranks
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import ProbeReport
+from miner.evaluation.channels import CHANNELS
 from miner.reporting.run_folder import RunFolder
 
 SERVER_PATIENCE_S = 60.0
@@ -28,6 +29,10 @@ def training_source(
     Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
     """
     wanted = settings.environment
+    if wanted.channel in CHANNELS:
+        with _channel_source(settings, loop, console, ranks) as source:
+            yield source
+        return
     if not wanted.servers and wanted.channel != "builtin":
         raise ConfigurationError(
             "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
@@ -55,6 +60,26 @@ def training_source(
     finally:
         for source in opened:
             loop.run(source.close())
+
+
+@contextmanager
+def _channel_source(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """The source of a channel of `CHANNELS`; rank 0 checks it before anything is trained."""
+    channel = CHANNELS[settings.environment.channel](settings.environment)
+    source = loop.run(channel.open())
+
+    def look() -> None:
+        findings = loop.run(channel.check(source))
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown())
+
+    try:
+        ranks.lead_does(look)
+        yield source
+    finally:
+        loop.run(source.close())
 
 
 def _tell(
