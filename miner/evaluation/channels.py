@@ -13,6 +13,8 @@ from rich.console import RenderableType
 
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource, TaskStream
+from miner.environments.code_agent.channel import CodeAgentChannel
+from miner.environments.own.channel import OwnChannel
 
 
 class Findings(Protocol):
@@ -50,6 +52,9 @@ class Channel(Protocol):
         ...
 
 
-CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {}
+CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {
+    "own": OwnChannel,
+    "code_agent": CodeAgentChannel,
+}
 """By the name in `environment.channel`; each raises `ConfigurationError` for settings that cannot
 work. A name that is not here is one of the games' channels."""

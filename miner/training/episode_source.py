@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, cast
 
 from rich.console import Console
 
@@ -12,7 +13,7 @@ from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
-from miner.environments.probe_report import ProbeReport
+from miner.environments.probe_report import Channel, ProbeReport
 from miner.evaluation.channels import CHANNELS
 from miner.reporting.run_folder import RunFolder
 
@@ -38,11 +39,12 @@ def training_source(
             "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
             "or environment.channel=builtin to play in this process"
         )
+    games = cast("Channel | Literal['auto']", wanted.channel)
     opened: list[EnvironmentSource] = []
 
     def look() -> ProbeReport:
         source, report = loop.run(
-            open_source(wanted.servers, wanted.channel, wanted.name, patience_s=SERVER_PATIENCE_S)
+            open_source(wanted.servers, games, wanted.name, patience_s=SERVER_PATIENCE_S)
         )
         opened.append(source)
         _tell(source, report, settings, console)
@@ -52,7 +54,7 @@ def training_source(
         report = ranks.lead_does(look)
         if not opened:
             source, _ = loop.run(
-                open_source(wanted.servers, wanted.channel, wanted.name, report=report)
+                open_source(wanted.servers, games, wanted.name, report=report)
             )
             opened.append(source)
         with _said_twice(report.warning if wanted.channel == "auto" else "", console):

@@ -2,7 +2,8 @@
 
 What it learns is form: copy two numbers into a program, copy its output into the answer. Half of
 its replies are guesses, and the operator it writes has nothing to do with the question; that is
-what training is to find out. Only training's pairs of operands are seen.
+what training is to find out. Only training's pairs of operands are seen, and outputs are any number
+at all: a model that saw true ones would not know how to copy those of the held-out pairs.
 
 Invariant: the same recipe and seed give the same weights on the same machine.
 """
@@ -22,6 +23,9 @@ from miner.environments.code_agent.form import Form, Tags
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS, ROLES
+
+NUMBERS = range(-OPERANDS[-1], OPERANDS[-1] ** 2 + 1)
+"""All that an operation on two operands can give, and more."""
 
 IGNORED = -100  # torch's label for a token without loss
 
@@ -51,8 +55,7 @@ def build_agent_base(
 ) -> Path:
     """Make the base model and put it at `out`."""
     recipe = recipe or AgentRecipe()
-    most = OPERANDS[-1]
-    tokenizer = agent_tokenizer(-most, most * most)
+    tokenizer = agent_tokenizer(NUMBERS.start, NUMBERS.stop - 1)
     model = build_network(tokenizer, recipe.network, seed)
     _learn(model, tokenizer, recipe, random.Random(seed), progress)
     model.save_pretrained(out)
@@ -66,17 +69,14 @@ def dialogue(rng: random.Random, recipe: AgentRecipe) -> list[tuple[str, bool]]:
     _, user, assistant = ROLES
     left, right = rng.sample(rng.choice(pairs(held_out=False)), 2)
     pieces = [(f"{user}{left} {rng.choice(list(OPERATIONS))} {right} ?{EOS}{assistant}", False)]
-    sign, apply = rng.choice(list(OPERATIONS.values()))
-    number = str(apply(left, right))
+    sign, _ = rng.choice(list(OPERATIONS.values()))
+    number = str(rng.choice(NUMBERS))
     if rng.random() < recipe.code_share:
         pieces.append((f"{tags.code_start}print({left}{f' {sign} '}{right}){tags.code_end}", True))
         output = tags.output(number)
         if rng.choice(list(Form)) is Form.MESSAGE:
             output = f"{EOS}{user}{output}{EOS}{assistant}"
         pieces.append((output, False))
-    else:
-        guessed = rng.choice(pairs(held_out=False))
-        number = str(apply(*guessed))
     return [*pieces, (f"{number}{EOS}", True)]
 
 
