@@ -53,9 +53,7 @@ def training_source(
     try:
         report = ranks.lead_does(look)
         if not opened:
-            source, _ = loop.run(
-                open_source(wanted.servers, games, wanted.name, report=report)
-            )
+            source, _ = loop.run(open_source(wanted.servers, games, wanted.name, report=report))
             opened.append(source)
         with _said_twice(report.warning if wanted.channel == "auto" else "", console):
             yield opened[0]
