@@ -51,11 +51,31 @@ class OutputSettings(Section):
     )
 
 
+class CodeAgentSettings(Section):
+    """channel = code_agent."""
+
+    form: Literal["message", "inline"] = Field(
+        "message",
+        description="Where a program's output goes: a message of its own, or on within the reply.",
+    )
+    max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
+    executor: Literal["local", "e2b"] = Field(
+        "local", description="What runs the code: the sandbox of this machine, or E2B."
+    )
+
+
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "openenv"] = Field(
-        "auto", description="Source of episodes; auto lets the conformance probe decide."
+    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv"] = Field(
+        "auto",
+        description="Source of episodes; auto lets the conformance probe decide among the games'. "
+        "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
+        "OpenEnv server.",
     )
+    entry: str = Field(
+        "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
+    )
+    code_agent: CodeAgentSettings = CodeAgentSettings()
     servers: tuple[str, ...] = Field(
         (), description=f"Environment servers; empty: taken from {SERVERS_VARIABLE}."
     )
@@ -214,6 +234,11 @@ class Settings(Section):
         if self.reward.shaping != "none" and self.reward.credit != "turn":
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
+            )
+        if self.reward.shaping != "none" and self.environment.channel in ("own", "code_agent"):
+            raise ValueError(
+                f"reward.shaping={self.reward.shaping!r} knows Goofspiel only: with "
+                f"environment.channel={self.environment.channel!r}, set it to 'none'"
             )
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(

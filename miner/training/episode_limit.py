@@ -7,6 +7,7 @@ import math
 
 from miner.config.settings import Settings
 from miner.environments.games.longest import longest_conversation
+from miner.evaluation.channels import CHANNELS
 from miner.rollout.renderer import ChatRenderer
 from miner.training.tasks import training_task
 
@@ -33,11 +34,15 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     """The settings with `rollout.max_episode_tokens` filled in.
 
     A limit that a person or the plan has set stays, and is warned about where games may exceed it:
-    such episodes are lost and nothing is learned from them.
+    such episodes are lost and nothing is learned from them. Channels other than the games'
+    have the model's context for a limit.
 
     Args:
         context: tokens that the model can attend to.
     """
+    if settings.environment.channel in CHANNELS:  # which do not say how long their texts become
+        given = settings.rollout.max_episode_tokens
+        return _with_limit(settings, context if given is None else min(context, given))
     longest = longest_episode_tokens(settings, renderer)
     given = settings.rollout.max_episode_tokens
     limit = min(context, longest if given is None else given)
@@ -48,5 +53,9 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
             "learned from",
             longest, cause, limit,
         )  # fmt: skip
+    return _with_limit(settings, limit)
+
+
+def _with_limit(settings: Settings, limit: int) -> Settings:
     rollout = settings.rollout.model_copy(update={"max_episode_tokens": limit})
     return settings.model_copy(update={"rollout": rollout})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -74,7 +74,7 @@ class OpenEnvSource:
         return sum(places.limit for places in self.places.values())
 
     @property
-    def servers(self) -> Sequence[str]:
+    def servers(self) -> tuple[str, ...]:
         """Base URLs."""
         return self.pool.urls
 
