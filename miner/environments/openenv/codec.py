@@ -25,7 +25,7 @@ JSON_REPLIES: Final = "json"
 _OPEN_FIELDS: Final = frozenset({"metadata"})
 """OpenEnv gives them to every action and observation, for anything."""
 
-_NUMBER = re.compile(r"-?\d{1,12}(?!\d)")
+_NUMBER = re.compile(r"(?<!\d)-?\d{1,12}(?!\d)")
 _SAMPLES: Final[Json] = {
     "string": "a", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {},
 }  # fmt: skip
