@@ -29,7 +29,7 @@ SERVE: Final = Path(__file__).with_name("serve_app.py")
 IMAGE_PORT: Final = 8000
 _ENGINE_S: Final = 120.0
 _STOP_S: Final = 5.0
-_LAST_WORDS: Final = 600
+_LAST_WORDS: Final = 300
 
 
 class Hosted(Protocol):
@@ -40,7 +40,7 @@ class Hosted(Protocol):
         """Its base URL."""
         ...
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start it; it does not answer yet. Raises: `ConfigurationError`."""
         ...
 
@@ -87,10 +87,13 @@ class LocalApp:
         """See `Hosted`."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
-        """See `Hosted`. After an end of its own it starts again, on the same port."""
+    async def start(self) -> None:
+        """See `Hosted`. After an end of its own it starts again, on the same port.
+
+        It ends with the thread that calls this.
+        """
         app = f"{self._file.stem}:{self._name}"
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: ASYNC220 (a fork and an exec: a millisecond)
             [self._python, SERVE, self._file.parent, app, str(self._port)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -142,12 +145,13 @@ class LocalImage:
         """See `Hosted`."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """See `Hosted`."""
-        self.stop()
+        await asyncio.to_thread(self.stop)
         publish = f"127.0.0.1:{self._port}:{IMAGE_PORT}"
         words = ("run", "--detach", "--name", self._name, "--publish", publish, self._image)
-        self._run("is it the name of an image that can be had here?", *words)
+        question = "is it the name of an image that can be had here?"
+        await asyncio.to_thread(self._run, question, *words)
 
     def ended(self) -> str:
         """See `Hosted`."""
@@ -188,7 +192,7 @@ async def start(host: Hosted, seconds: float) -> None:
     Raises: `ConfigurationError` where it ends, or does not answer within `seconds`.
     """
     try:
-        await asyncio.to_thread(host.start)
+        await host.start()
         await _answers(host, seconds)
     except BaseException:
         await asyncio.to_thread(host.stop)
@@ -200,7 +204,7 @@ async def revive(host: Hosted) -> None:
     words = await asyncio.to_thread(host.ended)
     if words:
         logger.warning("the OpenEnv server at %s ended (%s): it is started again", host.url, words)
-        await asyncio.to_thread(host.start)
+        await host.start()
 
 
 async def _answers(host: Hosted, seconds: float) -> None:
@@ -225,8 +229,8 @@ async def _answers(host: Hosted, seconds: float) -> None:
 
 
 def _last_words(output: bytes) -> str:
-    text = output.decode("utf-8", "replace").strip()
-    return f"last words {text[-_LAST_WORDS:]!r}" if text else "without a word"
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return f"last words {lines[-1][-_LAST_WORDS:]!r}" if lines else "without a word"
 
 
 def _free_port() -> int:
