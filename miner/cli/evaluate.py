@@ -32,6 +32,14 @@ class PolicyName(StrEnum):
     LOWEST = "lowest"
 
 
+class DtypeName(StrEnum):
+    """What a model may compute in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
 _WHO = "Who plays (choose one)"
 _WHERE = "Where"
 _RULES = "Rules"
@@ -76,6 +84,17 @@ ChannelOption = Annotated[
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
 ]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
+]
+Dtype = Annotated[
+    DtypeName | None,
+    typer.Option(
+        help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
+        rich_help_panel=_RULES,
+    ),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -117,6 +136,8 @@ def evaluate_command(
     env_url: EnvUrls = None,
     channel: ChannelOption = None,
     sampled: Sampled = False,
+    temperature: Temperature = None,
+    dtype: Dtype = None,
     concurrency: Concurrency = None,
     timeout: Timeout = None,
     max_reply_tokens: MaxReplyTokens = 256,
@@ -140,6 +161,10 @@ def evaluate_command(
             f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
             "such as --policy match"
         )
+    if sampled and temperature is not None:
+        raise ConfigurationError(
+            f"--sampled is --temperature 1, and --temperature {temperature:g} is given: name one"
+        )
     request = EvaluationRequest(
         model=model,
         baseline=policy.value if policy else None,
@@ -152,7 +177,8 @@ def evaluate_command(
         sizes=_sizes(sizes),
         servers=server_urls(env_url or []),
         channel=channel.value if channel else None,
-        temperature=1.0 if sampled else 0.0,
+        temperature=1.0 if sampled else temperature or 0.0,
+        dtype=dtype.value if dtype else None,
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,

@@ -65,6 +65,7 @@ class EvaluationRequest:
     max_reply_tokens: int
     replays: int
     out: Path
+    dtype: str | None = None
 
     @property
     def rules(self) -> Rules:
@@ -124,6 +125,7 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             temperature=request.temperature,
             max_reply_tokens=request.max_reply_tokens,
             max_sessions=request.rules.concurrency,
+            dtype=request.dtype,
         ) as policy:
             yield policy
 
