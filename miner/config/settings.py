@@ -19,9 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from miner.config.contract import (
     DECK_SIZES,
+    DUEL_CARDS,
+    DUEL_CHANNEL,
+    GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
     DeckSize,
+    DuelCards,
+    ToolParser,
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
@@ -55,10 +60,16 @@ class OutputSettings(Section):
     )
 
 
+GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
+"""Those of `contract.GAMES`."""
+
+
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin"] = Field(
-        "auto", description="Source of episodes; auto lets the conformance probe decide."
+    channel: Literal["auto", "step", "graded", "builtin", "duel"] = Field(
+        "auto",
+        description="Source of episodes; auto lets the conformance probe decide between servers; "
+        "duel: today's tournament, played in this process.",
     )
     servers: tuple[str, ...] = Field(
         (), description=f"Environment servers; empty: taken from {SERVERS_VARIABLE}."
@@ -66,6 +77,23 @@ class EnvironmentSettings(Section):
     opponent: Literal["random", "mcts"] = Field("random", description="Always named to the server.")
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
+    )
+    games: tuple[GameName, ...] = Field(
+        GAMES, min_length=1, description="channel = duel: games to learn, equally often."
+    )
+    opponents: tuple[str, ...] = Field(
+        ("random",),
+        min_length=1,
+        description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
+        "cfr, strong, a model folder, or snapshot (what this run has published last).",
+    )
+    cards: tuple[DuelCards, ...] = Field(
+        DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
+    )
+    tool_parser: ToolParser | None = Field(
+        None,
+        description="channel = duel: what reads the model's tool calls; empty: by the model's "
+        "family, as it will be served.",
     )
 
 
@@ -217,6 +245,11 @@ class Settings(Section):
         if self.reward.shaping != "none" and self.reward.credit != "turn":
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
+            )
+        if self.environment.channel == DUEL_CHANNEL and self.reward.shaping != "none":
+            raise ValueError(
+                f"reward.shaping={self.reward.shaping!r} reads the servers' Goofspiel, not duels: "
+                'set reward.shaping="none"'
             )
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(

@@ -62,6 +62,14 @@ class TokenizerCounter:
         self._encode = encode
         self._decode = decode
 
+    @classmethod
+    def of(cls, tokenizer: Any) -> TokenizerCounter:
+        """By a Hugging Face tokenizer."""
+        return cls(
+            lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+            lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)),
+        )
+
     def count(self, text: str) -> int:
         """Ids of `text`."""
         return len(self._encode(text)) if text else 0

@@ -6,6 +6,7 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
+    Tool,
     Transition,
 )
 from miner.environments.errors import (
@@ -25,5 +26,6 @@ __all__ = [
     "Message",
     "Observation",
     "ProtocolError",
+    "Tool",
     "Transition",
 ]

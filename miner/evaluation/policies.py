@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message
+from miner.environments.base import EpisodeTask, Message, Tool
 from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
@@ -88,7 +88,7 @@ class _RuleConversation:
         self._seat = seat
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         try:
             return str(self._rule(messages[-1]["content"], self._seat, self._rng))
         except StateTextError as error:
@@ -104,7 +104,7 @@ class _RandomConversation:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         legal = parse_listing(messages[-1]["content"])
         if not legal:
             raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
@@ -153,13 +153,13 @@ class _SamplerConversation:
         self._params = params
         self._session = new_session()
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        prompt = self._renderer.encode(self._renderer.render(messages))
+    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        prompt = self._renderer.encode(self._renderer.render(messages, tools))
         try:
             sample = await self._sampler.sample(prompt, self._params, session=self._session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
-        return self._renderer.reply_text(sample)
+        return self._renderer.reply_text(sample, special_tokens=bool(tools))
 
     async def close(self) -> None:
         await self._sampler.end_session(self._session)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import math
 
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings
+from miner.duel.channel.longest import longest_turn_tokens
+from miner.duel.tournament_files import wording_of
 from miner.environments.games.longest import longest_conversation
 from miner.rollout.renderer import ChatRenderer
 from miner.training.tasks import training_task
@@ -21,8 +24,11 @@ MARGIN = 1.1
 
 def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
     """Tokens of the longest episode that a policy can bring about: every turn asked as often as it
-    can be, every reply as long as it may be."""
-    tasks = (training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED))
+    can be, every reply as long as it may be. In duels each turn is a chat of its own."""
+    tasks = [training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED)]
+    if settings.environment.channel == DUEL_CHANNEL:
+        turn = longest_turn_tokens(tasks, wording_of(None), renderer)
+        return math.ceil(turn * MARGIN) + settings.rollout.max_reply_tokens
     conversation = longest_conversation(tasks)
     replies = sum(message["role"] == "assistant" for message in conversation)
     tokens = len(renderer.encode(renderer.render(conversation)))

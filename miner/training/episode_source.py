@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.opening import open_duels
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import ProbeReport
@@ -28,7 +30,12 @@ def training_source(
     Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
     """
     wanted = settings.environment
-    if not wanted.servers and wanted.channel != "builtin":
+    channel = wanted.channel
+    if channel == DUEL_CHANNEL:
+        with _duels(settings, loop, console) as source:
+            yield source
+        return
+    if not wanted.servers and channel != "builtin":
         raise ConfigurationError(
             "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
             "or environment.channel=builtin to play in this process"
@@ -37,7 +44,7 @@ def training_source(
 
     def look() -> ProbeReport:
         source, report = loop.run(
-            open_source(wanted.servers, wanted.channel, wanted.name, patience_s=SERVER_PATIENCE_S)
+            open_source(wanted.servers, channel, wanted.name, patience_s=SERVER_PATIENCE_S)
         )
         opened.append(source)
         _tell(source, report, settings, console)
@@ -46,15 +53,40 @@ def training_source(
     try:
         report = ranks.lead_does(look)
         if not opened:
-            source, _ = loop.run(
-                open_source(wanted.servers, wanted.channel, wanted.name, report=report)
-            )
+            source, _ = loop.run(open_source(wanted.servers, channel, wanted.name, report=report))
             opened.append(source)
-        with _said_twice(report.warning if wanted.channel == "auto" else "", console):
+        with _said_twice(report.warning if channel == "auto" else "", console):
             yield opened[0]
     finally:
         for source in opened:
             loop.run(source.close())
+
+
+@contextmanager
+def _duels(
+    settings: Settings, loop: BackgroundLoop, console: Console
+) -> Iterator[EnvironmentSource]:
+    """Duels in this process: no server is asked, and there is nothing to probe."""
+    wanted = settings.environment
+    assert settings.model.path is not None  # the model has been loaded from there
+    source = open_duels(
+        settings.model.path,
+        wanted.games,
+        wanted.opponents,
+        published=settings.output.dir,
+        parser=wanted.tool_parser,
+    )
+    console.print(
+        f"channel {source.name}: {', '.join(wanted.games)} against {', '.join(wanted.opponents)}; "
+        f"calls read as {source.family}, prompts in {source.wording.described}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    try:
+        yield source
+    finally:
+        loop.run(source.close())
 
 
 def _tell(

@@ -14,9 +14,11 @@ from rich.console import Console
 from transformers import PrinterCallback
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.tasks import held_out_duels
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.outages import Outages
 from miner.evaluation.grader import held_out_list
@@ -299,6 +301,9 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
 def _held_out_games(settings: Settings) -> list[EpisodeTask]:
     """The games that choose the best model."""
     game, wanted = settings.environment, settings.evaluation
+    if game.channel == DUEL_CHANNEL:
+        base = str(settings.model.path)
+        return held_out_duels(wanted.episodes, wanted.base_seed, game, stand_in=base)
     sizes = game.deck_sizes if game.name == "goofspiel" else ()
     return held_out_list(wanted.episodes, wanted.base_seed, game.name, sizes=sizes)
 

@@ -15,8 +15,9 @@ from itertools import product
 
 from datasets import Dataset
 
-from miner.config.contract import DECK_SIZES
+from miner.config.contract import DECK_SIZES, DUEL_CHANNEL
 from miner.config.settings import EnvironmentSettings, Settings
+from miner.duel.channel.tasks import training_duel
 from miner.environments import ConfigurationError, EpisodeTask
 from miner.environments.games import task_id_range
 from miner.evaluation.grader import TRAINING_SEEDS
@@ -27,6 +28,8 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
 
     Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
     """
+    if settings.channel == DUEL_CHANNEL:
+        return training_duel(index, settings, seed)
     sizes = settings.deck_sizes if settings.name == "goofspiel" else (None,)
     kinds = list(product(sizes, (0, 1)))
     cycle, position = divmod(index, len(kinds))
