@@ -168,6 +168,12 @@ class RewardSettings(Section):
     learn_turns: Literal["all", "first"] = Field(
         "all", description="first: only the first reply's tokens are trained (the base recipe)."
     )
+    most_turns: int | None = Field(
+        None,
+        ge=1,
+        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        "duels each is a chat of its own, and long games have sixty.",
+    )
 
 
 class OptimizerSettings(Section):

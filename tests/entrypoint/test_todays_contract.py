@@ -14,7 +14,7 @@ from entrypoint import main
 from entrypoint.baseline import check_baseline
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
-from entrypoint.trainer_settings import choose_game
+from entrypoint.trainer_settings import choose_game, choose_games
 
 Arguments = Callable[..., list[str]]
 HASHED = "9f86d081884c7d65"
@@ -81,7 +81,7 @@ def test_a_job_of_unknown_games_gets_its_base_back(
     monkeypatch.setattr(
         main.Publisher, "publish_base", lambda self, base: given.append(base), raising=True
     )
-    outcome = main.hand_over_base(job, choose_game(job.invocation.job.environments)[1])
+    outcome = main.hand_over_base(job, choose_games(job.invocation.job)[1])
     assert given == [job.paths.model_dir]
     assert outcome.status is ExitStatus.TRAINER  # nothing lies there
     assert "none of them can be trained: intercode, chess" in outcome.message

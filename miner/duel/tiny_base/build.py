@@ -1,8 +1,8 @@
 """The base model of the duels' demonstration, from nothing, within a minute or so.
 
-What it learns is form: every reply is one well-formed call of `game_action`. Most of its ids are
-legal ones, all equally likely; the rest are any card's. So it forfeits many games and has no idea
-which bid is good: that is what training is to find out.
+What it learns is form: every reply is one well-formed call of `game_action`. Its ids are legal
+ones, all equally likely, but more often the value of the prize, as if ids were values: one that is
+spent, or that no card has. So it forfeits most games: that is what training is to find out.
 
 Invariant: the same recipe and seed give the same weights on the same machine.
 """
@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from miner.duel.channel.tasks import cards_of
 from miner.duel.games import GOOFSPIEL, Table
+from miner.duel.games.goofspiel import prize_value
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request
@@ -33,23 +34,25 @@ class DuelRecipe:
 
     Attributes:
         cards: deck sizes that it has seen.
-        legal_share: share of replies that are drawn from the legal ids.
+        misread: share of replies whose id is the prize's value; the others are drawn from the
+            legal ids.
         steps: optimizer steps of `batch` turns each.
     """
 
     cards: tuple[int, ...] = (5,)
-    legal_share: float = 0.75
-    steps: int = 400
-    batch: int = 48
+    misread: float = 0.6
+    steps: int = 250
+    batch: int = 32
     learning_rate: float = 3e-3
     network: NetworkRecipe = field(default_factory=NetworkRecipe)
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A turn's chat, and the ids that it allows."""
+    """A turn's chat, the prize that it shows, and the ids that it allows."""
 
     messages: list[dict[str, str]]
+    prize: int
     legal: Sequence[int]
 
 
@@ -80,7 +83,8 @@ def _game(rng: random.Random, cards: Sequence[int]) -> list[_Turn]:
     while not table.state.is_terminal():
         legal = table.state.legal_actions()
         request = Request(table, table.state.current_player(), notes, own_wording(), legal=legal)
-        turns.append(_Turn(request.messages, legal))
+        prize = prize_value(request.user)
+        turns.append(_Turn(request.messages, prize, legal))
         table.apply(rng.choice(legal))
     return turns
 
@@ -103,14 +107,14 @@ def _learn(
         _ids(tokenizer, CALL[0]),
         [*_ids(tokenizer, CALL[1]), *_ids(tokenizer, EOS)],
     )
-    numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards))]
+    numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards) + 1)]
     model.train()
     for step in range(recipe.steps):
         rows, wanted = [], []
         for turn in rng.sample(turns, recipe.batch):
             prompt = _ids(tokenizer, _prompt(tokenizer, turn))
             rows.append([*prompt, *before, numbers[rng.choice(turn.legal)], *after])
-            wanted.append(_odds(turn.legal, len(numbers), recipe.legal_share))
+            wanted.append(_odds(turn, len(numbers), recipe.misread))
         longest = max(map(len, rows))
         padded = [[tokenizer.pad_token_id] * (longest - len(row)) + row for row in rows]
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
@@ -131,10 +135,10 @@ def _learn(
     model.eval()
 
 
-def _odds(legal: Sequence[int], cards: int, legal_share: float) -> list[float]:
-    """Probability of each id: equal among the legal ones, and a share for any."""
-    any_id = (1 - legal_share) / cards
-    return [any_id + (legal_share / len(legal) if i in legal else 0.0) for i in range(cards)]
+def _odds(turn: _Turn, ids: int, misread: float) -> list[float]:
+    """Probability of each id: that of the prize's value, and equal shares for the legal ones."""
+    legal = (1 - misread) / len(turn.legal)
+    return [misread * (i == turn.prize) + legal * (i in turn.legal) for i in range(ids)]
 
 
 def _prompt(tokenizer: PreTrainedTokenizerBase, turn: _Turn) -> str:
