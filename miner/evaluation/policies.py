@@ -6,6 +6,7 @@ episode has a conversation of its own, so that many can be under way at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Protocol
@@ -105,10 +106,26 @@ class _RandomConversation:
         self._rng = rng
 
     async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        if tools:
+            return self._call(tools[-1])
         legal = parse_listing(messages[-1]["content"])
         if not legal:
             raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
         return str(self._rng.choice(sorted(legal)))
+
+    def _call(self, tool: Tool) -> str:
+        """A call with one of the values that the tool's only argument may have, as Qwen writes it.
+
+        Raises: `PolicyError` for a tool of another form.
+        """
+        function = tool["function"]
+        try:
+            [(name, argument)] = function["parameters"]["properties"].items()
+            value = self._rng.choice(argument["enum"])
+        except (KeyError, ValueError, IndexError) as error:
+            raise PolicyError(f"no values to choose from are listed in {tool}") from error
+        call = json.dumps({"name": function["name"], "arguments": {name: value}})
+        return f"<tool_call>\n{call}\n</tool_call>"
 
     async def close(self) -> None:
         pass

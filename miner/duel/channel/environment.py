@@ -84,6 +84,7 @@ class Duel:
         self._source = source
         self._table: Table | None = None
         self._request: Request | None = None
+        self._history: list[int] = []
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`. Raises: `ConfigurationError`, `InfrastructureError`."""
@@ -122,6 +123,11 @@ class Duel:
         score = POINTS[game_results(table.loaded, returns)[self._seat]]
         return Transition((), score, done=True, score=score, action=action)
 
+    @property
+    def history(self) -> list[int]:
+        """OpenSpiel's ids of all that has happened in the latest game, chance included."""
+        return self._history
+
     async def close(self) -> None:
         """Drop the episode (idempotent)."""
         self._table = None
@@ -130,6 +136,12 @@ class Duel:
     async def _until_asked(self, table: Table) -> None:
         """Let the opponent move until it is the policy's turn, or the game is over."""
         self._request = None
+        try:
+            await self._let_move(table)
+        finally:
+            self._history = table.state.history()
+
+    async def _let_move(self, table: Table) -> None:
         while not table.state.is_terminal():
             seat, legal = table.state.current_player(), table.state.legal_actions()
             if not legal:

@@ -12,9 +12,12 @@ from miner.duel.memory import TokenizerCounter
 from miner.duel.tournament_files import wording_of
 from miner.rollout.model_folder import load_chat
 
+BASELINE_FAMILY = "qwen25"
+"""Of the calls that baselines write."""
+
 
 def open_duels(
-    model: Path,
+    model: Path | None,
     games: Sequence[str],
     opponents: Sequence[str],
     *,
@@ -25,6 +28,7 @@ def open_duels(
     """Duels for the model in a folder.
 
     Args:
+        model: None for a baseline, whose notes are counted in words.
         published: where a run publishes, for the opponent that is its newest model.
         parser: what reads calls; None: by the model's family.
         prompts: copy of the tournament's files; None: where one is looked for.
@@ -35,6 +39,8 @@ def open_duels(
     rivals = Opponents(games, published)
     for opponent in opponents:
         rivals.check(opponent)
+    if model is None:
+        return DuelSource(rivals, wording_of(prompts), family=BASELINE_FAMILY)
     tokenizer = load_chat(model).tokenizer
     return DuelSource(
         rivals,
