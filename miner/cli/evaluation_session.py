@@ -231,6 +231,8 @@ def _print(
         soft_wrap=True,
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
+    for game, score in record.by_game.items():
+        console.print(f"{game.rpartition(':')[2]}: {score}", highlight=False, markup=False)
     for fault, count in result.faults.items():
         console.print(f"{count} games forfeited: {fault}", highlight=False, markup=False)
     if hint := uneven_sizes(record):
