@@ -33,6 +33,14 @@ class PolicyName(StrEnum):
     LOWEST = "lowest"
 
 
+class DtypeName(StrEnum):
+    """What a model may compute in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
 _WHO = "Who plays (choose one)"
 _WHERE = "Where"
 _RULES = "Rules"
@@ -90,6 +98,17 @@ Opponent = Annotated[
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
 ]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
+]
+Dtype = Annotated[
+    DtypeName | None,
+    typer.Option(
+        help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
+        rich_help_panel=_RULES,
+    ),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -133,6 +152,8 @@ def evaluate_command(
     games: Games = None,
     opponent: Opponent = "random",
     sampled: Sampled = False,
+    temperature: Temperature = None,
+    dtype: Dtype = None,
     concurrency: Concurrency = None,
     timeout: Timeout = None,
     max_reply_tokens: MaxReplyTokens = 256,
@@ -157,6 +178,10 @@ def evaluate_command(
             f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
             "such as --policy match"
         )
+    if sampled and temperature is not None:
+        raise ConfigurationError(
+            f"--sampled is --temperature 1, and --temperature {temperature:g} is given: name one"
+        )
     request = EvaluationRequest(
         model=model,
         baseline=policy.value if policy else None,
@@ -171,7 +196,8 @@ def evaluate_command(
         channel=channel.value if channel else None,
         games=games,
         opponent=opponent,
-        temperature=1.0 if sampled else 0.0,
+        temperature=1.0 if sampled else temperature or 0.0,
+        dtype=dtype.value if dtype else None,
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,

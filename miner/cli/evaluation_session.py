@@ -69,6 +69,7 @@ class EvaluationRequest:
     out: Path
     games: str | None = None
     opponent: str = "random"
+    dtype: str | None = None
 
     @property
     def rules(self) -> Rules:
@@ -133,6 +134,7 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             temperature=request.temperature,
             max_reply_tokens=request.max_reply_tokens,
             max_sessions=request.rules.concurrency,
+            dtype=request.dtype,
         ) as policy:
             yield policy
 

@@ -64,13 +64,31 @@ GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othel
 """Those of `contract.GAMES`."""
 
 
+class CodeAgentSettings(Section):
+    """channel = code_agent."""
+
+    form: Literal["message", "inline"] = Field(
+        "message",
+        description="Where a program's output goes: a message of its own, or on within the reply.",
+    )
+    max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
+    executor: Literal["local", "e2b"] = Field(
+        "local", description="What runs the code: the sandbox of this machine, or E2B."
+    )
+
+
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "duel"] = Field(
+    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent", "duel"] = Field(
         "auto",
-        description="Source of episodes; auto lets the conformance probe decide between servers; "
-        "duel: today's tournament, played in this process.",
+        description="Source of episodes; auto lets the conformance probe decide among the games'. "
+        "own: a class of yours (entry); code_agent: problems to write code for; duel: today's "
+        "tournament, played in this process.",
     )
+    entry: str = Field(
+        "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
+    )
+    code_agent: CodeAgentSettings = CodeAgentSettings()
     servers: tuple[str, ...] = Field(
         (), description=f"Environment servers; empty: taken from {SERVERS_VARIABLE}."
     )
@@ -85,7 +103,7 @@ class EnvironmentSettings(Section):
         ("random",),
         min_length=1,
         description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
-        "cfr, strong, a model folder, or snapshot (what this run has published last).",
+        "cfr, strong, a model folder, base, or snapshot (what this run has published last).",
     )
     cards: tuple[DuelCards, ...] = Field(
         DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
@@ -100,7 +118,16 @@ class EnvironmentSettings(Section):
 class RolloutSettings(Section):
     groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
     group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
-    temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
+    temperature: float = Field(
+        1.0, gt=0, le=2, description="Sampling temperature in training; see most_invalid."
+    )
+    most_invalid: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="At the start the temperature is lowered until at most this share of the "
+        "base's sampled replies is invalid or cut off; empty: it stays as it is set.",
+    )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
         None,
@@ -252,10 +279,19 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if self.environment.channel == DUEL_CHANNEL and self.reward.shaping != "none":
+        if self.reward.shaping != "none" and self.environment.channel in (
+            "own",
+            "code_agent",
+            DUEL_CHANNEL,
+        ):
             raise ValueError(
-                f"reward.shaping={self.reward.shaping!r} reads the servers' Goofspiel, not duels: "
-                'set reward.shaping="none"'
+                f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
+                f"environment.channel={self.environment.channel!r}, set it to 'none'"
+            )
+        if self.rollout.most_invalid is not None and self.optimizer.beta:
+            raise ValueError(
+                "rollout.most_invalid finds the temperature after the model of the KL term was set "
+                "up with one: set optimizer.beta=0, or rollout.temperature by hand"
             )
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(

@@ -6,6 +6,7 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
+    TaskStream,
     Tool,
     Transition,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Message",
     "Observation",
     "ProtocolError",
+    "TaskStream",
     "Tool",
     "Transition",
 ]

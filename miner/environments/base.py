@@ -118,6 +118,26 @@ class Environment(Protocol):
         ...
 
 
+class TaskStream(Protocol):
+    """What is played: tasks to train on, and others that no training ever sees."""
+
+    @property
+    def name(self) -> str:
+        """`EpisodeTask.environment` of its tasks."""
+        ...
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """The `index`-th task of a run with this seed: a pure function of both."""
+        ...
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """`count` tasks, all different, none of which `training` ever gives.
+
+        Raises: `ConfigurationError` where there are not so many.
+        """
+        ...
+
+
 class EnvironmentSource(Protocol):
     """Opens environments: a channel bound to its servers."""
 

@@ -46,7 +46,7 @@ class EpisodeRecord(BaseModel):
 
     Attributes:
         score: graded score in [0, 1]; None if the episode was excluded.
-        seat: which player the agent was.
+        seat: which player the agent was, None where there is only one.
         deck_size: cards per hand in Goofspiel, None in other games.
         failure: why the score is 0 or None; None for an episode played to its end.
         message: the failure in words.
@@ -59,7 +59,7 @@ class EpisodeRecord(BaseModel):
     task_id: int
     seed: int
     opponent: str
-    seat: int
+    seat: int | None = None
     deck_size: int | None = None
     score: float | None = Field(ge=0, le=1)
     failure: Failure | None = None

@@ -57,10 +57,11 @@ class CpuScoringTrainer(GRPOTrainer):
         chunks = (
             part.split(batch_size or len(input_ids)) for part in (input_ids, attention_mask, wanted)
         )
-        scores = [
-            score_tokens(whole, ids, attended, scored, self.temperature)
-            for ids, attended, scored in zip(*chunks, strict=True)
-        ]
+        with self.accelerator.autocast():  # as in the model's own forward, which samples
+            scores = [
+                score_tokens(whole, ids, attended, scored, self.temperature)
+                for ids, attended, scored in zip(*chunks, strict=True)
+            ]
         logprobs, entropies = (torch.cat(parts) for parts in zip(*scores, strict=True))
         return logprobs, entropies, None
 

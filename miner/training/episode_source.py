@@ -1,9 +1,10 @@
-"""Where a run's episodes come from: rank 0 probes and chooses, the others follow."""
+"""Where a run's episodes come from: rank 0 probes, checks and chooses, the others follow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, cast
 
 from rich.console import Console
 
@@ -11,10 +12,12 @@ from miner.background_loop import BackgroundLoop
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.findings import look_at
 from miner.duel.channel.opening import open_duels
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
-from miner.environments.probe_report import ProbeReport
+from miner.environments.probe_report import Channel, ProbeReport
+from miner.evaluation.channels import CHANNELS
 from miner.reporting.run_folder import RunFolder
 
 SERVER_PATIENCE_S = 60.0
@@ -30,21 +33,25 @@ def training_source(
     Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
     """
     wanted = settings.environment
-    channel = wanted.channel
-    if channel == DUEL_CHANNEL:
-        with _duels(settings, loop, console) as source:
+    if wanted.channel == DUEL_CHANNEL:
+        with _duels(settings, loop, console, ranks) as source:
             yield source
         return
-    if not wanted.servers and channel != "builtin":
+    if wanted.channel in CHANNELS:
+        with _channel_source(settings, loop, console, ranks) as source:
+            yield source
+        return
+    if not wanted.servers and wanted.channel != "builtin":
         raise ConfigurationError(
             "no environment server is named: set ENVIRONMENT_SERVER_URLS=http://host:port[,...], "
             "or environment.channel=builtin to play in this process"
         )
+    games = cast("Channel | Literal['auto']", wanted.channel)
     opened: list[EnvironmentSource] = []
 
     def look() -> ProbeReport:
         source, report = loop.run(
-            open_source(wanted.servers, channel, wanted.name, patience_s=SERVER_PATIENCE_S)
+            open_source(wanted.servers, games, wanted.name, patience_s=SERVER_PATIENCE_S)
         )
         opened.append(source)
         _tell(source, report, settings, console)
@@ -53,9 +60,9 @@ def training_source(
     try:
         report = ranks.lead_does(look)
         if not opened:
-            source, _ = loop.run(open_source(wanted.servers, channel, wanted.name, report=report))
+            source, _ = loop.run(open_source(wanted.servers, games, wanted.name, report=report))
             opened.append(source)
-        with _said_twice(report.warning if channel == "auto" else "", console):
+        with _said_twice(report.warning if wanted.channel == "auto" else "", console):
             yield opened[0]
     finally:
         for source in opened:
@@ -64,26 +71,46 @@ def training_source(
 
 @contextmanager
 def _duels(
-    settings: Settings, loop: BackgroundLoop, console: Console
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
 ) -> Iterator[EnvironmentSource]:
-    """Duels in this process: no server is asked, and there is nothing to probe."""
-    wanted = settings.environment
-    assert settings.model.path is not None  # the model has been loaded from there
+    """Duels in this process: no server is asked, but the model has to be one that can play them."""
+    wanted, model = settings.environment, settings.model.path
+    assert model is not None  # it has been loaded from there
     source = open_duels(
-        settings.model.path,
+        model,
         wanted.games,
         wanted.opponents,
         published=settings.output.dir,
         parser=wanted.tool_parser,
     )
-    console.print(
-        f"channel {source.name}: {', '.join(wanted.games)} against {', '.join(wanted.opponents)}; "
-        f"calls read as {source.family}, prompts in {source.wording.described}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+
+    def look() -> None:
+        findings = look_at(model, wanted.games, source)
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown(), soft_wrap=True)
+
     try:
+        ranks.lead_does(look)
+        yield source
+    finally:
+        loop.run(source.close())
+
+
+@contextmanager
+def _channel_source(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """The source of a channel of `CHANNELS`; rank 0 checks it before anything is trained."""
+    channel = CHANNELS[settings.environment.channel](settings.environment)
+    source = loop.run(channel.open())
+
+    def look() -> None:
+        findings = loop.run(channel.check(source))
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown())
+
+    try:
+        ranks.lead_does(look)
         yield source
     finally:
         loop.run(source.close())

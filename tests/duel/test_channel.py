@@ -11,7 +11,7 @@ import pytest
 
 from miner.config.settings import EnvironmentSettings
 from miner.duel.channel.environment import Duel, DuelSource
-from miner.duel.channel.longest import NOTES_TOKENS, longest_turn_tokens
+from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import (
     cards_of,
@@ -42,7 +42,10 @@ def source(*, opponent: Scripted | None = None, published: Path | None = None) -
     """Duels against players of the catalogue, or against `opponent`."""
     make = make_player if opponent is None else lambda name, games: opponent
     return DuelSource(
-        Opponents(list(GAMES), published, make), own_wording(), family="qwen25", capacity=8
+        Opponents(list(GAMES), published=published, make=make),
+        own_wording(),
+        family="qwen25",
+        capacity=8,
     )
 
 
@@ -196,14 +199,14 @@ def test_only_the_wanted_decks_are_dealt() -> None:
 
 def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:
     wanted = settings(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
-    tasks = held_out_duels(40, 7, wanted, stand_in="/base")
+    tasks = held_out_duels(40, 7, wanted)
     assert all(t.task_id in HELD_OUT_SEEDS and t.task_id not in GRADER_SEEDS for t in tasks)
     assert [duel_of(task)[2] for task in tasks] == [0, 1] * 20
     assert all(a.task_id == b.task_id for a, b in zip(tasks[::2], tasks[1::2], strict=True))
     assert Counter((t.environment, t.opponent) for t in tasks) == {
         (f"duel:{game}", opponent): 10
         for game in ("othello", "goofspiel")
-        for opponent in ("random", "/base")
+        for opponent in ("random", "base")
     }
 
 
@@ -232,7 +235,7 @@ async def test_the_snapshot_is_the_newest_published_model(tmp_path: Path) -> Non
     def publish(step: int) -> None:
         (tmp_path / "miner_publication.json").write_text(json.dumps({"step": step}))
 
-    rivals = Opponents(["othello"], tmp_path, make)
+    rivals = Opponents(["othello"], published=tmp_path, make=make)
     publish(0)
     assert rivals.player("snapshot") is rivals.player("snapshot") is made[0]
     publish(20)
@@ -244,7 +247,7 @@ async def test_no_turn_is_longer_than_the_limit_leaves_room_for() -> None:
     tokenizer = build_tokenizer()
     renderer = ChatRenderer(tokenizer)
     tasks = [duel_task("clobber", seed, 0, "random") for seed in range(1, 6)]
-    limit = longest_turn_tokens(tasks, own_wording(), renderer)
+    [limit] = turn_tokens(tasks, own_wording(), renderer).values()
     duel, rng = source().open(), Random(1)
     lengths = []
     for task in tasks:

@@ -19,13 +19,13 @@ NOTES_TOKENS = SLOT_TOKENS * (WORKING_SLOTS + LONG_TERM_SLOTS)
 _Chat = tuple[list[Message], list[Tool]]
 
 
-def longest_turn_tokens(
+def turn_tokens(
     tasks: Iterable[EpisodeTask],
     wording: Wording,
     renderer: ChatRenderer,
     shape: ToolShape = ToolShape.ENGINE,
-) -> int:
-    """Tokens of the longest prompt of `tasks` played at random, with notes as full as can be.
+) -> dict[str, int]:
+    """Tokens of each game's longest prompt in `tasks` played at random, notes as full as can be.
 
     Of each game the turn with the most characters is tokenised.
     """
@@ -35,8 +35,10 @@ def longest_turn_tokens(
             size = len(str(tools)) + sum(len(message["content"]) for message in messages)
             if size > longest.get(task.environment, (0, None))[0]:
                 longest[task.environment] = (size, (messages, tools))
-    prompts = (renderer.render(*chat) for _, chat in longest.values())
-    return NOTES_TOKENS + max(len(renderer.encode(prompt)) for prompt in prompts)
+    return {
+        game: NOTES_TOKENS + len(renderer.encode(renderer.render(*chat)))
+        for game, (_, chat) in longest.items()
+    }
 
 
 def _chats(task: EpisodeTask, wording: Wording, shape: ToolShape) -> Iterator[_Chat]:

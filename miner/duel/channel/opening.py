@@ -36,7 +36,7 @@ def open_duels(
     Raises: `ConfigurationError` for an opponent that there is not, or that cannot play all of
         `games`, and for a model of no family that has a parser.
     """
-    rivals = Opponents(games, published)
+    rivals = Opponents(games, model, published)
     for opponent in opponents:
         rivals.check(opponent)
     if model is None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from miner.duel.channel.tasks import SNAPSHOT
+from miner.duel.channel.tasks import BASE, SNAPSHOT
 from miner.duel.players.base import Player, Reply
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer
@@ -28,6 +28,7 @@ class Opponents:
 
     Args:
         games: names of the games they have to play.
+        base: the model that is trained or looked at, for `BASE`; None where there is none.
         published: where the run publishes, for `SNAPSHOT`; None where there is no run.
         make: makes a player of a specification.
     """
@@ -35,10 +36,12 @@ class Opponents:
     def __init__(
         self,
         games: Collection[str],
+        base: Path | None = None,
         published: Path | None = None,
         make: Callable[[str, Collection[str]], Player] = make_player,
     ) -> None:
         self._games = games
+        self._base = base
         self._published = published
         self._make = make
         self._players: dict[str, Player] = {}
@@ -50,7 +53,8 @@ class Opponents:
         if specification == SNAPSHOT:
             return self._snapshot()
         if specification not in self._players:
-            self._players[specification] = self._make(specification, self._games)
+            described = f"{BASE}={self._base}" if specification == BASE else specification
+            self._players[specification] = self._make(described, self._games)
         return self._players[specification]
 
     def check(self, specification: str) -> None:
@@ -60,6 +64,9 @@ class Opponents:
                 raise ConfigurationError(
                     f"{SNAPSHOT} is the model that a training run has published: name its folder"
                 )
+        elif specification == BASE:
+            if self._base is None:
+                raise ConfigurationError(f"{BASE} is the model that plays: name its folder")
         elif not Path(specification.rpartition("=")[2]).is_dir():
             self.player(specification)
 

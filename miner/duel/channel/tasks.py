@@ -26,8 +26,8 @@ from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
 
 _PREFIX = f"{DUEL_CHANNEL}:"
 
-SNAPSHOT = "snapshot"
-"""Opponent: the model that the run has published last."""
+SNAPSHOT, BASE = "snapshot", "base"
+"""Opponents: the model that the run has published last, and the one that it began with."""
 
 
 def duel_task(game: str, seed: int, seat: int, opponent: str) -> EpisodeTask:
@@ -55,15 +55,29 @@ def training_duel(index: int, settings: EnvironmentSettings, seed: int) -> Episo
     return duel_task(game, next(_fitting(game, drawn, settings.cards)), seat, opponent)
 
 
-def held_out_duels(
-    n: int, base_seed: int, settings: EnvironmentSettings, *, stand_in: str
-) -> list[EpisodeTask]:
+class DuelTasks:
+    """`TaskStream` of the duels that settings ask for."""
+
+    name = DUEL_CHANNEL
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """See `TaskStream`."""
+        return training_duel(index, self._settings, seed)
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """See `TaskStream`."""
+        return held_out_duels(count, base_seed, self._settings)
+
+
+def held_out_duels(n: int, base_seed: int, settings: EnvironmentSettings) -> list[EpisodeTask]:
     """`n` games to choose a model by; games and opponents take turns, each seed has both seats.
 
-    Args:
-        stand_in: opponent in the place of `SNAPSHOT`, which would be another one every time.
+    The base plays in the place of `SNAPSHOT`, which would be another opponent every time.
     """
-    opponents = [stand_in if name == SNAPSHOT else name for name in settings.opponents]
+    opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
     rng = random.Random(base_seed)
     drawn = (rng.choice(HELD_OUT_SEEDS) for _ in count())
     return _pairs(n, drawn, settings.games, opponents, settings.cards)
