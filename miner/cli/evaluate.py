@@ -21,6 +21,7 @@ class ChannelName(StrEnum):
     GRADED = "graded"
     STEP = "step"
     BUILTIN = "builtin"
+    DUEL = "duel"
 
 
 class PolicyName(StrEnum):
@@ -77,8 +78,21 @@ EnvUrls = Annotated[
 ChannelOption = Annotated[
     ChannelName | None,
     typer.Option(
-        help="How servers are played with. Default: graded, the grader's own path.",
+        help="How servers are played with. Default: graded, the grader's own path. duel: today's "
+        "tournament, played in this process.",
         rich_help_panel=_WHERE,
+    ),
+]
+Games = Annotated[
+    str | None,
+    typer.Option(
+        help="Duels: games with commas between them. Default: all six.", rich_help_panel=_WHERE
+    ),
+]
+Opponent = Annotated[
+    str,
+    typer.Option(
+        help="Duels: random, mcts:50, strong, a model folder, ...", rich_help_panel=_WHERE
     ),
 ]
 Sampled = Annotated[
@@ -135,6 +149,8 @@ def evaluate_command(
     sizes: Sizes = None,
     env_url: EnvUrls = None,
     channel: ChannelOption = None,
+    games: Games = None,
+    opponent: Opponent = "random",
     sampled: Sampled = False,
     temperature: Temperature = None,
     dtype: Dtype = None,
@@ -152,6 +168,7 @@ def evaluate_command(
       python -m miner evaluate --policy match
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
+      python -m miner evaluate --model MODEL --channel duel --games othello,clobber
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
@@ -175,8 +192,10 @@ def evaluate_command(
         base_seed=base_seed,
         environment=environment,
         sizes=_sizes(sizes),
-        servers=server_urls(env_url or []),
+        servers=() if channel is ChannelName.DUEL else server_urls(env_url or []),
         channel=channel.value if channel else None,
+        games=games,
+        opponent=opponent,
         temperature=1.0 if sampled else temperature or 0.0,
         dtype=dtype.value if dtype else None,
         concurrency=concurrency,

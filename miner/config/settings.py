@@ -19,9 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from miner.config.contract import (
     DECK_SIZES,
+    DUEL_CARDS,
+    DUEL_CHANNEL,
+    GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
     DeckSize,
+    DuelCards,
+    ToolParser,
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
@@ -55,6 +60,10 @@ class OutputSettings(Section):
     )
 
 
+GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
+"""Those of `contract.GAMES`."""
+
+
 class CodeAgentSettings(Section):
     """channel = code_agent."""
 
@@ -70,10 +79,11 @@ class CodeAgentSettings(Section):
 
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent"] = Field(
+    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent", "duel"] = Field(
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
-        "own: a class of yours (entry); code_agent: problems to write code for.",
+        "own: a class of yours (entry); code_agent: problems to write code for; duel: today's "
+        "tournament, played in this process.",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -85,6 +95,23 @@ class EnvironmentSettings(Section):
     opponent: Literal["random", "mcts"] = Field("random", description="Always named to the server.")
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
+    )
+    games: tuple[GameName, ...] = Field(
+        GAMES, min_length=1, description="channel = duel: games to learn, equally often."
+    )
+    opponents: tuple[str, ...] = Field(
+        ("random",),
+        min_length=1,
+        description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
+        "cfr, strong, a model folder, base, or snapshot (what this run has published last).",
+    )
+    cards: tuple[DuelCards, ...] = Field(
+        DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
+    )
+    tool_parser: ToolParser | None = Field(
+        None,
+        description="channel = duel: what reads the model's tool calls; empty: by the model's "
+        "family, as it will be served.",
     )
 
 
@@ -168,6 +195,12 @@ class RewardSettings(Section):
     learn_turns: Literal["all", "first"] = Field(
         "all", description="first: only the first reply's tokens are trained (the base recipe)."
     )
+    most_turns: int | None = Field(
+        None,
+        ge=1,
+        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        "duels each is a chat of its own, and long games have sixty.",
+    )
 
 
 class OptimizerSettings(Section):
@@ -246,9 +279,13 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if self.reward.shaping != "none" and self.environment.channel in ("own", "code_agent"):
+        if self.reward.shaping != "none" and self.environment.channel in (
+            "own",
+            "code_agent",
+            DUEL_CHANNEL,
+        ):
             raise ValueError(
-                f"reward.shaping={self.reward.shaping!r} knows Goofspiel only: with "
+                f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
             )
         if self.rollout.most_invalid is not None and self.optimizer.beta:

@@ -19,6 +19,7 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
+    Tool,
     Transition,
 )
 from miner.environments.errors import ProtocolError
@@ -93,9 +94,9 @@ async def play(
 class Conversation(Protocol):
     """Answers a chat, in one episode."""
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """The answer to the whole chat so far; a last message of the assistant's own is to be gone
-        on with."""
+        on with. Where the chat offers tools, the answer has its special tokens."""
         ...
 
     async def close(self) -> None:
@@ -118,20 +119,24 @@ class ChatPlayer:
         self._conversation = conversation
         self._on_turn = on_turn
         self._chat: list[Message] = []
+        self._tools: tuple[Tool, ...] = ()
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
         self._chat = list(observation.messages)
+        self._tools = observation.tools
 
     async def reply(self) -> str:
         """See `Player`."""
-        self._reply = await self._conversation.reply(self._chat)
+        self._reply = await self._conversation.reply(self._chat, self._tools)
         return self._reply
 
     def told(self, transition: Transition) -> None:
         """See `Player`."""
         self._on_turn(self._reply, transition)
+        if transition.fresh:
+            self._tools = transition.tools
         self._chat = continued(self._chat, self._reply, transition)
 
     async def close(self) -> None:

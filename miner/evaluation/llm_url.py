@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message
+from miner.environments.base import EpisodeTask, Message, Tool
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
 
@@ -165,11 +165,16 @@ class _LlmUrlConversation:
         self._policy = policy
         self._seed = seed
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         if messages[-1]["role"] == "assistant":
             raise ConfigurationError(
                 f"{self._policy.name} cannot be asked over HTTP to go on with its own message: "
                 "evaluate the model's folder"
+            )
+        if tools:
+            raise ConfigurationError(
+                f"{self._policy.name} is an endpoint, which reads its own tool calls: let it play "
+                "with python -m miner duel"
             )
         return await self._policy.complete(messages, self._seed)
 

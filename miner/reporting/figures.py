@@ -31,7 +31,8 @@ def learning_curve(
     Args:
         steps: training steps in ascending order.
         evaluations: those with a step and a score are drawn, others are passed over.
-        sizes: Goofspiel deck sizes trained on, for the reference lines (empty: all five).
+        sizes: the servers' Goofspiel: deck sizes trained on, for the reference lines (empty: all
+            five). Other games have no such lines.
     """
     with styled():
         figure = new_figure(9.2, 4.8)
@@ -67,7 +68,8 @@ def learning_curve(
         _score_axis(axes)
         axes.set_xlabel("training step")
         axes.set_title(title)
-        _reference_lines(axes, sizes)
+        if all(record.environment == "goofspiel" for record in evaluations):
+            _reference_lines(axes, sizes)
         if scored or drawn:
             axes.legend(loc="lower right")
         return figure

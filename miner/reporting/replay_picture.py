@@ -48,12 +48,17 @@ def headline(replay: Replay) -> str:
     return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
 
 
+def _game(replay: Replay) -> str:
+    """The game, where pictures do not show which it is."""
+    return "" if replay.rounds else f" in {replay.environment.rpartition(':')[2].replace('_', ' ')}"
+
+
 def description(replay: Replay) -> str:
     """Who played what, in one line."""
     step = "" if replay.step is None else f" at step {replay.step}"
     cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
     return (
-        f"{replay.policy}{step} as player {replay.seat}"
+        f"{replay.policy}{step}{_game(replay)} as player {replay.seat}"
         f" against the {replay.opponent} opponent{cards}"
         f" (task {replay.task_id}, seed {replay.seed})"
     )
