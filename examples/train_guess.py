@@ -1,7 +1,7 @@
 """A model learns an environment of one's own: `python examples/train_guess.py`, some minutes.
 
 The model is a tiny one that is made here and knows the form only: it answers with any number from
-1 to 15, whatever it is told. Everything else is `python -m miner train` with examples/guess.py.
+1 to 7, whatever it is told. Everything else is `python -m miner train` with examples/guess.py.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def dialogue(rng: random.Random) -> list[Piece]:
     """Numbers that have nothing to do with what was told."""
     _, user, assistant = ROLES
     pieces: list[Piece] = [(f"{user}guess{EOS}{assistant}", False)]
-    for _ in range(rng.randint(1, 4)):
-        pieces.append((f"{rng.randint(1, 15)}{EOS}", True))
+    for _ in range(rng.randint(1, 3)):
+        pieces.append((f"{rng.randint(1, 7)}{EOS}", True))
         pieces.append((f"{user}{rng.choice(TOLD)}{EOS}{assistant}", False))
     return pieces
 
@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     base, run = arguments.out / "base", arguments.out / "run"
     if not (base / "config.json").is_file():
-        tokenizer = agent_tokenizer(0, 15, words=("guess", *TOLD))
+        tokenizer = agent_tokenizer(0, 7, words=("guess", *TOLD))
         build_form_base(base, tokenizer, dialogue, recipe=FormRecipe(steps=arguments.base_steps))
     train_command(
         [

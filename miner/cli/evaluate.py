@@ -21,6 +21,8 @@ class ChannelName(StrEnum):
     GRADED = "graded"
     STEP = "step"
     BUILTIN = "builtin"
+    OWN = "own"
+    CODE_AGENT = "code_agent"
 
 
 class PolicyName(StrEnum):
@@ -69,9 +71,13 @@ EnvUrls = Annotated[
 ChannelOption = Annotated[
     ChannelName | None,
     typer.Option(
-        help="How servers are played with. Default: graded, the grader's own path.",
+        help="How servers are played with. Default: graded, the grader's own path. own and "
+        "code_agent: held-out tasks, in this process.",
         rich_help_panel=_WHERE,
     ),
+]
+Entry = Annotated[
+    str, typer.Option(help="--channel own: your class, guess.py:Guess.", rich_help_panel=_WHERE)
 ]
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
@@ -116,6 +122,7 @@ def evaluate_command(
     sizes: Sizes = None,
     env_url: EnvUrls = None,
     channel: ChannelOption = None,
+    entry: Entry = "",
     sampled: Sampled = False,
     concurrency: Concurrency = None,
     timeout: Timeout = None,
@@ -131,6 +138,7 @@ def evaluate_command(
       python -m miner evaluate --policy match
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
+      python -m miner evaluate --model MODEL --channel own --entry examples/guess.py:Guess
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
@@ -152,6 +160,7 @@ def evaluate_command(
         sizes=_sizes(sizes),
         servers=server_urls(env_url or []),
         channel=channel.value if channel else None,
+        entry=entry,
         temperature=1.0 if sampled else 0.0,
         concurrency=concurrency,
         timeout_s=timeout,

@@ -7,6 +7,7 @@ episode has a conversation of its own, so that many can be under way at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
@@ -88,7 +89,7 @@ class _RuleConversation:
         self._seat = seat
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         try:
             return str(self._rule(messages[-1]["content"], self._seat, self._rng))
         except StateTextError as error:
@@ -104,7 +105,7 @@ class _RandomConversation:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         legal = parse_listing(messages[-1]["content"])
         if not legal:
             raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
@@ -153,10 +154,11 @@ class _SamplerConversation:
         self._params = params
         self._session = new_session()
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         prompt = self._renderer.encode(self._renderer.render(messages))
+        params = replace(self._params, stop=(*self._params.stop, *stop))
         try:
-            sample = await self._sampler.sample(prompt, self._params, session=self._session)
+            sample = await self._sampler.sample(prompt, params, session=self._session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
         return self._renderer.reply_text(sample)

@@ -29,6 +29,7 @@ class Reply(BaseModel):
         action: the action that was played; None where none was, or where it is not known.
         valid: whether a legal action was found.
         number: whether the reply held a number at all; without one it cannot name an action.
+        shown: what it answered, in environments whose episodes cannot be played again from actions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +38,7 @@ class Reply(BaseModel):
     action: int | None
     valid: bool = True
     number: bool = True
+    shown: tuple[str, ...] = ()
 
 
 class EpisodeRecord(BaseModel):

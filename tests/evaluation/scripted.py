@@ -102,7 +102,7 @@ class ScriptedConversation:
         self._policy = policy
         self._said = 0
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         self._policy.shown.append(list(messages))
         reply = self._policy.replies[min(self._said, len(self._policy.replies) - 1)]
         self._said += 1

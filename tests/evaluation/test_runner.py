@@ -140,7 +140,7 @@ class Gathering(ScriptedPolicy):
 
 
 class GatheringConversation(ScriptedConversation):
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         assert isinstance(self._policy, Gathering)
         await self._policy.barrier.wait()
         return "0"

@@ -85,7 +85,7 @@ class CountedConversation(ScriptedConversation):
         super().__init__(policy)
         self._at_reply = at_reply
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(self, messages: Sequence[Message], stop: Sequence[str] = ()) -> str:
         reply = await super().reply(messages)
         self._at_reply(len(self._policy.shown))
         return reply
