@@ -41,9 +41,9 @@ def dialogue(rng: random.Random) -> list[Piece]:
 def main() -> None:
     """Make the base if there is none, train, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=8e-4)
+    parser.add_argument("--rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base-steps", type=int, default=400)
     parser.add_argument("--out", type=Path, default=Path("runs/guess"))
@@ -67,7 +67,7 @@ def main() -> None:
             f"optimizer.learning_rate={arguments.rate}",
             f"optimizer.max_steps={arguments.steps}",
             "optimizer.decay_share=0.5",
-            "evaluation.every_steps=25",
+            "evaluation.every_steps=10",
             "evaluation.episodes=200",
         ]
     )
