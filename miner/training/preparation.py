@@ -36,14 +36,23 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
-        publisher.publish_base(base)
-        chat = load_chat(base)
-        if chat.mended_template is not None:
-            for change in chat.changes:
-                logger.warning("the base model's chat template is mended: %s", change)
-            publisher.publish_base(base, chat.mended_template)
+        publish_base(publisher, base)
     else:
         load_chat(base)
+
+
+def publish_base(publisher: Publisher, base: Path) -> None:
+    """Publish `base` as it came, then with a template that holds a game if its own does not.
+
+    Raises: `PublishingError`; `ConfigurationError` where it cannot be talked to, once it lies there
+        as it came.
+    """
+    publisher.publish_base(base)
+    chat = load_chat(base)
+    if chat.mended_template is not None:
+        for change in chat.changes:
+            logger.warning("the base model's chat template is mended: %s", change)
+        publisher.publish_base(base, chat.mended_template)
 
 
 def checked_paths(settings: Settings) -> tuple[Path, Path]:
