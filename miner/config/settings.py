@@ -211,6 +211,9 @@ class Settings(Section):
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
+        (), description="Trackers that are told each step's metrics too; wandb offline."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()

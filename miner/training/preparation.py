@@ -14,6 +14,7 @@ from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
 from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
+from miner.training.tracking import prepare_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
+    prepare_trackers(settings)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")
     publisher = Publisher(output, in_process=in_process)
