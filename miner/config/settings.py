@@ -125,7 +125,7 @@ class RolloutSettings(Section):
         gt=0,
         lt=1,
         description="At the start the temperature is lowered until at most this share of the "
-        "base's sampled replies is invalid or cut off; empty: it stays as it is set.",
+        "base's sampled replies names no legal action; empty: it stays as it is set.",
     )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
@@ -262,6 +262,9 @@ class Settings(Section):
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
+        (), description="Trackers that are told each step's metrics too; wandb offline."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()
