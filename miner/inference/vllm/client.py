@@ -10,14 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
 from yarl import URL
 
-from miner.http_replies import describe, excerpt, read_bounded
+from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.wire import (
     BYTES_PER_TOKEN,
@@ -34,9 +33,6 @@ from miner.inference.vllm.wire import (
     VllmConfig,
 )
 
-# uvicorn's keep-alive is 5 s unless vLLM is told otherwise: an older connection is not reused.
-_KEEP_ALIVE_S: Final = 4.0
-_CONNECT_S: Final = 5.0
 _CONTROL_S: Final = 30.0
 _CONFIG_S: Final = 180.0
 """/server_info first runs other programs to describe the machine."""
@@ -61,8 +57,7 @@ class VllmServer:
         self._base = URL(self.url)
         self._reply_timeout_s = reply_timeout_s
         self._model: str | None = None
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections = Connections()
 
     async def complete(
         self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
@@ -150,9 +145,7 @@ class VllmServer:
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
-        session, self._session = self._session, None
-        if session is not None and self._loop is asyncio.get_running_loop():
-            await session.close()
+        await self._connections.close()
 
     async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
         return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
@@ -168,9 +161,9 @@ class VllmServer:
         headers: dict[str, str] | None = None,
     ) -> bytes:
         data = None if payload is None else msgspec.json.encode(payload)
-        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S)
+        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S)
         try:
-            async with self._connections().request(
+            async with self._connections.here().request(
                 method, self._base.join(URL(path)), data=data, timeout=patience,
                 allow_redirects=False, headers=headers,
             ) as response:  # fmt: skip
@@ -208,14 +201,3 @@ class VllmServer:
             raise EngineLostError(
                 f"{self.url}/{path} sent a broken reply of {len(body):,} bytes: {error}"
             ) from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-                headers={"Content-Type": "application/json"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
