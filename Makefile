@@ -2,6 +2,7 @@
 PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
+MODEL ?= tiny
 
 .PHONY: help setup setup-vllm setup-openenv demo test lint mutants lock image image-cpu image-check submission
 help: ## list the commands
@@ -16,8 +17,8 @@ setup-vllm: setup ## make .venv-vllm: vLLM for CPUs, for the tests and to try
 setup-openenv: setup ## make .venv-openenv: OpenEnv, for its examples and the tests
 	@scripts/setup-openenv.sh
 
-demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck sizes; SEED=n)
-	@$(PY) -m miner demo --sizes $(SIZES) --seed $(SEED)
+demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2: a real one)
+	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
 
 test: setup-vllm setup-openenv lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)

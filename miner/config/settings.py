@@ -19,9 +19,14 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from miner.config.contract import (
     DECK_SIZES,
+    DUEL_CARDS,
+    DUEL_CHANNEL,
+    GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
     DeckSize,
+    DuelCards,
+    ToolParser,
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
@@ -51,6 +56,12 @@ class OutputSettings(Section):
     )
 
 
+GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
+"""Those of `contract.GAMES`."""
+
+Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+
+
 class CodeAgentSettings(Section):
     """channel = code_agent."""
 
@@ -66,11 +77,11 @@ class CodeAgentSettings(Section):
 
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv"] = Field(
+    channel: Channel = Field(
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
         "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
-        "OpenEnv server.",
+        "OpenEnv server; duel: today's tournament, played in this process.",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -83,13 +94,39 @@ class EnvironmentSettings(Section):
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
+    games: tuple[GameName, ...] = Field(
+        GAMES, min_length=1, description="channel = duel: games to learn, equally often."
+    )
+    opponents: tuple[str, ...] = Field(
+        ("random",),
+        min_length=1,
+        description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
+        "cfr, strong, a model folder, base, or snapshot (what this run has published last).",
+    )
+    cards: tuple[DuelCards, ...] = Field(
+        DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
+    )
+    tool_parser: ToolParser | None = Field(
+        None,
+        description="channel = duel: what reads the model's tool calls; empty: by the model's "
+        "family, as it will be served.",
+    )
     openenv: OpenEnvSettings = OpenEnvSettings()
 
 
 class RolloutSettings(Section):
     groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
     group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
-    temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
+    temperature: float = Field(
+        1.0, gt=0, le=2, description="Sampling temperature in training; see most_invalid."
+    )
+    most_invalid: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="At the start the temperature is lowered until at most this share of the "
+        "base's sampled replies names no legal action; empty: it stays as it is set.",
+    )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
         None,
@@ -157,6 +194,12 @@ class RewardSettings(Section):
     learn_turns: Literal["all", "first"] = Field(
         "all", description="first: only the first reply's tokens are trained (the base recipe)."
     )
+    most_turns: int | None = Field(
+        None,
+        ge=1,
+        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        "duels each is a chat of its own, and long games have sixty.",
+    )
 
 
 class OptimizerSettings(Section):
@@ -219,6 +262,9 @@ class Settings(Section):
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
+        (), description="Trackers that are told each step's metrics too; wandb offline."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()
@@ -235,10 +281,19 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if self.reward.shaping != "none" and self.environment.channel in ("own", "code_agent"):
+        if self.reward.shaping != "none" and self.environment.channel in (
+            "own",
+            "code_agent",
+            DUEL_CHANNEL,
+        ):
             raise ValueError(
-                f"reward.shaping={self.reward.shaping!r} knows Goofspiel only: with "
+                f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
+            )
+        if self.rollout.most_invalid is not None and self.optimizer.beta:
+            raise ValueError(
+                "rollout.most_invalid finds the temperature after the model of the KL term was set "
+                "up with one: set optimizer.beta=0, or rollout.temperature by hand"
             )
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(

@@ -109,5 +109,7 @@ def _evaluations(run: Run) -> list[str]:
         failures = {kind: count for kind, count in record.failures.items() if count}
         if failures:
             kinds = ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in failures.items())
-            found.append(f"Evaluation of {name}: episodes ended by {kinds}.")
+            why = ", ".join(f"{fault} {n}" for fault, n in record.faults.items())
+            because = f" ({why})" if why else ""
+            found.append(f"Evaluation of {name}: episodes ended by {kinds}{because}.")
     return found

@@ -9,8 +9,11 @@ from typing import Literal, cast
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.findings import look_at
+from miner.duel.channel.opening import open_duels
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel, ProbeReport
@@ -30,6 +33,10 @@ def training_source(
     Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
     """
     wanted = settings.environment
+    if wanted.channel == DUEL_CHANNEL:
+        with _duels(settings, loop, console, ranks) as source:
+            yield source
+        return
     if wanted.channel in CHANNELS:
         with _channel_source(settings, loop, console, ranks) as source:
             yield source
@@ -60,6 +67,33 @@ def training_source(
     finally:
         for source in opened:
             loop.run(source.close())
+
+
+@contextmanager
+def _duels(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """Duels in this process: no server is asked, but the model has to be one that can play them."""
+    wanted, model = settings.environment, settings.model.path
+    assert model is not None  # it has been loaded from there
+    source = open_duels(
+        model,
+        wanted.games,
+        wanted.opponents,
+        published=settings.output.dir,
+        parser=wanted.tool_parser,
+    )
+
+    def look() -> None:
+        findings = look_at(model, wanted.games, source)
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown(), soft_wrap=True)
+
+    try:
+        ranks.lead_does(look)
+        yield source
+    finally:
+        loop.run(source.close())
 
 
 @contextmanager

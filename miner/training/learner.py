@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.weight_sync import whole_weights
 from miner.publishing import fresh_process
 from miner.publishing.base_files import put_chat_template
 from miner.publishing.merge import write_trained_model
@@ -33,6 +37,7 @@ class Learner:
         within = not settings.optimizer.zero_stage
         self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
+        check_finite(loaded.model, self._base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
         self._mended_template = loaded.chat.mended_template
         self.model = (
@@ -55,6 +60,33 @@ class Learner:
         config = self.model.config.get_text_config()
         return int(getattr(config, "max_position_embeddings", sys.maxsize))
 
+    @contextmanager
+    def as_published(self) -> Iterator[None]:
+        """Inside, the model computes with the weights that publishing would write.
+
+        Adapters are merged into the base's weights and rounded to their dtype, which takes a part
+        of a small change away; outside, both stay as they are, to the last bit. With every weight
+        trained nothing differs.
+        """
+        if not isinstance(self.model, PeftModel):
+            yield
+            return
+        merged = whole_weights(self.model)
+        adapted = {
+            name.replace(".base_layer", ""): parameter
+            for name, parameter in self.model.get_base_model().named_parameters()
+            if ".base_layer." in name
+        }
+        kept = {name: parameter.data for name, parameter in adapted.items()}
+        with self.model.disable_adapter():
+            try:
+                for name, parameter in adapted.items():
+                    parameter.data = merged[name].to(parameter.device)
+                yield
+            finally:
+                for name, parameter in adapted.items():
+                    parameter.data = kept[name]
+
     def save(self, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
         """Write the current weights into `folder`, all else as the base has it.
 
@@ -66,6 +98,17 @@ class Learner:
             self._write(self._base, Path(weights), folder)
         if self._mended_template is not None:
             put_chat_template(folder, self._mended_template)
+
+
+def check_finite(model: torch.nn.Module, folder: Path) -> None:
+    """Raises: `ConfigurationError` naming the first tensor from which nothing can be learned."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ConfigurationError(
+                f"the model in {folder} cannot be trained: tensor {name!r} holds values that are "
+                "NaN or infinite (too large for float16 when it was saved?); it is handed over as "
+                "it came"
+            )
 
 
 def weights_dtype(settings: Settings) -> torch.dtype:

@@ -1,5 +1,6 @@
 """The trainer's overrides against the behaviour of TRL's own."""
 
+import functools
 import os
 from itertools import pairwise
 
@@ -8,6 +9,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import pytest
 import torch
 from datasets import Dataset
+from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
 
 from miner.config.settings import load_settings
@@ -84,6 +86,22 @@ def test_loss_and_gradients_equal_trls(tmp_path):
         torch.testing.assert_close(mine, their, atol=1e-5, rtol=1e-4)
     entropies = trainer._metrics["train"]["entropy"]
     assert entropies[0] == pytest.approx(entropies[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("autocast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
+    tmp_path, monkeypatch, autocast, dtype
+):
+    """The sampler's forward runs in accelerate's; on a CPU the trainer goes past it."""
+    trainer = make_trainer(tmp_path)
+    trainer.current_gradient_accumulation_steps = 1
+    context = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=autocast)
+    monkeypatch.setattr(trainer.accelerator, "autocast", context)
+    seen = set()
+    layer = trainer.model.model.layers[0].mlp.down_proj
+    layer.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
+    loss_and_gradients(trainer, EpisodeTrainer._compute_loss)
+    assert seen == {dtype}
 
 
 def test_columns_that_are_padding_in_all_rows_go_and_no_others():
@@ -322,6 +340,32 @@ def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tu
     frozen = {p.dtype for p in model.parameters() if not p.requires_grad}
     assert trained == {torch.float32}
     assert frozen == ({torch.bfloat16} if tuning == "lora" else set())
+
+
+def test_adapters_are_evaluated_as_they_are_published(tmp_path):
+    """Merged and rounded to the base's dtype, and afterwards exactly as they were."""
+    base, out = tmp_path / "base", tmp_path / "out"
+    build_qwen3().to(torch.bfloat16).save_pretrained(base)
+    build_tokenizer().save_pretrained(base)
+    wanted = ["model.dtype=bfloat16", "model.tuning=lora", f"run_dir={tmp_path / 'run'}"]
+    learner = Learner(load_settings(None, wanted, environ={}), base)
+    for name, parameter in learner.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    ids, before = torch.tensor([[5, 6, 7, 8]]), learner.model.state_dict()
+    before = {name: weight.clone() for name, weight in before.items()}
+    out.mkdir()
+    learner.save(out)
+    published = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16)
+    with torch.no_grad():
+        training = learner.model.eval()(ids).logits
+        with learner.as_published():
+            evaluated = learner.model(ids).logits
+        again = learner.model(ids).logits
+    assert torch.equal(evaluated, published(ids).logits)
+    assert not torch.equal(evaluated, training)
+    assert torch.equal(again, training)
+    assert all(torch.equal(before[n], weight) for n, weight in learner.model.state_dict().items())
 
 
 def test_the_learning_rate_follows_the_given_factor(tmp_path):
