@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Final, Protocol
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.errors import ConfigurationError
 from miner.environments.openenv.server import OpenEnvServer
 

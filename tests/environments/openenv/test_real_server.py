@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from miner.__main__ import main
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import EpisodeTask, ProtocolError
 from miner.environments.openenv import OpenEnvSource, check, open_openenv
 from miner.environments.openenv.hosting import LocalApp, start
@@ -29,6 +29,7 @@ needs_openenv()
 
 APP = Path(__file__).with_name("real_app.py")
 SESSIONS = 4
+RANGE, TOO_LITTLE = "return_range=[-1, 1]", "environment.openenv.return_range=[0, 0.1]"
 TOKENIZER = build_tokenizer()
 
 
@@ -157,8 +158,9 @@ def probed(
 
 def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
     file = str(REPOSITORY / "examples/openenv/open_spiel.py")
-    python = f"python={python_of_openenv()}"
-    words = ("--set", python, "--set", "show=board", "--set", "return_range=[-1, 1]")
+    python = f"environment.openenv.python={python_of_openenv()}"
+    settings = [python, *("environment.openenv." + s for s in ("show=board", RANGE))]
+    words = [word for setting in settings for word in ("--set", setting)]
     status, out, _ = probed(monkeypatch, capsys, file, *words)
     assert not status
     assert 'the action {"action_id": "{integer}"}' in out
@@ -167,6 +169,6 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
 
 
 def test_the_command_says_what_to_set(monkeypatch, capsys, server: LocalApp) -> None:
-    status, _, err = probed(monkeypatch, capsys, server.url, "--set", "return_range=[0, 0.1]")
+    status, _, err = probed(monkeypatch, capsys, server.url, "--set", TOO_LITTLE)
     assert status
     assert "environment.openenv.return_range" in err
