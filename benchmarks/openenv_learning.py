@@ -128,6 +128,8 @@ def trls(out: Path, seed: int, url: str) -> list[float]:
                 save_strategy="no",
                 report_to=[],
                 bf16=False,
+                # With it generate() has no cache, and goes on from the last token alone.
+                gradient_checkpointing=False,
             ),
         )
         trainer.remove_callback(PrinterCallback)
