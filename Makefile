@@ -2,6 +2,7 @@
 PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
+MODEL ?= tiny
 
 .PHONY: help setup setup-vllm demo test lint mutants lock image image-cpu image-check submission
 help: ## list the commands
@@ -13,8 +14,8 @@ setup: ## make .venv with the pinned packages (CPU)
 setup-vllm: setup ## make .venv-vllm: vLLM for CPUs, for the tests and to try
 	@scripts/setup-vllm.sh
 
-demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all: all deck sizes; SEED=n)
-	@$(PY) -m miner demo --sizes $(SIZES) --seed $(SEED)
+demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2: a real one)
+	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
 
 test: setup-vllm lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)

@@ -8,6 +8,7 @@ a model that was loaded quantised does not let itself be saved.
 from __future__ import annotations
 
 import copy
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +50,20 @@ def make_real_model(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def is_made(folder: Path) -> bool:
+    """Whether `cached_real_model` finds the model there."""
+    return (folder / "config.json").is_file()
+
+
+def cached_real_model(folder: Path) -> Path:
+    """The model in `folder`, made now if it is not there; a kill leaves nothing half made."""
+    if not is_made(folder):
+        beside = folder.with_name(f".{folder.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        make_real_model(beside).rename(folder)
     return folder
 
 

@@ -1,12 +1,11 @@
 """`python -m miner demo`: the whole job on a laptop, end to end, as the container runs it.
 
-A tiny base model is made on the spot, the mock environment server runs as a process of its own,
+A base model is made on the spot, the mock environment server runs as a process of its own,
 and training is the same command, settings and code as in production, in a process of its own.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.rule import Rule
 
+from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
@@ -31,16 +32,9 @@ from mock_env_server.running import running_server
 
 TASK_ID = "demo"
 CACHE = Path(".cache/tiny-model")
-EPISODES = 250
+REAL_CACHE = Path(".cache/smollm2")
 SERVERS = 3
 """A server plays 48 graded games at once, an evaluation has 150; validators start one per GPU."""
-
-
-class Sizes(StrEnum):
-    """Deck sizes the demo learns."""
-
-    EIGHT = "8"
-    ALL = "all"
 
 
 class ServerMode(StrEnum):
@@ -50,18 +44,10 @@ class ServerMode(StrEnum):
     CORRECT = "correct"
 
 
-DECK_SIZES = {Sizes.EIGHT: (8,), Sizes.ALL: (8, 10, 12, 14, 16)}
-RECIPE = {Sizes.EIGHT: "tiny-8-cards", Sizes.ALL: "tiny-all-sizes"}
-TRAINING_SECONDS = {Sizes.EIGHT: 225.0, Sizes.ALL: 690.0}
-"""A little under four and twelve minutes: the last evaluation and publication come on top."""
-
-BASE_MINUTES = {Sizes.EIGHT: (1.0, 2.5), Sizes.ALL: (2.0, 5.0)}
-"""Of making the base model on two cores, fast and slow."""
-REST_MINUTES = (1, 2)
-"""Of starting and probing the servers before training, and of the grader's games after it."""
-
-
 def demo_command(
+    model: Annotated[
+        DemoModel, typer.Option(help="tiny: made here. smollm2: a pretrained one, 8 cards only.")
+    ] = DemoModel.TINY,
     sizes: Annotated[Sizes, typer.Option(help="Cards per hand: 8 only, or all five sizes.")] = (
         Sizes.EIGHT
     ),
@@ -77,21 +63,23 @@ def demo_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Further settings.")
     ] = None,
 ) -> None:
-    """Watch a tiny language model learn Goofspiel through the code that runs on GPUs.
+    """Watch a small language model learn Goofspiel through the code that runs on GPUs.
 
     Makes a base model, starts the mock environment server, probes it, trains by GRPO, publishes
     the best model, evaluates base and trained model on the grader's own 250 games, and writes
     report.html with the learning curve and a replayed game.
     """
-    console = Console()
+    if (model, sizes) not in SHOWS:
+        raise ConfigurationError(f"--model {model} learns 8 cards only: leave --sizes {sizes} out")
+    console, show = Console(), SHOWS[model, sizes]
     started = time.monotonic()
-    name = f"demo-{sizes}-cards-seed-{seed}"
+    name = f"{show.name}-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
     _fresh(run_dir)
 
-    seconds = seconds or TRAINING_SECONDS[sizes]
-    console.print(Rule("1  a tiny base model, made here", align="left"))
-    base = _base_model(sizes, seconds, console)
+    seconds = seconds or show.training_seconds
+    console.print(Rule("1  a base model", align="left"))
+    base = _base_model(model, show, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
         urls = [stack.enter_context(running_server(mode.value)).base_url for _ in range(SERVERS)]
@@ -106,12 +94,16 @@ def demo_command(
             *(setting or ()),
         ]
         environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
-        recipe = str(RECIPES / f"{RECIPE[sizes]}.toml")
+        recipe = str(RECIPES / f"{show.recipe}.toml")
         command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:
             raise typer.Exit(status)
-        console.print(Rule(f"4  the grader's {EPISODES} games", align="left"))
-        _evaluate(base, published, run_dir, DECK_SIZES[sizes], urls, console)
+        console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
+        _evaluate(base, published, run_dir, show, urls, console)
+    if show.tells_replies:
+        from miner.cli.demo_replies import tell_replies  # imports torch: seconds
+
+        tell_replies(base, published, temperature_of(run_dir), console)
     console.print(Rule("5  what to look at", align="left"))
     _report(run_dir, console)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
@@ -125,35 +117,29 @@ def _fresh(run_dir: Path) -> None:
         run_dir.rename(aside)
 
 
-def announce(console: Console, sizes: Sizes, seconds: float, *, base_is_there: bool) -> None:
-    """Say how long it takes, before a person waits for it.
+def temperature_of(run_dir: Path) -> float:
+    """What a run has sampled at."""
+    from miner.training.temperature import FittedTemperature
 
-    Args:
-        seconds: of training.
-        base_is_there: an earlier demo has made the base model.
-    """
-    least, most = (0.0, 0.0) if base_is_there else BASE_MINUTES[sizes]
-    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
-    training = seconds / 60
-    first, last = training + least + REST_MINUTES[0], training + most + REST_MINUTES[1]
-    console.print(
-        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
-        f"training {training:.1f}, all else {REST_MINUTES[0]} to {REST_MINUTES[1]}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    fitted = FittedTemperature.read(run_dir)
+    return fitted.temperature if fitted else 1.0
 
 
-def _base_model(sizes: Sizes, seconds: float, console: Console) -> Path:
+def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) -> Path:
     from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
 
-    from miner.tiny_model.build import cached_tiny_model, content_key, is_made, recipe_for
-
     disable_progress_bar()
-    recipe = recipe_for(DECK_SIZES[sizes])
-    there = is_made(CACHE / content_key(recipe, 0), recipe=recipe)
-    announce(console, sizes, seconds, base_is_there=there)
-    return cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
+    if model is DemoModel.SMOLLM2:
+        from miner.real_model import cached_real_model, is_made
+
+        announce(console, show, seconds, base_is_there=is_made(REAL_CACHE))
+        return cached_real_model(REAL_CACHE)
+    from miner.tiny_model import build
+
+    recipe = build.recipe_for(show.deck_sizes)
+    there = build.is_made(CACHE / build.content_key(recipe, 0), recipe=recipe)
+    announce(console, show, seconds, base_is_there=there)
+    return build.cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
 
 
 class WarmStartProgress:
@@ -189,20 +175,20 @@ def _evaluate(
     base: Path,
     published: Path,
     run_dir: Path,
-    sizes: tuple[int, ...],
+    show: Show,
     urls: Sequence[str],
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
-    quiet = Console(quiet=True)
+    quiet, hot = Console(quiet=True), temperature_of(run_dir)
     players = [
         ("random", None, "random", 0.0),
         ("base", base, None, 0.0),
-        ("base, sampled", base, None, 1.0),
+        ("base, sampled", base, None, hot),
         ("trained", published, None, 0.0),
-        ("trained, sampled", published, None, 1.0),
+        ("trained, sampled", published, None, hot),
         (MATCH.name, None, "match", 0.0),
     ]
     for name, model, baseline, temperature in players:
@@ -213,18 +199,19 @@ def _evaluate(
             llm_url=None,
             llm_model=None,
             name=name,
-            episodes=EPISODES,
+            episodes=show.episodes,
             base_seed=GRADER_BASE_SEED,
             environment="goofspiel",
-            sizes=sizes,
+            sizes=show.deck_sizes,
             servers=tuple(urls),
             channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
-            concurrency=EPISODES,
+            concurrency=show.episodes,
             timeout_s=None,
             max_reply_tokens=16,
             replays=2 if name == "trained" else 0,
             out=run_dir,
+            dtype=show.dtype,
         )
         if not run_evaluation(request, quiet):
             raise InfrastructureError(f"{name} could not be evaluated: run the demo again")

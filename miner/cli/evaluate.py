@@ -34,6 +34,14 @@ class PolicyName(StrEnum):
     LOWEST = "lowest"
 
 
+class DtypeName(StrEnum):
+    """What a model may compute in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
 _WHO = "Who plays (choose one)"
 _WHERE = "Where"
 _RULES = "Rules"
@@ -82,6 +90,17 @@ Entry = Annotated[
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
 ]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
+]
+Dtype = Annotated[
+    DtypeName | None,
+    typer.Option(
+        help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
+        rich_help_panel=_RULES,
+    ),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -124,6 +143,8 @@ def evaluate_command(
     channel: ChannelOption = None,
     entry: Entry = "",
     sampled: Sampled = False,
+    temperature: Temperature = None,
+    dtype: Dtype = None,
     concurrency: Concurrency = None,
     timeout: Timeout = None,
     max_reply_tokens: MaxReplyTokens = 256,
@@ -148,6 +169,10 @@ def evaluate_command(
             f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
             "such as --policy match"
         )
+    if sampled and temperature is not None:
+        raise ConfigurationError(
+            f"--sampled is --temperature 1, and --temperature {temperature:g} is given: name one"
+        )
     request = EvaluationRequest(
         model=model,
         baseline=policy.value if policy else None,
@@ -161,7 +186,8 @@ def evaluate_command(
         servers=server_urls(env_url or []),
         channel=channel.value if channel else None,
         entry=entry,
-        temperature=1.0 if sampled else 0.0,
+        temperature=1.0 if sampled else temperature or 0.0,
+        dtype=dtype.value if dtype else None,
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,

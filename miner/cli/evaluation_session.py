@@ -69,6 +69,7 @@ class EvaluationRequest:
     replays: int
     out: Path
     entry: str = ""
+    dtype: str | None = None
 
     @property
     def rules(self) -> Rules:
@@ -128,6 +129,7 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             temperature=request.temperature,
             max_reply_tokens=request.max_reply_tokens,
             max_sessions=request.rules.concurrency,
+            dtype=request.dtype,
         ) as policy:
             yield policy
 

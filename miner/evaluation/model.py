@@ -17,12 +17,19 @@ from miner.rollout.model_folder import load_model_folder
 
 @contextmanager
 def model_policy(
-    path: Path, *, name: str, temperature: float, max_reply_tokens: int, max_sessions: int
+    path: Path,
+    *,
+    name: str,
+    temperature: float,
+    max_reply_tokens: int,
+    max_sessions: int,
+    dtype: str | None = None,
 ) -> Iterator[SamplerPolicy]:
-    """A policy over the model in `path`: float16 on a GPU (as graded), float32 on a CPU.
+    """A policy over the model in `path`.
 
     Args:
         max_sessions: episodes that may be under way at once.
+        dtype: name of torch's; None: float16 on a GPU (as graded), float32 on a CPU.
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded.
     """
@@ -30,7 +37,7 @@ def model_policy(
     on_gpu = torch.cuda.is_available()
     loaded = load_model_folder(
         path,
-        torch.float16 if on_gpu else torch.float32,
+        getattr(torch, dtype or ("float16" if on_gpu else "float32")),
         "cuda" if on_gpu else None,
     )
     params = SamplingParams(max_reply_tokens, temperature)

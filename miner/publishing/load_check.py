@@ -35,19 +35,24 @@ class _WeightRange:
     largest: float = 0.0
     largest_name: str = ""
     underflows: int = 0
+    unsound: str = ""
+    """The first tensor with a value that is NaN or infinite."""
 
 
 def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelReport:
     """Complete the structural `report` of `folder` by reading and loading everything.
 
     Args:
-        strict: whether weights beyond float16 and logits that are not finite in float16 are errors;
-            otherwise they are warnings, as for a base model that is handed over as it came.
+        strict: whether weights that are not finite or beyond float16, and logits that are not
+            finite in float16, are errors; otherwise they are warnings, as for a base model that is
+            handed over as it came.
 
     Raises: `UnverifiedModelError` naming the first defect.
     """
     weights = _weight_range(folder)
     concerns: list[str] = []
+    if weights.unsound:
+        concerns.append(f"tensor {weights.unsound!r} holds values that are NaN or infinite")
     if weights.largest > FLOAT16_MAX:
         concerns.append(
             f"weight {weights.largest:g} in {weights.largest_name!r} is beyond float16"
@@ -82,10 +87,8 @@ def _weight_range(folder: Path) -> _WeightRange:
         low, high = torch.aminmax(wide)
         largest = max(-low.item(), high.item())
         if not torch.isfinite(low + high):
-            raise UnverifiedModelError(
-                f"{folder}: tensor {name!r} holds values that are NaN or infinite."
-            )
-        if largest > found.largest:
+            found.unsound = found.unsound or name
+        elif largest > found.largest:
             found.largest, found.largest_name = largest, name
         found.underflows += int(((wide.half() == 0) & (wide != 0)).sum())
     return found

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments.games.longest import longest_conversation
+from miner.environments.base import EpisodeTask
+from miner.environments.games.longest import longest_conversation, shortest_conversation
 from miner.evaluation.channels import CHANNELS
 from miner.rollout.renderer import ChatRenderer
 from miner.training.tasks import training_task
@@ -23,11 +26,14 @@ MARGIN = 1.1
 def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
     """Tokens of the longest episode that a policy can bring about: every turn asked as often as it
     can be, every reply as long as it may be."""
-    tasks = (training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED))
-    conversation = longest_conversation(tasks)
+    conversation = longest_conversation(_first_tasks(settings))
     replies = sum(message["role"] == "assistant" for message in conversation)
     tokens = len(renderer.encode(renderer.render(conversation)))
     return math.ceil(tokens * MARGIN) + replies * settings.rollout.max_reply_tokens
+
+
+def _first_tasks(settings: Settings) -> Iterator[EpisodeTask]:
+    return (training_task(i, settings.environment, settings.seed) for i in range(TASKS_TRIED))
 
 
 def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:
@@ -39,6 +45,8 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
 
     Args:
         context: tokens that the model can attend to.
+
+    Raises: `ConfigurationError` where not even the shortest game fits.
     """
     if settings.environment.channel in CHANNELS:  # which do not say how long their texts become
         given = settings.rollout.max_episode_tokens
@@ -48,6 +56,13 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     limit = min(context, longest if given is None else given)
     if limit < longest:
         cause = "the model's context" if limit == context else "rollout.max_episode_tokens"
+        shortest = shortest_conversation(_first_tasks(settings))
+        least = len(renderer.encode(renderer.render(shortest)))
+        if limit < least:
+            raise ConfigurationError(
+                f"{cause} of {limit:,} tokens has no room for a game: the shortest game takes "
+                f"{least:,}, so that nothing can be learned; the base is handed over as it is"
+            )
         logger.warning(
             "games may take up to %d tokens, but %s allows %d: longer ones are lost, and are never "
             "learned from",

@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
@@ -33,6 +34,7 @@ class Learner:
         within = not settings.optimizer.zero_stage
         self._write = write_trained_model if within else fresh_process.write_trained_model
         loaded = load_model_folder(self._base, weights_dtype(settings))
+        check_finite(loaded.model, self._base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
         self._mended_template = loaded.chat.mended_template
         self.model = (
@@ -66,6 +68,17 @@ class Learner:
             self._write(self._base, Path(weights), folder)
         if self._mended_template is not None:
             put_chat_template(folder, self._mended_template)
+
+
+def check_finite(model: torch.nn.Module, folder: Path) -> None:
+    """Raises: `ConfigurationError` naming the first tensor from which nothing can be learned."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ConfigurationError(
+                f"the model in {folder} cannot be trained: tensor {name!r} holds values that are "
+                "NaN or infinite (too large for float16 when it was saved?); it is handed over as "
+                "it came"
+            )
 
 
 def weights_dtype(settings: Settings) -> torch.dtype:

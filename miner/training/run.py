@@ -26,6 +26,7 @@ from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
+from miner.rewards.episode import is_faulty
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -45,6 +46,7 @@ from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import spare_tasks, task_stream, training_dataset
+from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_lost_rows
 
@@ -117,24 +119,26 @@ class Run:
         self.guard = UpdateGuard(settings.optimizer.max_skipped)
         self.trainer = self._make_trainer()
         engine.attach(self.trainer)
-        rollout = settings.rollout
         self._places = max(1, source.capacity // ranks.count)
-        self._scheduler = Scheduler(
-            source,
-            engine.sampler,
-            learner.renderer,
-            EpisodeParams(
-                SamplingParams(rollout.max_reply_tokens, rollout.temperature),
-                rollout.episode_limit,
-            ),
-            retry=RetryParams(
-                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
-            ),
-            on_episode=lambda _: heart.beat("rollout"),
-            worth=self.rollout.worth.total,
-            places=self._places,
-            outages=self._outages,
-        )
+        self._scheduler = self._scheduler_at(settings.rollout.temperature)
+
+    def fit_temperature(self) -> FittedTemperature | None:
+        """Sample and train at the temperature that fits the base, if that is wanted.
+
+        An earlier process of this run has found it already, or it is found now, before anything is
+        learned.
+        """
+        rollout, run_dir = self._settings.rollout, self._settings.run_dir
+        if rollout.most_invalid is None:
+            return None
+        fit = self._ranks.share(FittedTemperature.read(run_dir))
+        if fit is None:
+            fit = fit_temperature(rollout.temperature, rollout.most_invalid, self._try_at)
+            if self._ranks.leads:
+                fit.write(run_dir)
+        self.trainer.sample_at(fit.temperature)
+        self._scheduler = self._scheduler_at(fit.temperature)
+        return fit
 
     def watch(self, progress: TrainingProgress, held_out: HeldOut) -> None:
         """Give the trainer its callbacks, in the order in which they are called."""
@@ -180,6 +184,41 @@ class Run:
             )
 
         return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
+
+    def _scheduler_at(self, temperature: float) -> Scheduler:
+        rollout = self._settings.rollout
+        return Scheduler(
+            self._source,
+            self._engine.sampler,
+            self._learner.renderer,
+            EpisodeParams(
+                SamplingParams(rollout.max_reply_tokens, temperature), rollout.episode_limit
+            ),
+            retry=RetryParams(
+                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
+            ),
+            on_episode=lambda _: self._heart.beat("rollout"),
+            worth=self.rollout.worth.total,
+            places=self._places,
+            outages=self._outages,
+        )
+
+    def _try_at(self, temperature: float) -> Tried:
+        """See `TryAt`; each rank plays its share of the games."""
+        settings, ranks = self._settings, self._ranks
+        scheduler = self._scheduler_at(temperature)
+        tasks = task_stream(settings.environment)
+        games = [
+            Group(tasks.training(number, settings.seed), 1)
+            for number in range(ranks.rank, GAMES, ranks.count)
+        ]
+        results = play_through(
+            self._engine, lambda some: self._loop.run(scheduler.run(some)), games
+        )
+        turns = [turn for result in results for game in result.trajectories for turn in game.turns]
+        counts = ranks.gather((len(turns), sum(map(is_faulty, turns))))
+        replies, invalid = map(sum, zip(*counts, strict=True))
+        return Tried(temperature=temperature, replies=replies, invalid=invalid)
 
     def _patience(self) -> float:
         """Seconds for which servers that are away are waited for from now on."""
@@ -286,6 +325,9 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
         )
+        heart.beat("looking for the temperature")
+        if (fitted := run.fit_temperature()) is not None:
+            progress.note(f"sampling at {fitted}")
         held_out.start()
         run.watch(progress, held_out)
         trainer = run.trainer

@@ -13,6 +13,7 @@ from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
+from miner.training.temperature import TEMPERATURE_FILE
 
 SETTINGS_FILE = "settings.toml"
 BASE_FILE = "base_fingerprint.json"
@@ -66,7 +67,7 @@ def prepare_run_dir(settings: Settings) -> None:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     (folder / WEIGHT_FILE).unlink(missing_ok=True)
     if checkpoint is None:
-        for leftover in ("metrics.jsonl", "evaluations.jsonl"):
+        for leftover in ("metrics.jsonl", "evaluations.jsonl", TEMPERATURE_FILE):
             (folder / leftover).unlink(missing_ok=True)
 
 

@@ -16,6 +16,7 @@ from accelerate.utils import gather_object
 from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
+from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
@@ -116,6 +117,16 @@ class EpisodeTrainer(PackedTrainer):
             self.use_vllm = True
             self.vllm_generation = engine
             self._last_loaded_step = -1
+
+    def sample_at(self, temperature: float) -> None:
+        """Score at another temperature than `args` named; before training, and without a KL term.
+
+        TRL's head has its temperature from the start: a second one goes over it.
+        """
+        self.temperature = temperature
+        scored: Any = self.model
+        scored = scored.get_base_model() if isinstance(scored, PeftModel) else scored
+        add_fused_lm_head(scored, temperature=temperature, outputs=("log_probs", "entropy"))
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

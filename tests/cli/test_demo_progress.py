@@ -2,9 +2,14 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from miner.cli.demo import Sizes, WarmStartProgress, announce
+from miner.__main__ import main
+from miner.cli.demo import WarmStartProgress
+from miner.cli.demo_replies import tell_replies
+from miner.cli.demo_shows import SHOWS, DemoModel, Sizes, announce
+from tests.builders import build_qwen3, build_tokenizer
 
 
 def log():
@@ -27,13 +32,38 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end():
 
 def test_the_time_it_takes_is_said_at_the_start():
     file, console = log()
-    announce(console, Sizes.EIGHT, 240.0, base_is_there=False)
+    announce(console, SHOWS[DemoModel.TINY, Sizes.EIGHT], 240.0, base_is_there=False)
     assert file.getvalue() == (
         "expect 6 to 9 minutes: the base model 1 to 2.5 (kept for next time), training 4.0, "
         "all else 1 to 2\n"
     )
     file, console = log()
-    announce(console, Sizes.ALL, 660.0, base_is_there=True)
+    announce(console, SHOWS[DemoModel.TINY, Sizes.ALL], 660.0, base_is_there=True)
     assert file.getvalue() == (
         "expect 12 to 13 minutes: the base model is there already, training 11.0, all else 1 to 2\n"
     )
+    file, console = log()
+    announce(console, SHOWS[DemoModel.SMOLLM2, Sizes.EIGHT], 1500.0, base_is_there=False)
+    assert file.getvalue().startswith("expect 33 to 41 minutes: the base model 0.5 to 1 (kept")
+
+
+def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["miner", "demo", "--model", "smollm2", "--sizes", "all"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "leave --sizes all out" in capsys.readouterr().err
+
+
+def test_replies_before_and_after_stand_side_by_side(tmp_path):
+    for name, seed in (("base", 0), ("trained", 1)):
+        build_qwen3(seed=seed, max_position_embeddings=4096).save_pretrained(tmp_path / name)
+        build_tokenizer().save_pretrained(tmp_path / name)
+    file = io.StringIO()
+    console = Console(file=file, width=300)
+    tell_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)
+    shown = file.getvalue()
+    assert "after, at temperature 0.6" in shown
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if "Current point card:" in line]
+    assert len(rows) == 3
+    assert all(before != after for _, before, _, after, _ in rows)

@@ -2,15 +2,8 @@
 
 import pytest
 
-from miner.__main__ import main
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.commands import places
-
-SET_BY_THE_COMMAND = {
-    "HF_HUB_OFFLINE": "1",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
 
 
 @pytest.fixture
@@ -19,25 +12,9 @@ def chatty(tmp_path):
 
 
 def save_model(folder, tokenizer):
-    build_qwen3().save_pretrained(folder)
+    build_qwen3(max_position_embeddings=4096).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def train(monkeypatch, capsys):
-    """Run the command in this process: its status, and what it printed."""
-
-    def train(*arguments, **environ):
-        monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
-        for name, value in {**SET_BY_THE_COMMAND, **environ}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("sys.argv", ["miner", "train", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, capsys.readouterr()
-
-    return train
 
 
 @pytest.fixture

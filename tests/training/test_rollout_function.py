@@ -28,7 +28,7 @@ class Player:
         results = []
         for group in groups:
             mine = tuple(self.outcomes.pop(0) for _ in range(group.size))
-            results.append(GroupResult(group, mine, varied=True))
+            results.append(GroupResult(group, mine, (0.0, 1.0)))
         return results
 
 

@@ -1,5 +1,6 @@
 """The trainer's overrides against the behaviour of TRL's own."""
 
+import functools
 import os
 from itertools import pairwise
 
@@ -84,6 +85,22 @@ def test_loss_and_gradients_equal_trls(tmp_path):
         torch.testing.assert_close(mine, their, atol=1e-5, rtol=1e-4)
     entropies = trainer._metrics["train"]["entropy"]
     assert entropies[0] == pytest.approx(entropies[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("autocast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
+    tmp_path, monkeypatch, autocast, dtype
+):
+    """The sampler's forward runs in accelerate's; on a CPU the trainer goes past it."""
+    trainer = make_trainer(tmp_path)
+    trainer.current_gradient_accumulation_steps = 1
+    context = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=autocast)
+    monkeypatch.setattr(trainer.accelerator, "autocast", context)
+    seen = set()
+    layer = trainer.model.model.layers[0].mlp.down_proj
+    layer.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
+    loss_and_gradients(trainer, EpisodeTrainer._compute_loss)
+    assert seen == {dtype}
 
 
 def test_columns_that_are_padding_in_all_rows_go_and_no_others():

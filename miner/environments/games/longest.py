@@ -1,4 +1,4 @@
-"""How long a game's conversation can become: what a limit in tokens has to have room for."""
+"""How long games' conversations can become: what a limit in tokens has to have room for."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ def longest_conversation(tasks: Iterable[EpisodeTask]) -> list[Message]:
     Every turn is asked as often as it can be, since only the last reply names an action.
     Raises: `ConfigurationError` for an unknown game.
     """
-    return max(
-        (_conversation(task) for task in tasks),
-        key=lambda messages: sum(len(message["content"]) for message in messages),
-    )
+    return max((_conversation(task, RETRIES) for task in tasks), key=_characters)
 
 
-def _conversation(task: EpisodeTask) -> list[Message]:
+def shortest_conversation(tasks: Iterable[EpisodeTask]) -> list[Message]:
+    """The shortest one, where each turn is asked once."""
+    return min((_conversation(task, 0) for task in tasks), key=_characters)
+
+
+def _characters(messages: list[Message]) -> int:
+    return sum(len(message["content"]) for message in messages)
+
+
+def _conversation(task: EpisodeTask, retries: int) -> list[Message]:
     session = GameSession(task.task_id, task.seed)
     dialogue = GradedDialogue(PromptFormat.own(task.environment))
     rng = Random(task.seed)
     while not session.done:
         turn = session.turn()
         dialogue.ask(turn)
-        for _ in range(RETRIES):
+        for _ in range(retries):
             dialogue.reply(NO_ACTION)
         action = rng.choice(sorted(turn.labels))
         dialogue.reply(str(action))

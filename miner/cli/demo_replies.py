@@ -1,0 +1,65 @@
+"""What a person can read of learning: replies before and after it, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from miner.environments.base import Message
+from miner.environments.builtin import BuiltinSource
+from miner.evaluation.grader import episode_list
+from miner.inference.sampler import SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.model_folder import load_model_folder
+
+GAMES = 3
+REPLY_TOKENS = 16
+
+
+def tell_replies(base: Path, trained: Path, temperature: float, console: Console) -> None:
+    """Show what both models answer to the first turn of some of the grader's games.
+
+    Args:
+        temperature: what the trained one was sampled at.
+    """
+    chats = asyncio.run(_first_turns())
+    table = Table(title="The first turns of the grader's first games", title_justify="left")
+    table.add_column("shown")
+    said = [
+        asyncio.run(_replies(folder, chats, degree))
+        for folder in (base, trained)
+        for degree in (0.0, temperature)
+    ]
+    for name in ("before", "after"):
+        table.add_column(f"{name}, greedy")
+        table.add_column(f"{name}, at temperature {temperature:g}")
+    for chat, *replies in zip(chats, *said, strict=True):
+        card = next(line for line in chat[-1]["content"].splitlines() if "point card" in line)
+        table.add_row(card, *(Text(repr(reply)) for reply in replies))
+    console.print(table)
+
+
+async def _first_turns() -> list[list[Message]]:
+    source = BuiltinSource()
+    tasks = episode_list(GAMES, sizes=(8,))
+    try:
+        return [list((await source.open().reset(task)).messages) for task in tasks]
+    finally:
+        await source.close()
+
+
+async def _replies(
+    folder: Path, chats: Sequence[Sequence[Message]], temperature: float
+) -> list[str]:
+    loaded = load_model_folder(folder, torch.bfloat16)
+    renderer, params = loaded.chat.renderer, SamplingParams(REPLY_TOKENS, temperature)
+    with TransformersSampler(loaded.model, loaded.chat.tokenizer) as sampler:
+        prompts = [renderer.encode(renderer.render(chat)) for chat in chats]
+        samples = await asyncio.gather(*(sampler.sample(ids, params) for ids in prompts))
+    return [renderer.reply_text(sample) for sample in samples]

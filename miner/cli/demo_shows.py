@@ -1,0 +1,105 @@
+"""What a demo can show: which base model learns, by which recipe, and how long each part takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.console import Console
+
+
+class Sizes(StrEnum):
+    """Deck sizes the demo learns."""
+
+    EIGHT = "8"
+    ALL = "all"
+
+
+class DemoModel(StrEnum):
+    """Base models the demo learns with."""
+
+    TINY = "tiny"
+    SMOLLM2 = "smollm2"
+
+
+@dataclass(frozen=True)
+class Show:
+    """One demo.
+
+    Attributes:
+        name: of the run's folder, before the seed.
+        recipe: that is trained by.
+        episodes: the grader's games that every player plays at the end; each server plays 48 at
+            once.
+        training_seconds: evaluations along the way included; the last one and publishing come on
+            top.
+        base_minutes: least and most for making the base model on two cores.
+        rest_minutes: of starting and probing the servers before training, and of what follows it.
+        dtype: what the models compute in when they are evaluated.
+        tells_replies: whether a person could read them.
+    """
+
+    name: str
+    recipe: str
+    deck_sizes: tuple[int, ...]
+    episodes: int
+    training_seconds: float
+    base_minutes: tuple[float, float]
+    rest_minutes: tuple[int, int]
+    dtype: str = "float32"
+    tells_replies: bool = False
+
+
+SHOWS = {
+    (DemoModel.TINY, Sizes.EIGHT): Show(
+        name="demo-8-cards",
+        recipe="tiny-8-cards",
+        deck_sizes=(8,),
+        episodes=250,
+        training_seconds=225.0,
+        base_minutes=(1.0, 2.5),
+        rest_minutes=(1, 2),
+    ),
+    (DemoModel.TINY, Sizes.ALL): Show(
+        name="demo-all-cards",
+        recipe="tiny-all-sizes",
+        deck_sizes=(8, 10, 12, 14, 16),
+        episodes=250,
+        training_seconds=690.0,
+        base_minutes=(2.0, 5.0),
+        rest_minutes=(1, 2),
+    ),
+    (DemoModel.SMOLLM2, Sizes.EIGHT): Show(
+        name="demo-smollm2",
+        recipe="smollm2",
+        deck_sizes=(8,),
+        episodes=32,
+        training_seconds=1500.0,
+        base_minutes=(0.5, 1.0),
+        rest_minutes=(8, 15),
+        dtype="bfloat16",
+        tells_replies=True,
+    ),
+}
+"""A training of 225 seconds is a little under four minutes, one of 690 under twelve."""
+
+
+def announce(console: Console, show: Show, seconds: float, *, base_is_there: bool) -> None:
+    """Say how long it takes, before a person waits for it.
+
+    Args:
+        seconds: of training.
+        base_is_there: an earlier demo has made the base model.
+    """
+    least, most = (0.0, 0.0) if base_is_there else show.base_minutes
+    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
+    training = seconds / 60
+    fast, slow = show.rest_minutes
+    first, last = training + least + fast, training + most + slow
+    console.print(
+        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
+        f"training {training:.1f}, all else {fast} to {slow}",
+        highlight=False,
+        soft_wrap=True,
+    )

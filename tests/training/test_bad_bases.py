@@ -1,0 +1,85 @@
+"""Base models that are odd or broken: each its sentence and status, and handed over if it loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from miner.config.statuses import TrainerStatus
+from miner.publishing.publisher import Publisher
+from tests.builders import build_qwen3, build_tokenizer
+from tests.training.commands import places
+from tests.training.in_process import TINY
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    folder = tmp_path / "base"
+    build_qwen3(max_position_embeddings=4096).half().save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def broken_tokenizer(base: Path) -> None:
+    (base / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Unheard"}}')
+
+
+def raising_template(base: Path) -> None:
+    (base / "chat_template.jinja").write_text("{{ raise_exception('no chat today') }}")
+
+
+def unknown_architecture(base: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    config |= {"model_type": "unheard", "architectures": ["UnheardForCausalLM"]}
+    (base / "config.json").write_text(json.dumps(config))
+
+
+def infinite_weights(base: Path) -> None:
+    weights = load_file(base / "model.safetensors")
+    weights["model.norm.weight"][0] = torch.inf
+    save_file(weights, base / "model.safetensors", metadata={"format": "pt"})
+
+
+def short_context(base: Path) -> None:
+    build_qwen3(max_position_embeddings=256).half().save_pretrained(base)
+
+
+@pytest.mark.parametrize(
+    ("damage", "status", "handed_over", "words"),
+    [
+        (broken_tokenizer, TrainerStatus.DISK, False, ["the tokenizer does not load"]),
+        (raising_template, TrainerStatus.REFUSED, True, ["no chat today", "cannot be used"]),
+        (unknown_architecture, TrainerStatus.DISK, False, ["unheard"]),
+        (infinite_weights, TrainerStatus.REFUSED, True, ["model.norm.weight", "NaN or infinite"]),
+        (
+            short_context,
+            TrainerStatus.REFUSED,
+            True,
+            ["context of 256 tokens", "shortest"],
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_bad_base_has_its_sentence_and_is_handed_over_if_it_loads(
+    train: Callable[..., tuple[int, pytest.CaptureResult[str]]],
+    tmp_path: Path,
+    base: Path,
+    damage: Callable[[Path], None],
+    status: TrainerStatus,
+    handed_over: bool,
+    words: list[str],
+) -> None:
+    damage(base)
+    code, said = train(*places(tmp_path, base), *TINY)
+    assert code == status, said.err
+    (sentence,) = [line for line in said.err.splitlines() if line.startswith("error:")]
+    for word in words:
+        assert word in sentence
+    assert "Traceback" not in said.err
+    current = Publisher(tmp_path / "out" / "task" / "repo", in_process=True).current()
+    assert (current is not None) == handed_over
