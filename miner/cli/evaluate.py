@@ -25,6 +25,13 @@ class ChannelName(StrEnum):
     CODE_AGENT = "code_agent"
 
 
+class OutputForm(StrEnum):
+    """As `environment.code_agent.form`."""
+
+    MESSAGE = "message"
+    INLINE = "inline"
+
+
 class PolicyName(StrEnum):
     """Baselines."""
 
@@ -84,6 +91,10 @@ ChannelOption = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
+FormOption = Annotated[
+    OutputForm,
+    typer.Option(help="--channel code_agent: where outputs go.", rich_help_panel=_WHERE),
+]
 Entry = Annotated[
     str, typer.Option(help="--channel own: your class, guess.py:Guess.", rich_help_panel=_WHERE)
 ]
@@ -142,6 +153,7 @@ def evaluate_command(
     env_url: EnvUrls = None,
     channel: ChannelOption = None,
     entry: Entry = "",
+    form: FormOption = OutputForm.MESSAGE,
     sampled: Sampled = False,
     temperature: Temperature = None,
     dtype: Dtype = None,
@@ -186,6 +198,7 @@ def evaluate_command(
         servers=server_urls(env_url or []),
         channel=channel.value if channel else None,
         entry=entry,
+        form=form.value,
         temperature=1.0 if sampled else temperature or 0.0,
         dtype=dtype.value if dtype else None,
         concurrency=concurrency,

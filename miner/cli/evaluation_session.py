@@ -69,6 +69,7 @@ class EvaluationRequest:
     replays: int
     out: Path
     entry: str = ""
+    form: str = "message"
     dtype: str | None = None
 
     @property
@@ -161,7 +162,11 @@ async def _opened(
     """Where episodes are played, and which."""
     if request.channel in CHANNELS:
         settings = EnvironmentSettings.model_validate(
-            {"channel": request.channel, "entry": request.entry}
+            {
+                "channel": request.channel,
+                "entry": request.entry,
+                "code_agent": {"form": request.form},
+            }
         )
         channel = CHANNELS[request.channel](settings)
         return await channel.open(), channel.tasks.held_out(request.episodes, request.base_seed)
