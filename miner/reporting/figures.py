@@ -31,7 +31,8 @@ def learning_curve(
     Args:
         steps: training steps in ascending order.
         evaluations: those with a step and a score are drawn, others are passed over.
-        sizes: Goofspiel deck sizes trained on, for the reference lines (empty: all five).
+        sizes: the servers' Goofspiel: deck sizes trained on, for the reference lines (empty: all
+            five). Other games have no such lines.
     """
     with styled():
         figure = new_figure(9.2, 4.8)

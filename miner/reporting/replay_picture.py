@@ -50,6 +50,11 @@ def headline(replay: Replay) -> str:
     return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
 
 
+def _game(replay: Replay) -> str:
+    """The game, where pictures do not show which it is."""
+    return "" if replay.rounds else f" in {replay.environment.rpartition(':')[2].replace('_', ' ')}"
+
+
 def description(replay: Replay) -> str:
     """Who played what, in one line."""
     step = "" if replay.step is None else f" at step {replay.step}"
@@ -58,7 +63,8 @@ def description(replay: Replay) -> str:
     if replay.seat is None:
         return f"{who} in {replay.environment} (task {replay.task_id}, seed {replay.seed})"
     return (
-        f"{who} as player {replay.seat} against the {replay.opponent} opponent{cards}"
+        f"{who}{_game(replay)} as player {replay.seat}"
+        f" against the {replay.opponent} opponent{cards}"
         f" (task {replay.task_id}, seed {replay.seed})"
     )
 

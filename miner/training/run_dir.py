@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings, load_settings, to_toml
@@ -22,6 +23,7 @@ BASE_FILE = "base_fingerprint.json"
 MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
     "threads": True,
+    "report_to": True,
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
@@ -85,7 +87,7 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
     if taken_over and not settings.optimizer.zero_stage:
         changed = [name for name in changed if name not in WITH_ADAPTERS]
     channels = (before.environment.channel, settings.environment.channel)
-    if channels[0] != channels[1] and not CHANNELS.keys().isdisjoint(channels):
+    if channels[0] != channels[1] and not {DUEL_CHANNEL, *CHANNELS}.isdisjoint(channels):
         changed.append("environment.channel")  # only the games' channels play the same tasks
     if not begun:  # a checkpoint is one of its stage; without any, the ladder may raise it
         changed = [name for name in changed if name != "optimizer.zero_stage"]
