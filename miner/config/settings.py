@@ -17,7 +17,7 @@ from typing import Literal
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from miner.config.code_agent_settings import CodeAgentSettings
+from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
     DUEL_CARDS,
@@ -31,7 +31,6 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.openenv_settings import OpenEnvSettings
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
 from miner.config.section import Section
