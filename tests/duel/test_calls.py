@@ -108,7 +108,8 @@ parsers = {"hermes": Hermes2ProToolParser, "qwen25": Hermes2ProToolParser,
            "llama3": Llama3JsonToolParser, "mistral": MistralToolParser}
 found = []
 for family, text in json.load(sys.stdin):
-    read = parsers[family](tokenizer).extract_tool_calls(text, SimpleNamespace(tool_choice="auto"))
+    asked = SimpleNamespace(tool_choice="auto", tools=None)
+    read = parsers[family](tokenizer).extract_tool_calls(text, asked)
     found.append([[call.function.name, call.function.arguments] for call in read.tool_calls])
 print("FOUND" + json.dumps(found))
 """
