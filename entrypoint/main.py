@@ -6,11 +6,13 @@ import fcntl
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from entrypoint import preflight
@@ -104,13 +106,27 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
 
 
 def hand_over_base(prepared: Prepared, why: str) -> Outcome:
-    """Publish the base as it is: what a job gets whose games nobody here can train."""
+    """Publish the base as it is: what a job gets whose games nobody here can train.
+
+    Then the miner does so, who may mend its chat template; if that fails, it lies there all the
+    same, and the miner has said why.
+    """
     plan = prepared.plan
     cause = Outcome(ExitStatus.TRAINER, why)
     try:
         Publisher(plan.output_dir).publish_base(prepared.paths.model_dir)
     except PublishingError as error:
         cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+    else:
+        folders = (str(prepared.paths.model_dir), str(plan.output_dir))
+        environment = program_environment(prepared.paths, os.environ)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [sys.executable, "-m", "miner", "hand-over", *folders],
+                env=environment | {"CUDA_VISIBLE_DEVICES": ""},
+                timeout=max(0.0, plan.ends_at - time.time()),
+                check=False,
+            )
     return decide(plan, Ended(0, asked=None, overdue=False), cause)
 
 

@@ -22,6 +22,8 @@ class ChannelName(StrEnum):
     STEP = "step"
     BUILTIN = "builtin"
     DUEL = "duel"
+    OWN = "own"
+    CODE_AGENT = "code_agent"
 
 
 class PolicyName(StrEnum):
@@ -78,8 +80,8 @@ EnvUrls = Annotated[
 ChannelOption = Annotated[
     ChannelName | None,
     typer.Option(
-        help="How servers are played with. Default: graded, the grader's own path. duel: today's "
-        "tournament, played in this process.",
+        help="How servers are played with. Default: graded, the grader's own path. In this "
+        "process: duel, today's tournament; own and code_agent, held-out tasks.",
         rich_help_panel=_WHERE,
     ),
 ]
@@ -94,6 +96,9 @@ Opponent = Annotated[
     typer.Option(
         help="Duels: random, mcts:50, strong, a model folder, ...", rich_help_panel=_WHERE
     ),
+]
+Entry = Annotated[
+    str, typer.Option(help="--channel own: your class, guess.py:Guess.", rich_help_panel=_WHERE)
 ]
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
@@ -151,6 +156,7 @@ def evaluate_command(
     channel: ChannelOption = None,
     games: Games = None,
     opponent: Opponent = "random",
+    entry: Entry = "",
     sampled: Sampled = False,
     temperature: Temperature = None,
     dtype: Dtype = None,
@@ -169,6 +175,7 @@ def evaluate_command(
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
       python -m miner evaluate --model MODEL --channel duel --games othello,clobber
+      python -m miner evaluate --model MODEL --channel own --entry examples/guess.py:Guess
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
@@ -198,6 +205,7 @@ def evaluate_command(
         opponent=opponent,
         temperature=1.0 if sampled else temperature or 0.0,
         dtype=dtype.value if dtype else None,
+        entry=entry,
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import ValidationError
 from rich.columns import Columns
@@ -24,8 +24,11 @@ from rich.console import Console
 from miner.cli.duel_evaluation import play_duels, worth_a_look
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings
+from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
+from miner.evaluation.channels import CHANNELS
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
@@ -60,7 +63,7 @@ class EvaluationRequest:
     environment: str
     sizes: tuple[int, ...]
     servers: tuple[str, ...]
-    channel: Channel | Literal["auto", "duel"] | None
+    channel: str | None
     temperature: float
     concurrency: int | None
     timeout_s: float | None
@@ -70,6 +73,7 @@ class EvaluationRequest:
     games: str | None = None
     opponent: str = "random"
     dtype: str | None = None
+    entry: str = ""
 
     @property
     def rules(self) -> Rules:
@@ -140,21 +144,10 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
 
 
 async def _play(request: EvaluationRequest, policy: Policy, console: Console) -> EvaluationResult:
-    tasks = episode_list(
-        request.episodes, request.base_seed, request.environment, sizes=request.sizes
-    )
-    wanted = request.channel or ("graded" if request.servers else "builtin")
-    assert wanted != DUEL_CHANNEL
-    source, probe = await open_source(request.servers, wanted, request.environment)
+    source, tasks = await _opened(request, console)
     try:
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
-        if wanted == "auto":
-            console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
-        if source.name == "builtin" and probe.prompt_format is None:
-            console.print(
-                "[dim]builtin without a server to learn from: prompts are in our own words[/]"
-            )
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
             result = await evaluate(policy, source, tasks, request.rules, bar.update)
         rate = source.applied_rate
@@ -179,6 +172,32 @@ def _replays(result: EvaluationResult, count: int, console: Console) -> list[Rep
         except ValueError as error:
             console.print(f"no replay: {error}", markup=False, highlight=False, soft_wrap=True)
     return replays
+
+
+async def _opened(
+    request: EvaluationRequest, console: Console
+) -> tuple[EnvironmentSource, list[EpisodeTask]]:
+    """Where episodes are played, and which."""
+    if request.channel in CHANNELS:
+        settings = EnvironmentSettings.model_validate(
+            {"channel": request.channel, "entry": request.entry}
+        )
+        channel = CHANNELS[request.channel](settings)
+        return await channel.open(), channel.tasks.held_out(request.episodes, request.base_seed)
+    tasks = episode_list(
+        request.episodes, request.base_seed, request.environment, sizes=request.sizes
+    )
+    wanted = request.channel or ("graded" if request.servers else "builtin")
+    source, probe = await open_source(
+        request.servers, cast("Channel | Literal['auto']", wanted), request.environment
+    )
+    if wanted == "auto":
+        console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
+    if source.name == "builtin" and probe.prompt_format is None:
+        console.print(
+            "[dim]builtin without a server to learn from: prompts are in our own words[/]"
+        )
+    return source, tasks
 
 
 def _write(

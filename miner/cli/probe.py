@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from miner.config.contract import GAMES
-from miner.config.settings import EnvironmentSettings
+from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.errors import ConfigurationError, InfrastructureError
 from miner.environments.probe import probe
 from miner.environments.servers import parse_server_urls
@@ -31,6 +31,19 @@ def probe_command(
     model: Annotated[
         Path | None,
         typer.Option(help="A model folder in place of servers: can it play today's duels?"),
+    ] = None,
+    openenv: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenEnv server in place of the tournament's: http://host:port, or a file that "
+            "serves one here, such as examples/openenv/echo.py."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Of environment.openenv: --set max_turns=1."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
@@ -51,11 +64,19 @@ def probe_command(
     With --model, look at a model that is to play duels: how its tool calls will be read, whether
     its chat template shows the tools, how long a turn of each game becomes in its tokens.
 
+    With --openenv, look at an OpenEnv server: how does a reply become an action, does the seed
+    decide about the game, how many sessions does it take, what are its rewards?
+
     Examples:
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
+      python -m miner probe --openenv examples/openenv/echo.py --set max_turns=1
     """
+    if openenv is not None:
+        settings = _openenv_settings(openenv, setting or [])
+        _tell(asyncio.run(_checked(settings)), json_file)
+        return
     if entry is not None:
         settings = EnvironmentSettings(channel="own", entry=entry)
         _tell(asyncio.run(_checked(settings)), json_file)
@@ -83,6 +104,16 @@ def _looked_at(model: Path) -> Findings:
     from miner.duel.channel.opening import open_duels
 
     return look_at(model, GAMES, open_duels(model, GAMES, ()))
+
+
+def _openenv_settings(place: str, overrides: list[str]) -> EnvironmentSettings:
+    where = ["environment.channel=openenv"]
+    if place.partition(":")[0].endswith(".py"):
+        where.append(f"environment.openenv.app={place}")
+    else:
+        where.append(f"environment.servers=['{place}']")
+    named = [f"environment.openenv.{override}" for override in overrides]
+    return load_settings(overrides=[*where, *named], environ={}).environment
 
 
 async def _checked(settings: EnvironmentSettings) -> Findings:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from miner.config.contract import (
     DECK_SIZES,
@@ -30,14 +30,10 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.openenv_settings import OpenEnvSettings
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, and a key nobody declared is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+from miner.config.section import Section
 
 
 class ModelSettings(Section):
@@ -63,6 +59,8 @@ class OutputSettings(Section):
 GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
 """Those of `contract.GAMES`."""
 
+Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+
 
 class CodeAgentSettings(Section):
     """channel = code_agent."""
@@ -79,11 +77,11 @@ class CodeAgentSettings(Section):
 
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent", "duel"] = Field(
+    channel: Channel = Field(
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
-        "own: a class of yours (entry); code_agent: problems to write code for; duel: today's "
-        "tournament, played in this process.",
+        "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
+        "OpenEnv server; duel: today's tournament, played in this process.",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -113,6 +111,7 @@ class EnvironmentSettings(Section):
         description="channel = duel: what reads the model's tool calls; empty: by the model's "
         "family, as it will be served.",
     )
+    openenv: OpenEnvSettings = OpenEnvSettings()
 
 
 class RolloutSettings(Section):
@@ -126,7 +125,7 @@ class RolloutSettings(Section):
         gt=0,
         lt=1,
         description="At the start the temperature is lowered until at most this share of the "
-        "base's sampled replies is invalid or cut off; empty: it stays as it is set.",
+        "base's sampled replies names no legal action; empty: it stays as it is set.",
     )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
@@ -263,6 +262,9 @@ class Settings(Section):
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
+        (), description="Trackers that are told each step's metrics too; wandb offline."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()
@@ -386,7 +388,7 @@ def _explain(error: ValidationError) -> str:
     sentences = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        if not key:  # a rule over several settings; it names them itself
+        if problem["type"] == "value_error":  # a rule of ours; it names settings itself
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":

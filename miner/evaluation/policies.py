@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
@@ -89,7 +90,13 @@ class _RuleConversation:
         self._seat = seat
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         try:
             return str(self._rule(messages[-1]["content"], self._seat, self._rng))
         except StateTextError as error:
@@ -105,7 +112,13 @@ class _RandomConversation:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         if tools:
             return self._call(tools[-1])
         legal = parse_listing(messages[-1]["content"])
@@ -170,10 +183,17 @@ class _SamplerConversation:
         self._params = params
         self._session = new_session()
 
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         prompt = self._renderer.encode(self._renderer.render(messages, tools))
+        params = replace(self._params, stop=(*self._params.stop, *stop))
         try:
-            sample = await self._sampler.sample(prompt, self._params, session=self._session)
+            sample = await self._sampler.sample(prompt, params, session=self._session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
         return self._renderer.reply_text(sample, special_tokens=bool(tools))

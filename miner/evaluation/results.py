@@ -30,6 +30,7 @@ class Reply(BaseModel):
         valid: whether a legal action was found.
         number: whether the reply held a number at all; without one it cannot name an action.
         fault: why it is not valid, where the environment says more than that.
+        shown: what it answered, in environments whose episodes cannot be played again from actions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -39,6 +40,7 @@ class Reply(BaseModel):
     valid: bool = True
     number: bool = True
     fault: str = ""
+    shown: tuple[str, ...] = ()
 
 
 class EpisodeRecord(BaseModel):

@@ -177,15 +177,16 @@ async def _play(
 ) -> None:
     def record(text: str, transition: Transition) -> None:
         number = any(character.isdigit() for character in clean_reply(text))
-        attempt.replies.append(
-            Reply(
-                text=text,
-                action=transition.action,
-                valid=transition.valid,
-                number=number,
-                fault=transition.fault,
-            )
+        reply = Reply(
+            text=text,
+            action=transition.action,
+            valid=transition.valid,
+            number=number,
+            fault=transition.fault,
         )
+        if task.environment not in GAME_NAMES:
+            reply = reply.model_copy(update={"shown": player.shown})
+        attempt.replies.append(reply)
 
     player = ChatPlayer(policy.conversation(task), record)
     environment = source.open(avoid)

@@ -108,7 +108,8 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
         axes.set_xticks(gaps, columns)
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
-        axes.set_title(f"Score by {'deck size and ' if sizes else ''}seat\n")
+        by = " by deck size and seat" if sizes else " by seat" if seats else ""
+        axes.set_title(f"Score{by}\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
         _column_headings(axes, gaps, len(sizes), len(seats))

@@ -180,9 +180,9 @@ class EvaluationRecord(Record):
 
 
 class Move(Record):
-    """One event of any game: who acted (agent, opponent or chance) and how the server names it."""
+    """One event: who acted, and how the server names it; or what an environment has said."""
 
-    by: Literal["agent", "opponent", "chance"]
+    by: Literal["agent", "opponent", "chance", "environment"]
     label: str
     replies: tuple[Reply, ...] = ()
 
@@ -223,7 +223,7 @@ class Replay(Record):
     task_id: int
     seed: int
     opponent: str = "random"
-    seat: int
+    seat: int | None = None
     deck_size: int | None = None
     channel: str = ""
     policy: str

@@ -30,8 +30,12 @@ def run_warnings(run: Run) -> list[str]:
 
 def _channel(run: Run) -> list[str]:
     warning = run.probe.get("warning")
-    chosen = run.settings.get("environment", {}).get("channel", "auto") != "auto"
-    return [f"Not trained on what is graded: {warning}."] if warning and not chosen else []
+    channel = run.settings.get("environment", {}).get("channel", "auto")
+    if not warning or channel in ("step", "graded", "builtin"):  # chosen by who knows
+        return []
+    if channel == "auto":
+        return [f"Not trained on what is graded: {warning}."]
+    return [f"Channel {channel}: {warning}."]
 
 
 def _numbers(run: Run) -> list[str]:

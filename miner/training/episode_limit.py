@@ -60,22 +60,17 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     Args:
         context: tokens that the model can attend to.
 
-    Raises: `ConfigurationError` where not even the shortest game fits.
+    Raises: `ConfigurationError` where the context has no room for even the shortest game.
     """
     if settings.environment.channel in CHANNELS:  # which do not say how long their texts become
         given = settings.rollout.max_episode_tokens
         return _with_limit(settings, context if given is None else min(context, given))
+    _check_context(settings, renderer, context)
     longest = longest_episode_tokens(settings, renderer)
     given = settings.rollout.max_episode_tokens
     limit = min(context, longest if given is None else given)
     if limit < longest:
         cause = "the model's context" if limit == context else "rollout.max_episode_tokens"
-        least = _shortest_episode_tokens(settings, renderer)
-        if limit < least:
-            raise ConfigurationError(
-                f"{cause} of {limit:,} tokens has no room for a game: the shortest game takes "
-                f"{least:,}, so that nothing can be learned; the base is handed over as it is"
-            )
         logger.warning(
             "games may take up to %d tokens, but %s allows %d: longer ones are lost, and are never "
             "learned from",
@@ -87,3 +82,12 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
 def _with_limit(settings: Settings, limit: int) -> Settings:
     rollout = settings.rollout.model_copy(update={"max_episode_tokens": limit})
     return settings.model_copy(update={"rollout": rollout})
+
+
+def _check_context(settings: Settings, renderer: ChatRenderer, context: int) -> None:
+    least = _shortest_episode_tokens(settings, renderer)
+    if context < least:
+        raise ConfigurationError(
+            f"the model's context of {context:,} tokens has no room for a game: the shortest takes "
+            f"{least:,}, so that nothing can be learned; the base is handed over as it is"
+        )

@@ -104,14 +104,16 @@ def _channel_source(
     channel = CHANNELS[settings.environment.channel](settings.environment)
     source = loop.run(channel.open())
 
-    def look() -> None:
+    def look() -> str:
         findings = loop.run(channel.check(source))
-        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        found = findings.to_json()
+        RunFolder(settings.run_dir).write_probe(found)
         console.print(findings.shown())
+        return str(found.get("warning", ""))
 
     try:
-        ranks.lead_does(look)
-        yield source
+        with _said_twice(ranks.lead_does(look), console):
+            yield source
     finally:
         loop.run(source.close())
 

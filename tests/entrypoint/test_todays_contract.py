@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,11 +111,15 @@ def test_a_job_of_unknown_games_gets_its_base_back(
         roots, arguments, dataset_type=json.dumps({"environment_names": ["intercode", "chess"]})
     )
     given: list[Path] = []
+    started: list[list[str]] = []
+    monkeypatch.setattr(main.subprocess, "run", lambda command, **_: started.append(command))
     monkeypatch.setattr(
         main.Publisher, "publish_base", lambda self, base: given.append(base), raising=True
     )
     outcome = main.hand_over_base(job, choose_games(job.invocation.job)[1])
     assert given == [job.paths.model_dir]
+    folders = [str(job.paths.model_dir), str(job.plan.output_dir)]
+    assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
     assert outcome.status is ExitStatus.TRAINER  # nothing lies there
     assert "none of them can be trained: intercode, chess" in outcome.message
 

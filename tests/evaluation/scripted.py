@@ -102,7 +102,13 @@ class ScriptedConversation:
         self._policy = policy
         self._said = 0
 
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         self._policy.shown.append(list(messages))
         reply = self._policy.replies[min(self._said, len(self._policy.replies) - 1)]
         self._said += 1

@@ -141,7 +141,13 @@ class Gathering(ScriptedPolicy):
 
 
 class GatheringConversation(ScriptedConversation):
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         assert isinstance(self._policy, Gathering)
         await self._policy.barrier.wait()
         return "0"

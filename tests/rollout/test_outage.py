@@ -85,7 +85,13 @@ class CountedConversation(ScriptedConversation):
         super().__init__(policy)
         self._at_reply = at_reply
 
-    async def reply(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         reply = await super().reply(messages)
         self._at_reply(len(self._policy.shown))
         return reply

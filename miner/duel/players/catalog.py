@@ -12,6 +12,7 @@ from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_m
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.turn import Request
 from miner.environments.errors import ConfigurationError
+from miner.http_replies import API_KEY_VARIABLE
 
 SIMULATIONS = 50
 STRONG_SIMULATIONS = 200
@@ -41,7 +42,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.endpoint import EndpointPlayer
 
         url, _, model = described.partition("#")
-        key = os.environ.get("OPENAI_API_KEY")
+        key = os.environ.get(API_KEY_VARIABLE)
         return EndpointPlayer(name or model or url, url, model or None, api_key=key)
     if Path(described).is_dir():
         from miner.duel.players.model import load_model_player
