@@ -37,7 +37,7 @@ from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
-from entrypoint.trainer_settings import Wishes, choose_game
+from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
@@ -99,7 +99,7 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
     check(prepared, stop)
     if stop.is_set():
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
-    game, why = choose_game(invocation.job.environments)
+    game, why = choose_games(invocation.job)
     if not game:
         return hand_over_base(prepared, why)
     return supervise(prepared)
@@ -234,7 +234,7 @@ def supervise(prepared: Prepared) -> Outcome:
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
     plan.settings_file.write_text(to_toml(prepared.settings))
-    game, why = choose_game(prepared.invocation.job.environments)
+    game, why = choose_games(prepared.invocation.job)
     say(
         f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
         f"files of the run in {plan.run_dir}"

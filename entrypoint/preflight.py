@@ -19,6 +19,7 @@ from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import complaints, health_url, poll
 from entrypoint.trainer_settings import BUILTIN_CHANNEL
+from miner.config.contract import DUEL_CHANNEL
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
@@ -168,7 +169,7 @@ def check_servers(
     starts it again once a server answers.
     """
     name = "environment servers"
-    if channel == BUILTIN_CHANNEL:
+    if channel in (BUILTIN_CHANNEL, DUEL_CHANNEL):
         return Check("ok", name, f"not used (channel {channel})")
     advice = "check ENVIRONMENT_SERVER_URLS and the network, or --set environment.channel=builtin"
     if not servers:

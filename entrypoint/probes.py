@@ -5,29 +5,26 @@ A server's reply is not looked at beyond its status line, and never followed to 
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
+
+import requests
 
 from entrypoint.masking import mask_url
 
 
 def complaint(url: str, timeout: float) -> str:
     """Ask `url` once: "" if it answers 200, else what is wrong, in a few words."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    try:
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy stands between a job and its own servers
         try:
-            connection.request("GET", parts.path or "/")
-            status = connection.getresponse().status
-        finally:
-            connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return f"{mask_url(url)}: {type(error).__name__}: {error}"
+            with session.get(url, timeout=timeout, allow_redirects=False, stream=True) as reply:
+                status = reply.status_code
+        except requests.RequestException as error:
+            cause = error.args[0] if error.args else error  # urllib3's; its reason names no URL
+            return f"{mask_url(url)}: {getattr(cause, 'reason', type(error).__name__)}"
     return "" if status == 200 else f"{mask_url(url)}: HTTP {status}"
 
 

@@ -23,7 +23,7 @@ LOAD_BYTES_PER_SECOND = 100e6  # reading and checking a model, on a slow disk
 SHORTEST_RESERVE = 30.0
 LARGEST_RESERVE_SHARE = 0.1  # of the time given
 GRACE_SECONDS = 10.0  # Docker's default between SIGTERM and SIGKILL
-STOP_SHARE = 0.7  # of the grace period is for the programs, the rest for the exit status
+STOP_SHARE = 0.5  # of the grace period is for the programs, the rest for the exit status
 STALL_SECONDS = {"cpu": 3600.0, "colocated": 900.0, "split": 900.0}
 
 

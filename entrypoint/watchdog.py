@@ -26,7 +26,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.probes import complaints, health_url, poll
+from entrypoint.probes import complaint, complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, write_atomically
 from miner.config.heartbeat import Heartbeat, read_heartbeat
@@ -35,6 +35,8 @@ from miner.config.settings import load_settings, to_toml
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
 MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
+HEALTH_EVERY = 5.0  # seconds between two questions to the inference server
+INFERENCE_SILENT_SECONDS = 60.0  # of one that has answered before
 
 
 class StopRequested(Exception):
@@ -64,6 +66,8 @@ class Watchdog:
         self._clock = clock
         self._inference_starts: set[float] = set()
         self._inference_health = plan.inference_health  # None once the trainer generates itself
+        self._inference_asked = 0.0
+        self._inference_answered: float | None = None  # None until its current start has answered
 
     def run(self) -> Outcome:
         """Attempts until the outcome. Raises: `StopRequested`, `ControlError`."""
@@ -104,6 +108,7 @@ class Watchdog:
             return
         say("the inference server is started anew", speaker=WATCHDOG)
         self._inference_starts.clear()  # this start is ours, not a sign that it does not stay up
+        self._inference_answered = None
         self._control.stop(INFERENCE)
         try:
             self._control.start(INFERENCE)
@@ -178,6 +183,7 @@ class Watchdog:
         if not self._inference_stays_up():
             starts = f"started {len(self._inference_starts)} times"
             return AttemptEnd(EndKind.UNSERVED, self._control.state(INFERENCE).error or starts)
+        self._revive_inference(now)
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
             return None
@@ -205,8 +211,26 @@ class Watchdog:
         if self._inference_health is None:
             return True
         state = self._control.state(INFERENCE)
-        self._inference_starts.add(state.started_at)
+        if state.started_at not in self._inference_starts:
+            self._inference_starts.add(state.started_at)
+            self._inference_answered = None
         return state.name != "FATAL" and len(self._inference_starts) < MAX_INFERENCE_STARTS
+
+    def _revive_inference(self, now: float) -> None:
+        """Start a server anew that has answered and does so no more: when vLLM's engine dies, its
+        first process may wait for ever for requests that nobody will answer (seen with 0.31)."""
+        if self._inference_health is None or now - self._inference_asked < HEALTH_EVERY:
+            return
+        self._inference_asked = now
+        said = complaint(self._inference_health, PROBE_TIMEOUT)
+        if not said:
+            self._inference_answered = now
+        elif (
+            self._inference_answered is not None
+            and now - self._inference_answered > INFERENCE_SILENT_SECONDS
+        ):
+            say(f"inference is silent: {said}", speaker=WATCHDOG)
+            self._start_inference_anew()
 
 
 def describe_silence(beat: Heartbeat, now: float, limit: float) -> str:

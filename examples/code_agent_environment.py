@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from miner.agents import (
     CodeAgentEnvironment,

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from datasets import Dataset
 from trl import GRPOConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from miner.agents import Environment, GRPOTrainer, VLLMClientGenerationConfig
 

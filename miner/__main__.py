@@ -15,6 +15,7 @@ from miner.cli.demo import demo_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.hand_over import hand_over_command
+from miner.cli.new_environment import new_environment_command
 from miner.cli.probe import probe_command
 from miner.cli.prompts import prompts_command
 from miner.cli.report import report_command
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("train")(train_command)
 app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
+app.command("new-environment")(new_environment_command)
 app.command("report")(report_command)
 app.command("demo")(demo_command)
 app.command("duel")(duel_command)

@@ -1,8 +1,62 @@
-"""What every client of an untrusted HTTP server needs: bounded bodies, harmless excerpts."""
+"""What every client of an untrusted HTTP server needs: connections, bounded bodies, excerpts."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+from urllib.parse import urlsplit
+
 import aiohttp
+
+from miner.config.errors import ConfigurationError
+
+CONNECT_S: Final = 5.0
+KEEP_ALIVE_S: Final = 4.0
+"""uvicorn closes a connection that was idle for 5 s: an older one is not used again."""
+
+API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
+CHAT_REPLY_LIMIT: Final = 4 << 20
+"""Bytes of one chat completion."""
+
+
+class Connections:
+    """Connections to servers that speak JSON; a pool for the event loop that asked last."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def here(self) -> aiohttp.ClientSession:
+        """The running event loop's."""
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+                headers={"Content-Type": "application/json"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close them (idempotent)."""
+        session, self._session = self._session, None
+        if session is not None and self._loop is asyncio.get_running_loop():
+            await session.close()
+
+
+def chat_base_url(url: str) -> str:
+    """What `/chat/completions` is appended to: `url`, with /v1 if it names a host only.
+
+    Raises: `ConfigurationError` for what is no URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(
+            f"{url!r} is no URL of a model endpoint: expected one like http://localhost:30000/v1"
+        )
+    base = url.rstrip("/").removesuffix("/chat/completions")
+    return base if urlsplit(base).path else f"{base}/v1"
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

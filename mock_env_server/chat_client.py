@@ -4,7 +4,7 @@ Invariants:
 * a refusal (any 4xx, or an answer that is no chat completion) ends the episode at once;
 * a failure that may pass (5xx, no connection) is tried again, after twice the pause each time,
   until the caller's time is up;
-* no answer is read beyond `MAX_REPLY_BYTES`; the API key reaches no message.
+* no answer is read beyond `CHAT_REPLY_LIMIT`; the API key reaches no message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import aiohttp
 import orjson
 
 from miner.environments import Message
+from miner.http_replies import CHAT_REPLY_LIMIT, read_bounded
 
-MAX_REPLY_BYTES = 4 * 2**20
 MAX_BACKOFF_S = 60.0
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "total_tokens")
 _ERROR_EXCERPT = 300
+_TOO_LONG = f"ValueError: chat reply of more than {CHAT_REPLY_LIMIT} bytes"
 
 
 class ChatRefusedError(Exception):
@@ -99,7 +100,10 @@ class ChatModel:
                 raise ChatRefusedError(await _refusal(response))
             if response.content_type == "text/event-stream":
                 return await _read_stream(response)
-            return _whole_completion(await _read_bounded(response))
+            whole = await read_bounded(response, CHAT_REPLY_LIMIT)
+            if whole is None:
+                raise ChatRefusedError(_TOO_LONG)
+            return _whole_completion(whole)
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> str:
@@ -108,19 +112,6 @@ async def _refusal(response: aiohttp.ClientResponse) -> str:
         f"ValueError: API error {response.status}: the chat endpoint answered "
         f"{said.decode(errors='replace')!r}"
     )
-
-
-async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        _check_size(len(body))
-    return bytes(body)
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_REPLY_BYTES:
-        raise ChatRefusedError(f"ValueError: chat reply of more than {MAX_REPLY_BYTES} bytes")
 
 
 def _whole_completion(body: bytes) -> ChatReply:
@@ -152,7 +143,8 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     size, rest = 0, b""
     async for chunk in response.content.iter_any():
         size += len(chunk)
-        _check_size(size)
+        if size > CHAT_REPLY_LIMIT:
+            raise ChatRefusedError(_TOO_LONG)
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):

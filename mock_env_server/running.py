@@ -11,12 +11,12 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import requests
 
 from mock_env_server.serving import Server, bind, url_of
 from mock_env_server.settings import Mode, ServerSettings
@@ -95,10 +95,9 @@ def _wait_healthy(base_url: str, alive: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _START_LIMIT_S
     while alive() and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{base_url}/health", timeout=5) as response:
-                if response.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
+            if requests.get(f"{base_url}/health", timeout=5).status_code == 200:
+                return
+        except requests.ConnectionError:
             time.sleep(_POLL_S)
     raise RuntimeError(f"the mock environment server at {base_url} does not answer /health")
 

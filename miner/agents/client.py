@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-import msgspec
 from transformers import PreTrainedTokenizerBase
 
 from miner.agents.completions import Completion, Completions
@@ -19,10 +18,11 @@ from miner.background_loop import BackgroundLoop
 from miner.environments.errors import ConfigurationError
 from miner.inference.sampler import EngineLostError, Sampler, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.wire import CompletionLogprobs
+from miner.inference.vllm.wire import NumberedChoice
+from miner.rollout.completions import sample_all
 
 Prompt = str | Sequence[int]
-PATH: Final = "v1/completions"
+REPLY_TIMEOUT_S = 600.0
 
 
 @dataclass
@@ -57,22 +57,6 @@ class Client(Protocol):
         ...
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    index: int
-    token_ids: list[int]
-    prompt_token_ids: list[int]
-    logprobs: CompletionLogprobs
-    finish_reason: str
-    stop_reason: int | str | None = None
-
-
-class _Reply(msgspec.Struct, frozen=True):
-    choices: list[_Choice]
-
-
-_DECODER = msgspec.json.Decoder(_Reply)
-
-
 class VLLMClient:
     """Client of a `vllm serve`.
 
@@ -90,9 +74,11 @@ class VLLMClient:
         server_port: int = 8000,
         connection_timeout: float = 0.0,
     ) -> None:
-        self._server = VllmServer(base_url or f"http://{host}:{server_port}")
+        self._server = VllmServer(
+            base_url or f"http://{host}:{server_port}", reply_timeout_s=REPLY_TIMEOUT_S
+        )
         self._loop = BackgroundLoop("vllm-client")
-        self._model = self._loop.run(self._name(connection_timeout))
+        self._loop.run(self._up(connection_timeout))
 
     def generate(
         self,
@@ -120,6 +106,7 @@ class VLLMClient:
             "min_p": min_p,
             "max_tokens": max_tokens,
             "stop": list(stop or ()),
+            "logprobs": 0,
         }
         if guided_decoding_regex:
             options["structured_outputs"] = {"regex": guided_decoding_regex}
@@ -137,36 +124,17 @@ class VLLMClient:
         return await asyncio.gather(*(self._complete(prompt, options) for prompt in prompts))
 
     async def _complete(self, prompt: Prompt, options: dict[str, Any]) -> list[Completion]:
-        body = await self._server.post(
-            PATH,
-            {
-                "model": self._model,
-                "prompt": prompt if isinstance(prompt, str) else list(prompt),
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,
-                "logprobs": 0,
-                **options,
-            },
-            seconds=600.0,
-        )
-        try:
-            choices = _DECODER.decode(body).choices
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SamplerError(
-                f"{self._server.url}/{PATH} answered in another shape than vLLM's: {error}"
-            ) from error
-        if len(choices) != options["n"]:
-            raise SamplerError(
-                f"{self._server.url}/{PATH} gave {len(choices)} of {options['n']} completions"
-            )
-        return [_completion(choice) for choice in sorted(choices, key=lambda c: c.index)]
+        asked = prompt if isinstance(prompt, str) else list(prompt)
+        choices = await self._server.complete_often(asked, options)
+        return [_completion(choice) for choice in choices]
 
-    async def _name(self, patience_s: float) -> str:
+    async def _up(self, patience_s: float) -> None:
         loop = asyncio.get_running_loop()
         latest = loop.time() + patience_s
         while True:
             try:
-                return await self._server.model_name()
+                await self._server.model_name()
+                return
             except EngineLostError:
                 if loop.time() >= latest:
                     raise
@@ -205,16 +173,13 @@ class SamplerClient:
             raise ConfigurationError(f"top_k={given.top_k}: as above, only top_k=-1 can be used")
         params = SamplingParams(given.max_tokens, given.temperature, tuple(given.stop or ()))
         ids = [self._ids(prompt) for prompt in prompts for _ in range(given.n)]
-        return Completions(self._loop.run(self._all(ids, params)))
-
-    async def _all(
-        self, prompts: list[tuple[int, ...]], params: SamplingParams
-    ) -> list[Completion]:
-        samples = await asyncio.gather(*(self._sampler.sample(ids, params) for ids in prompts))
-        return [
-            Completion(ids, s.token_ids, s.logprobs, (1,) * len(s.token_ids), s.finish_reason)
-            for ids, s in zip(prompts, samples, strict=True)
-        ]
+        samples = sample_all(self._sampler, self._loop, ids, params)
+        return Completions(
+            [
+                Completion(ids, s.token_ids, s.logprobs, (1,) * len(s.token_ids), s.finish_reason)
+                for ids, s in zip(ids, samples, strict=True)
+            ]
+        )
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt, str):
@@ -222,7 +187,7 @@ class SamplerClient:
         return tuple(prompt)
 
 
-def _completion(choice: _Choice) -> Completion:
+def _completion(choice: NumberedChoice) -> Completion:
     ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs
     if len(ids) != len(logprobs):
         raise SamplerError(f"vLLM gave {len(ids)} ids with {len(logprobs)} logprobs")

@@ -11,9 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from miner.config.contract import GAMES
+from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.errors import ConfigurationError, InfrastructureError
 from miner.environments.probe import probe
 from miner.environments.servers import parse_server_urls
+from miner.evaluation.channels import CHANNELS, Findings
 
 
 def probe_command(
@@ -22,6 +25,26 @@ def probe_command(
         typer.Option(help="An environment server; may be repeated. Else ENVIRONMENT_SERVER_URLS."),
     ] = None,
     environment: Annotated[str, typer.Option(help="The game to probe with.")] = "goofspiel",
+    entry: Annotated[
+        str | None, typer.Option(help="A class of your own in place of servers: guess.py:Guess.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A model folder in place of servers: can it play today's duels?"),
+    ] = None,
+    openenv: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenEnv server in place of the tournament's: http://host:port, or a file that "
+            "serves one here, such as examples/openenv/echo.py."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Of environment.openenv: --set max_turns=1."
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
     ] = None,
@@ -34,9 +57,33 @@ def probe_command(
     Plays a few games on each: is the card asked for the card that is played (/step)? Can the
     server reach this machine for graded games (/evaluate)? How does the grader word its prompts?
 
-    Example:
+    With --entry, look at an environment of your own: does a seed always give the same episode,
+    also side by side with others? Do episodes end, with scores in their range? Are held-out tasks
+    apart from those trained on?
+
+    With --model, look at a model that is to play duels: how its tool calls will be read, whether
+    its chat template shows the tools, how long a turn of each game becomes in its tokens.
+
+    With --openenv, look at an OpenEnv server: how does a reply become an action, does the seed
+    decide about the game, how many sessions does it take, what are its rewards?
+
+    Examples:
       python -m miner probe --env-url http://127.0.0.1:8000
+      python -m miner probe --entry examples/guess.py:Guess
+      python -m miner probe --model MODEL
+      python -m miner probe --openenv examples/openenv/echo.py --set max_turns=1
     """
+    if openenv is not None:
+        settings = _openenv_settings(openenv, setting or [])
+        _tell(asyncio.run(_checked(settings)), json_file)
+        return
+    if entry is not None:
+        settings = EnvironmentSettings(channel="own", entry=entry)
+        _tell(asyncio.run(_checked(settings)), json_file)
+        return
+    if model is not None:
+        _tell(_looked_at(model), json_file)
+        return
     urls = tuple(env_url or parse_server_urls(os.environ.get("ENVIRONMENT_SERVER_URLS", "")))
     if not urls:
         raise ConfigurationError(
@@ -44,16 +91,45 @@ def probe_command(
             "ENVIRONMENT_SERVER_URLS"
         )
     report = asyncio.run(probe(urls, environment, limit_s=limit))
-    text = json.dumps(report.to_json(), indent=2)
-    if json_file is not None and str(json_file) == "-":
-        typer.echo(text)
-    else:
-        console = Console()
-        console.print(report.shown())
-        if json_file is not None:
-            json_file.write_text(text + "\n")
+    _tell(report, json_file)
     if report.channel == "builtin":
         raise InfrastructureError(
             "none of the servers can be trained on: start one (python -m mock_env_server), correct "
             "the URL, or train in this process with environment.channel=builtin"
         )
+
+
+def _looked_at(model: Path) -> Findings:
+    from miner.duel.channel.findings import look_at
+    from miner.duel.channel.opening import open_duels
+
+    return look_at(model, GAMES, open_duels(model, GAMES, ()))
+
+
+def _openenv_settings(place: str, overrides: list[str]) -> EnvironmentSettings:
+    where = ["environment.channel=openenv"]
+    if place.partition(":")[0].endswith(".py"):
+        where.append(f"environment.openenv.app={place}")
+    else:
+        where.append(f"environment.servers=['{place}']")
+    named = [f"environment.openenv.{override}" for override in overrides]
+    return load_settings(overrides=[*where, *named], environ={}).environment
+
+
+async def _checked(settings: EnvironmentSettings) -> Findings:
+    channel = CHANNELS[settings.channel](settings)
+    source = await channel.open()
+    try:
+        return await channel.check(source)
+    finally:
+        await source.close()
+
+
+def _tell(findings: Findings, json_file: Path | None) -> None:
+    text = json.dumps(findings.to_json(), indent=2)
+    if json_file is not None and str(json_file) == "-":
+        typer.echo(text)
+        return
+    Console().print(findings.shown(), soft_wrap=True)
+    if json_file is not None:
+        json_file.write_text(text + "\n")

@@ -6,6 +6,8 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
+    TaskStream,
+    Tool,
     Transition,
 )
 from miner.environments.errors import (
@@ -25,5 +27,7 @@ __all__ = [
     "Message",
     "Observation",
     "ProtocolError",
+    "TaskStream",
+    "Tool",
     "Transition",
 ]

@@ -10,7 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
@@ -34,11 +33,8 @@ from miner.environments.affinetes_wire import (
 )
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
-from miner.http_replies import describe, excerpt, read_bounded
+from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
 
-# The servers' own keep-alive is 5 s: a connection idle for longer must not be reused.
-_KEEP_ALIVE_S: Final = 4.0
-_CONNECT_S: Final = 5.0
 _HEALTH_S: Final = 5.0
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
@@ -60,9 +56,8 @@ class AffinetesClient:
             name: base / name
             for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
         }
-        self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=_CONNECT_S)
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=CONNECT_S)
+        self._connections = Connections()
 
     async def reset(self, task: EpisodeTask) -> StepReply:
         """Start `task`; the reply is checked to be about that very game and opponent."""
@@ -128,7 +123,7 @@ class AffinetesClient:
             "timeout": timeout_s,
             "temperature": 0.0,
         }
-        patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=_CONNECT_S)
+        patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=CONNECT_S)
         return await self._call(
             "evaluate", payload, EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
         )
@@ -150,7 +145,7 @@ class AffinetesClient:
         """
         patience = aiohttp.ClientTimeout(total=_HEALTH_S)
         try:
-            async with self._connections().get(
+            async with self._connections.here().get(
                 self._paths["health"], timeout=patience, allow_redirects=False
             ) as response:
                 return f"HTTP {response.status}" if response.status >= 500 else ""
@@ -159,9 +154,7 @@ class AffinetesClient:
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
-        session, self._session = self._session, None
-        if session is not None and self._loop is asyncio.get_running_loop():
-            await session.close()
+        await self._connections.close()
 
     async def _call(
         self,
@@ -193,7 +186,7 @@ class AffinetesClient:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own object)
     ) -> bytes:
         try:
-            async with self._connections().request(
+            async with self._connections.here().request(
                 method, self._paths[path], data=data, timeout=timeout, allow_redirects=False
             ) as response:
                 body = await read_bounded(response, limit)
@@ -239,17 +232,6 @@ class AffinetesClient:
                 f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}",
                 server=self.url,
             ) from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-                headers={"Content-Type": "application/json"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
 
 
 def check_task(task: EpisodeTask) -> None:

@@ -11,17 +11,26 @@ import json
 import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message
+from miner.environments.base import EpisodeTask, Message, Tool
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
+from miner.http_replies import (
+    API_KEY_VARIABLE,
+    CHAT_REPLY_LIMIT,
+    Connections,
+    chat_base_url,
+    describe,
+    excerpt,
+    read_bounded,
+)
 
-API_KEY_VARIABLE = "OPENAI_API_KEY"
-_MAX_REPLY_BYTES = 4 * 1024 * 1024
+GO_ON = {"add_generation_prompt": False, "continue_final_message": True}
+"""Asks vLLM and SGLang to go on with the assistant's message; endpoints that cannot do so refuse
+what they do not know."""
 _TRIES = 3
 
 
@@ -52,13 +61,14 @@ class LlmUrlPolicy:
         timeout_s: float = 180.0,
         retry_delay_s: float = 0.5,
     ) -> None:
-        self._url = _base_url(url)
+        self._url = chat_base_url(url)
         self._model = model
         self.temperature = temperature
-        self._key = api_key or os.environ.get(API_KEY_VARIABLE)
+        key = api_key or os.environ.get(API_KEY_VARIABLE)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._retry_delay_s = retry_delay_s
-        self._http: aiohttp.ClientSession | None = None
+        self._connections = Connections()
 
     @property
     def name(self) -> str:
@@ -71,9 +81,7 @@ class LlmUrlPolicy:
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
-        if self._http:
-            await self._http.close()
-            self._http = None
+        await self._connections.close()
 
     async def connect(self) -> None:
         """Make sure that the endpoint answers, and choose its first model if none was named.
@@ -93,13 +101,18 @@ class LlmUrlPolicy:
             self._model = listed[0]
 
     async def complete(self, messages: Sequence[Message], seed: int) -> str:
-        """The endpoint's answer to a chat. Raises: `PolicyError`; call `connect` first."""
-        body = {
+        """The endpoint's answer to a chat, or the rest of the assistant's message that is its last.
+
+        Raises: `PolicyError`, also of an endpoint that cannot go on; call `connect` first.
+        """
+        body: dict[str, Any] = {
             "model": self._model,
             "messages": list(messages),
             "temperature": self.temperature,
             "seed": seed,
         }
+        if messages[-1]["role"] == "assistant":
+            body |= GO_ON
         answer = await self._request("POST", "/chat/completions", body)
         try:
             content = answer["choices"][0]["message"]["content"]
@@ -128,28 +141,25 @@ class LlmUrlPolicy:
 
     async def _request_once(self, method: str, path: str, body: object) -> Any:
         url = self._url + path
-        if self._http is None:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._http = aiohttp.ClientSession(headers=headers, timeout=self._timeout)
         try:
-            async with self._http.request(method, url, json=body) as response:
+            async with self._connections.here().request(
+                method, url, json=body, headers=self._headers, timeout=self._timeout
+            ) as response:
                 status = response.status
-                raw = await response.content.read(_MAX_REPLY_BYTES + 1)
-                while len(raw) <= _MAX_REPLY_BYTES and not response.content.at_eof():
-                    raw += await response.content.read(_MAX_REPLY_BYTES + 1 - len(raw))
+                raw = await read_bounded(response, CHAT_REPLY_LIMIT)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _Transient(f"{url} did not answer: {type(error).__name__} {error}") from error
-        if len(raw) > _MAX_REPLY_BYTES:
-            raise PolicyError(f"{url} answered with more than {_MAX_REPLY_BYTES:,} bytes")
-        excerpt = raw[:200].decode(errors="replace")
+            raise _Transient(f"{url} did not answer: {describe(error)}") from error
+        if raw is None:
+            raise PolicyError(f"{url} answered with more than {CHAT_REPLY_LIMIT:,} bytes")
+        said = excerpt(raw[:2000].decode(errors="replace"))
         if status >= 500:
-            raise _Transient(f"{url} answered HTTP {status}: {excerpt!r}")
+            raise _Transient(f"{url} answered HTTP {status}: {said}")
         if status != 200:
-            raise PolicyError(f"{url} answered HTTP {status}, expected 200: {excerpt!r}")
+            raise PolicyError(f"{url} answered HTTP {status}, expected 200: {said}")
         try:
             return json.loads(raw)
         except ValueError:
-            raise PolicyError(f"{url} answered no JSON: {excerpt!r}") from None
+            raise PolicyError(f"{url} answered no JSON: {said}") from None
 
 
 class _Unreachable(PolicyError):
@@ -165,23 +175,29 @@ class _LlmUrlConversation:
         self._policy = policy
         self._seed = seed
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        if messages[-1]["role"] == "assistant":
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
+        if tools:
             raise ConfigurationError(
-                f"{self._policy.name} cannot be asked over HTTP to go on with its own message: "
-                "evaluate the model's folder"
+                f"{self._policy.name} is an endpoint, which reads its own tool calls: let it play "
+                "with python -m miner duel"
             )
-        return await self._policy.complete(messages, self._seed)
+        return ended_at(await self._policy.complete(messages, self._seed), stop)
 
     async def close(self) -> None:
         pass
 
 
-def _base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(
-            f"{url!r} is no URL of a model endpoint: expected one like http://localhost:30000/v1"
-        )
-    base = url.rstrip("/").removesuffix("/chat/completions")
-    return base if urlsplit(base).path else f"{base}/v1"
+def ended_at(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the end of the first of `stop` in it.
+
+    Endpoints leave the text out at which they stop, and few say which one it was; so they are not
+    told, and the rest is thrown away.
+    """
+    ends = [found + len(each) for each in stop if (found := text.find(each)) >= 0]
+    return text[: min(ends)] if ends else text

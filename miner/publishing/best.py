@@ -1,4 +1,4 @@
-"""Which model is handed over: the best by held-out evaluation, and never one worse than the base.
+"""Which model is handed over: the best by held-out evaluation; the base while none is shown better.
 
 The rule, for scores of the same episodes played by every model:
 1. Against the base: the candidate's mean must be higher, by a one-sided paired randomisation test

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.inference.sampler import Sampler, SamplingParams
+from miner.inference.sampler import Sample, Sampler, SamplingParams
 
 Prompt = str | Sequence[Message]
 
@@ -65,19 +65,16 @@ class RolloutCompletions:
         """
         params = self._with(overrides or {})
         prompt_ids = [self._ids(prompt, as_chat) for prompt in prompts]
-        samples = self._loop.run(self._sample_all(prompt_ids, params))
+        samples = sample_all(self._sampler, self._loop, prompt_ids, params)
         return [
             {
                 "prompt_ids": ids,
                 "completion_ids": list(sample.token_ids),
                 "logprobs": list(sample.logprobs),
-                "text": self._tokenizer.decode(sample.token_ids, skip_special_tokens=True),
+                "text": self._tokenizer.decode(list(sample.token_ids), skip_special_tokens=True),
             }
             for ids, sample in zip(prompt_ids, samples, strict=True)
         ]
-
-    async def _sample_all(self, prompt_ids: list[list[int]], params: SamplingParams) -> list[Any]:
-        return await asyncio.gather(*(self._sampler.sample(ids, params) for ids in prompt_ids))
 
     def _with(self, overrides: Mapping[str, Any]) -> SamplingParams:
         unknown = sorted(set(overrides) - set(OVERRIDES))
@@ -104,3 +101,20 @@ class RolloutCompletions:
             conversation, add_generation_prompt=True, tokenize=False
         )
         return list(self._tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+
+def sample_all(
+    sampler: Sampler,
+    loop: BackgroundLoop,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+) -> list[Sample]:
+    """One sample of each prompt, in their order, all in flight at once.
+
+    Raises: `SamplerError`.
+    """
+
+    async def gathered() -> list[Sample]:
+        return await asyncio.gather(*(sampler.sample(ids, params) for ids in prompts))
+
+    return loop.run(gathered())

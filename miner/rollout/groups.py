@@ -40,13 +40,13 @@ class GroupResult:
     Attributes:
         group: the group that was played.
         outcomes: one per member, in the members' order.
-        varied: whether at least two members finished with different worth.
+        worths: what the finished members are worth to training, in no order.
         replaced: the group without variance that this one was played in place of.
     """
 
     group: Group
     outcomes: tuple[Outcome, ...]
-    varied: bool
+    worths: tuple[float, ...]
     replaced: GroupResult | None = None
 
     @property
@@ -58,6 +58,11 @@ class GroupResult:
     def lost(self) -> tuple[LostEpisode, ...]:
         """The members that left the group."""
         return tuple(o for o in self.outcomes if isinstance(o, LostEpisode))
+
+    @property
+    def varied(self) -> bool:
+        """Whether at least two members finished with different worth."""
+        return len(set(self.worths)) > 1
 
     @property
     def flat(self) -> bool:

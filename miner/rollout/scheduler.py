@@ -152,8 +152,8 @@ class Scheduler:
         async with asyncio.TaskGroup() as running:
             tasks = [running.create_task(self._play(group.task)) for _ in range(group.size)]
         outcomes = tuple(task.result() for task in tasks)
-        worths = {self._worth(o) for o in outcomes if isinstance(o, Trajectory)}
-        return GroupResult(group, outcomes, varied=len(worths) > 1)
+        worths = tuple(self._worth(o) for o in outcomes if isinstance(o, Trajectory))
+        return GroupResult(group, outcomes, worths)
 
     async def _play(self, task: EpisodeTask) -> Outcome:
         outcome = await self._play_with_retries(task)

@@ -13,6 +13,8 @@ import torch
 from peft import PeftModel
 from trl import GRPOTrainer
 
+from miner.inference.transformers.last_layer import last_feed_forward_at
+
 
 class CpuScoringTrainer(GRPOTrainer):
     """TRL's trainer, which on a CPU scores only the tokens with loss, by `score_tokens`.
@@ -87,11 +89,14 @@ def score_tokens(
     width = int(attention_mask.sum(1).max())
     columns = torch.arange(width) + starts[:, None]
     moved = input_ids.gather(1, columns.clamp(max=input_ids.shape[1] - 1))
-    hidden = model.base_model(input_ids=moved, use_cache=False).last_hidden_state
     row, column = wanted.nonzero(as_tuple=True)
     column = column + input_ids.shape[1] - wanted.shape[1]
-    before = hidden[row, column - starts[row] - 1]
-    scores = (model.get_output_embeddings()(before).float() / temperature).log_softmax(-1)
+    before = column - starts[row] - 1
+    with last_feed_forward_at(model, row, before):
+        hidden = model.base_model(input_ids=moved, use_cache=False).last_hidden_state
+    scores = (model.get_output_embeddings()(hidden[row, before]).float() / temperature).log_softmax(
+        -1
+    )
     chosen = scores.gather(-1, input_ids[row, column].unsqueeze(-1)).squeeze(-1)
     entropies = -(scores.exp() * scores).sum(-1)
     nowhere = hidden.new_zeros(wanted.shape, dtype=torch.float32)

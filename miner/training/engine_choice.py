@@ -106,16 +106,13 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
             enable_sleep_mode=on_gpu,
         )
 
-    seed = _sampling_seed(settings, ranks)
-
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
-            return VllmColocatedSampler(llm.llm_engine, rules, seed=seed)
+            return VllmColocatedSampler(llm.llm_engine, rules)
         device = torch.cuda.current_device()
         return VllmColocatedSampler(
             llm.llm_engine,
             rules,
-            seed=seed,
             prepare_thread=lambda: torch.cuda.set_device(device),
         )
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.evaluation.channels import CHANNELS
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
 from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
+from miner.training.tasks import task_stream
 from miner.training.tracking import prepare_trackers
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,9 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
+    if settings.environment.channel in CHANNELS:  # made by a person, and so are its mistakes
+        tasks = task_stream(settings.environment)
+        tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
     prepare_trackers(settings)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")

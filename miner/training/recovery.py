@@ -14,7 +14,6 @@ from typing import TypeVar
 from miner.inference.engines import GenerationEngine, Stray
 from miner.inference.sampler import EngineLostError
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
-from miner.rollout.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +82,7 @@ def _again(results: list[GroupResult], play: Play) -> list[GroupResult]:
 def _merged(result: GroupResult, second: GroupResult) -> GroupResult:
     fresh = iter(second.outcomes)
     outcomes = tuple(next(fresh) if _engine_lost(o) else o for o in result.outcomes)
-    scores = {outcome.score for outcome in outcomes if isinstance(outcome, Trajectory)}
-    return replace(result, outcomes=outcomes, varied=len(scores) > 1)
+    return replace(result, outcomes=outcomes, worths=result.worths + second.worths)
 
 
 def _engine_lost(outcome: Outcome) -> bool:

@@ -17,9 +17,8 @@ from miner.background_loop import BackgroundLoop
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.environments import EnvironmentSource, EpisodeTask
+from miner.environments import EnvironmentSource
 from miner.environments.outages import Outages
-from miner.evaluation.grader import held_out_list
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult, interleaved
 from miner.evaluation.runner import Rules, evaluate
@@ -45,7 +44,7 @@ from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
 from miner.training.signals import OneMind, StopRequest
-from miner.training.tasks import spare_tasks, training_dataset, training_task
+from miner.training.tasks import spare_tasks, task_stream, training_dataset
 from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_lost_rows
@@ -110,7 +109,9 @@ class Run:
             spent_before,
             idle=lambda: self._outages.dark_seconds,
         )
-        self._held_out = _held_out_games(settings)
+        wanted = settings.evaluation
+        tasks = task_stream(settings.environment)
+        self._held_out = tasks.held_out(wanted.episodes, wanted.base_seed)
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
@@ -211,8 +212,9 @@ class Run:
         """See `TryAt`; each rank plays its share of the games."""
         settings, ranks = self._settings, self._ranks
         scheduler = self._scheduler_at(temperature)
+        tasks = task_stream(settings.environment)
         games = [
-            Group(training_task(number, settings.environment, settings.seed), 1)
+            Group(tasks.training(number, settings.seed), 1)
             for number in range(ranks.rank, GAMES, ranks.count)
         ]
         results = play_through(
@@ -340,13 +342,6 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)
-
-
-def _held_out_games(settings: Settings) -> list[EpisodeTask]:
-    """The games that choose the best model."""
-    game, wanted = settings.environment, settings.evaluation
-    sizes = game.deck_sizes if game.name == "goofspiel" else ()
-    return held_out_list(wanted.episodes, wanted.base_seed, game.name, sizes=sizes)
 
 
 def _deadline(ends_at: float | None) -> Deadline | None:

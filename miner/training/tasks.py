@@ -1,7 +1,7 @@
-"""The stream of games to learn from: a pure function of the seed, the same after a resume.
+"""The stream of tasks to learn from: a pure function of the seed, the same after a resume.
 
-Invariants: every deck size and both seats appear equally often; no graded or held-out game is
-ever trained on (`TRAINING_SEEDS` is apart from theirs).
+Invariants of games: every deck size and both seats appear equally often; no graded or held-out game
+is ever trained on (`TRAINING_SEEDS` is apart from theirs).
 """
 
 from __future__ import annotations
@@ -15,11 +15,42 @@ from itertools import product
 
 from datasets import Dataset
 
-from miner.config.contract import DECK_SIZES
+from miner.config.contract import DECK_SIZES, DUEL_CHANNEL, GOOFSPIEL
 from miner.config.settings import EnvironmentSettings, Settings
-from miner.environments import ConfigurationError, EpisodeTask
+from miner.duel.channel.tasks import DuelTasks
+from miner.environments import ConfigurationError, EpisodeTask, TaskStream
 from miner.environments.games import task_id_range
-from miner.evaluation.grader import TRAINING_SEEDS
+from miner.evaluation.channels import CHANNELS
+from miner.evaluation.grader import TRAINING_SEEDS, held_out_list
+
+
+class GameTasks:
+    """`TaskStream` of the game that `environment.name` names, for all channels that play games."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """The game's name."""
+        return self._settings.name
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """See `TaskStream`."""
+        return training_task(index, self._settings, seed)
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """See `TaskStream`."""
+        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else ()
+        return held_out_list(count, base_seed, self.name, sizes=sizes)
+
+
+def task_stream(settings: EnvironmentSettings) -> TaskStream:
+    """What `environment.channel` plays. Raises: `ConfigurationError`."""
+    if settings.channel == DUEL_CHANNEL:
+        return DuelTasks(settings)
+    channel = CHANNELS.get(settings.channel)
+    return channel(settings).tasks if channel else GameTasks(settings)
 
 
 def training_task(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
@@ -47,23 +78,25 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
 
 
 def spare_tasks(settings: Settings, step: int, rank: int, count: int) -> Iterator[EpisodeTask]:
-    """Games for a rank's groups to be replaced by, from beyond the planned stream: the same after a
+    """Tasks for a rank's groups to be replaced by, from beyond the planned stream: the same after a
     resume, and no other step's or rank's as long as each of `count` ranks takes `fresh_groups`."""
     planned = settings.optimizer.max_steps * settings.rollout.groups_per_step
     first = planned + (step * count + rank) * settings.rollout.fresh_groups
-    return (training_task(i, settings.environment, settings.seed) for i in itertools.count(first))
+    tasks = task_stream(settings.environment)
+    return (tasks.training(i, settings.seed) for i in itertools.count(first))
 
 
 def training_dataset(settings: Settings) -> Dataset:
-    """One row per game for all planned steps; TRL repeats each row `group_size` times."""
+    """One row per task for all planned steps; TRL repeats each row `group_size` times."""
     games = settings.optimizer.max_steps * settings.rollout.groups_per_step
     if games > 5_000_000:
         raise ConfigurationError(
             f"optimizer.max_steps x rollout.groups_per_step is {games:,} games: at most 5,000,000 "
             "are planned ahead; lower optimizer.max_steps"
         )
-    tasks = (training_task(i, settings.environment, settings.seed) for i in range(games))
-    return Dataset.from_dict({"prompt": [encode_task(task) for task in tasks]})
+    tasks = task_stream(settings.environment)
+    prompts = [encode_task(tasks.training(i, settings.seed)) for i in range(games)]
+    return Dataset.from_dict({"prompt": prompts})
 
 
 def encode_task(task: EpisodeTask) -> str:

@@ -20,6 +20,7 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.broken: Any = None
+        self.padding = ""
         self.app = web.Application()
         self.app.add_routes(
             [web.get("/v1/models", self._models), web.post("/v1/completions", self._complete)]
@@ -45,7 +46,7 @@ class Server:
             }
             for n in reversed(range(body["n"]))
         ]
-        return web.json_response({"choices": choices})
+        return web.json_response({"choices": choices, "padding": self.padding})
 
 
 @pytest.fixture
@@ -83,13 +84,22 @@ def test_a_regex_is_handed_on(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"), [({"choices": []}, "0 of 1 completions"), ({}, "another shape")]
+    ("broken", "words"), [({"choices": []}, "0 choices, expected 1"), ({}, "another shape")]
 )
 def test_an_answer_that_is_none_is_told(server: Server, broken: Any, words: str) -> None:
     client = VLLMClient(server.url)
     server.broken = broken
     with pytest.raises(SamplerError, match=words):
         client.generate(["a"])
+    client.close()
+
+
+def test_a_reply_may_be_as_long_as_what_was_asked_for(server: Server) -> None:
+    client = VLLMClient(server.url)
+    server.padding = "x" * (5 << 20)
+    assert client.generate(["ab"], n=2, max_tokens=11_000) == [[2, 0], [2, 1]]
+    with pytest.raises(SamplerError, match="sent more than"):
+        client.generate(["ab"], n=1, max_tokens=11_000)
     client.close()
 
 

@@ -26,7 +26,9 @@ Answer = Callable[[dict[str, Any], int], web.Response]
 
 
 @asynccontextmanager
-async def _endpoint(answer: Answer, **options: Any) -> AsyncIterator[tuple[Any, list, list]]:
+async def _endpoint(
+    answer: Answer, path: str = "/v1", **options: Any
+) -> AsyncIterator[tuple[Any, list, list]]:
     """A player of an endpoint, the bodies it sent, and the seconds it waited."""
     bodies: list[dict[str, Any]] = []
     waits: list[float] = []
@@ -45,7 +47,7 @@ async def _endpoint(answer: Answer, **options: Any) -> AsyncIterator[tuple[Any, 
     app.router.add_post("/v1/chat/completions", complete)
     app.router.add_get("/v1/models", models)
     async with TestServer(app) as server:
-        player = EndpointPlayer("e", str(server.make_url("/v1")), sleep=sleep, **options)
+        player = EndpointPlayer("e", str(server.make_url(path)), sleep=sleep, **options)
         yield player, bodies, waits
         await player.close()
 
@@ -101,6 +103,12 @@ async def test_failures_are_blamed_on_whom_the_tournament_blames(
             await player.reply(_request())
     assert (len(bodies), waits) == (requests, [1.0] * (requests - 1))
     assert "x" * 500 not in str(caught.value)
+
+
+async def test_a_url_without_its_path_is_asked_below_v1() -> None:
+    async with _endpoint(lambda body, n: _completion(), path="") as (player, bodies, _):
+        await player.reply(_request())
+    assert len(bodies) == 1
 
 
 async def test_one_failure_is_retried() -> None:

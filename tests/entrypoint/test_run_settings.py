@@ -276,9 +276,9 @@ def test_times_are_in_order_and_leave_most_to_training(seconds: float) -> None:
 
 def test_stop_time_is_below_the_grace_period() -> None:
     paths, topology = Paths.of(job(), {}), planned()[2]
-    assert plan_run(job(), paths, topology, FACTS, 0.0, {}).stop_seconds == pytest.approx(7)
+    assert plan_run(job(), paths, topology, FACTS, 0.0, {}).stop_seconds == pytest.approx(5)
     longer = plan_run(job(), paths, topology, FACTS, 0.0, {"MINER_GRACE_SECONDS": "60"})
-    assert longer.stop_seconds == pytest.approx(42)
+    assert longer.stop_seconds == pytest.approx(30)
     with pytest.raises(Failure, match="MINER_GRACE_SECONDS"):
         plan_run(job(), paths, topology, FACTS, 0.0, {"MINER_GRACE_SECONDS": "a while"})
 

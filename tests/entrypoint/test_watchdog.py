@@ -232,6 +232,17 @@ def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable
     assert supervisor.done == ["start trainer", "stop trainer"]
 
 
+def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_trainer(
+    fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first process lives on; one that is still loading, or answers again, is left alone."""
+    server = serve(503, 503, 503, 503, 503, 503, 503, 503, 200, 503, 503, 200, 200, *[503] * 7, 200)
+    supervisor = fake(*[beats] * 30, exits(0), inference_health=f"{server.url}/health")
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer", "stop inference", "start inference"]
+    assert f"inference is silent: {server.url}/health: HTTP 503" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
 def test_an_inference_server_in_trouble_twice_gets_its_weights_by_a_file(
     fake: Build, end: list[Moment]

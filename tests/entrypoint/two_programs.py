@@ -129,7 +129,7 @@ def two_programs(
     }
     planned = {key: value for key, value in program.environment.items() if "CUDA" not in key}
     printed = folder / "printed"
-    with printed.open("wb") as output:  # nobody would read a pipe in time, and a full one holds all
+    with printed.open("ab") as output:  # nobody would read a pipe in time, and a full one holds all
         process = subprocess.Popen(
             [sys.executable, str(CONTAINER), str(plan.plan_file), json.dumps(programs)],
             env={

@@ -111,20 +111,6 @@ async def test_samples_carry_the_version_of_the_weights(sampler):
     assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 4
 
 
-async def test_no_two_requests_have_the_same_seed(engine):
-    asked = []
-
-    def make_params(options):
-        asked.append(options["seed"])
-        return options
-
-    for rank in range(2):
-        sampler = VllmColocatedSampler(engine, RULES, seed=rank, make_params=make_params)
-        await asyncio.gather(*(sampler.sample([5], SamplingParams(1)) for _ in range(5)))
-        sampler.close()
-    assert len(set(asked)) == 10
-
-
 def test_the_double_takes_the_calls_that_vllm_is_checked_for(engine):
     assert list(misfits(ENGINE_CALLS, engine)) == []
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from mock_env_server.chat_client import MAX_REPLY_BYTES
+from miner.http_replies import CHAT_REPLY_LIMIT
 from mock_env_server.quirks import DEADLOCK_AT, Quirk
 from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
@@ -122,8 +122,8 @@ async def test_a_refusal_ends_the_episode_at_once(
         web.json_response({"choices": []}),
         event_stream(b"data: {no json\n\n"),
         event_stream(b'data: {"error": {"message": "out of memory"}}\n\n'),
-        web.Response(body=b" " * (MAX_REPLY_BYTES + 1), content_type="application/json"),
-        event_stream(b": x\n" * (MAX_REPLY_BYTES // 4 + 1)),
+        web.Response(body=b" " * (CHAT_REPLY_LIMIT + 1), content_type="application/json"),
+        event_stream(b": x\n" * (CHAT_REPLY_LIMIT // 4 + 1)),
     ],
     ids=["html", "list", "no choice", "broken event", "error event", "huge", "huge stream"],
 )

@@ -25,13 +25,15 @@ from miner.inference.vllm.surface import installed_misfits
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
-from tests.real_vllm.models import PROMPTS, RULES, model, save_model
+from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
 
 
-async def all_prompts(sampler: VllmColocatedSampler, temperature: float) -> list[dict[str, Any]]:
+async def all_prompts(
+    sampler: VllmColocatedSampler, temperature: float, prompts: list[list[int]] = PROMPTS
+) -> list[dict[str, Any]]:
     """One reply to each prompt, all at once."""
     asked = SamplingParams(6, temperature)
-    samples = await asyncio.gather(*(sampler.sample(prompt, asked) for prompt in PROMPTS))
+    samples = await asyncio.gather(*(sampler.sample(prompt, asked) for prompt in prompts))
     return [asdict(sample) for sample in samples]
 
 
@@ -54,6 +56,7 @@ def main() -> None:
         model=str(save_model(out / "base", tied=False)),
         dtype="float32",
         max_model_len=RULES.context,
+        max_num_batched_tokens=1024,
         gpu_memory_utilization=0.05,
         logprobs_mode="processed_logprobs",
         enforce_eager=True,
@@ -62,6 +65,7 @@ def main() -> None:
     said: dict[str, Any] = {"misfits": list(installed_misfits())}
     with BackgroundLoop() as loop:
         said["base"] = loop.run(all_prompts(sampler, 1.0))
+        said["in parts"] = loop.run(all_prompts(sampler, 1.0, LONG_PROMPTS))
         said["cooler"] = loop.run(all_prompts(sampler, 0.7))
         loop.run(leave(sampler, llm.llm_engine.has_unfinished_requests))
         sampler.settle()

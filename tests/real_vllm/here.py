@@ -21,7 +21,9 @@ BIN = REPOSITORY / ".venv-vllm/bin"
 MEMORY_SHARE = 0.05
 """Of the machine's memory, which vLLM on a CPU takes for a GPU's."""
 
-CPU_FLAGS = ("--enforce-eager",)
+CPU_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
+"""vLLM 0.31 on a CPU dies of a prompt in parts whose request has a seed."""
+
 CPU_ENVIRONMENT = {
     **ONE_HOST,
     "PYTHONPATH": str(REPOSITORY),

@@ -13,7 +13,7 @@ import pytest
 from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
 from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, needs_real_vllm
-from tests.real_vllm.models import PROMPTS, assert_sampled_from, model, save_model
+from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, assert_sampled_from, model, save_model
 
 needs_real_vllm()
 pytestmark = pytest.mark.long
@@ -47,12 +47,20 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "seed", "temperature"),
-    [("base", 0, 1.0), ("cooler", 0, 0.7), ("weights 1", 1, 1.0), ("weights 2", 2, 1.0)],
+    [
+        ("base", 0, 1.0),
+        ("cooler", 0, 0.7),
+        ("in parts", 0, 1.0),
+        ("weights 1", 1, 1.0),
+        ("weights 2", 2, 1.0),
+    ],
 )
 def test_logprobs_are_those_of_the_weights_it_has(
     said: dict[str, Any], name: str, seed: int, temperature: float
 ) -> None:
-    for prompt, sample in zip(PROMPTS, said[name], strict=True):
+    for prompt, sample in zip(
+        LONG_PROMPTS if name == "in parts" else PROMPTS, said[name], strict=True
+    ):
         assert_sampled_from(
             model(seed, tied=False), prompt, sample["token_ids"], sample["logprobs"], temperature
         )

@@ -28,7 +28,7 @@ class Player:
         results = []
         for group in groups:
             mine = tuple(self.outcomes.pop(0) for _ in range(group.size))
-            results.append(GroupResult(group, mine, varied=True))
+            results.append(GroupResult(group, mine, (0.0, 1.0)))
         return results
 
 
@@ -72,6 +72,18 @@ def test_a_lost_episode_has_no_reward_and_no_trained_token():
 def test_a_step_in_which_everything_was_lost_is_an_error_that_says_why():
     with pytest.raises(RolloutFailedError, match=r"all 4 episodes.*server gone"):
         roll(Player(lost(), lost(), lost(), lost()))
+
+
+def test_of_a_long_episode_some_turns_are_trained_the_same_every_time():
+    episode = build_trajectory(1.0, replies=tuple("12345"))
+    settings = RewardSettings(most_turns=2)
+    first, again = (roll(Player(*[episode] * 4), settings) for _ in range(2))
+    assert first["env_mask"] == again["env_mask"]
+    (row,) = episode.rows
+    trained = {turn for turn, on in zip(row.turn_ids, first["env_mask"][0], strict=True) if on}
+    assert len(trained) == 2
+    assert trained < set(range(5))
+    assert first["completion_ids"][0] == list(row.completion_ids)
 
 
 def test_invalid_replies_cost_where_they_happened():

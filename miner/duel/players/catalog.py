@@ -12,6 +12,7 @@ from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_m
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.turn import Request
 from miner.environments.errors import ConfigurationError
+from miner.http_replies import API_KEY_VARIABLE
 
 SIMULATIONS = 50
 STRONG_SIMULATIONS = 200
@@ -41,7 +42,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.endpoint import EndpointPlayer
 
         url, _, model = described.partition("#")
-        key = os.environ.get("OPENAI_API_KEY")
+        key = os.environ.get(API_KEY_VARIABLE)
         return EndpointPlayer(name or model or url, url, model or None, api_key=key)
     if Path(described).is_dir():
         from miner.duel.players.model import load_model_player
@@ -57,7 +58,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         raise ConfigurationError(
             f"{described} plays {only} only: add --games {only}, or name strong, which plays all"
         )
-    return RulePlayer(name or described, choice)
+    return RulePlayer(name or described, choice, quick=kind in _QUICK)
 
 
 def _number(specification: str, argument: str) -> int | None:
@@ -91,6 +92,8 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
     "strong": lambda number, seat: ("", _strong(number or STRONG_SIMULATIONS)),
 }
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""
+
+_QUICK = ("random", "bid")
 
 
 def chosen_games(listed: str | None) -> list[str]:

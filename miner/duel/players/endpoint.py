@@ -19,12 +19,18 @@ from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.tools import ToolCall, without_thoughts
 from miner.duel.turn import Request
-from miner.http_replies import describe, excerpt, read_bounded
+from miner.http_replies import (
+    CHAT_REPLY_LIMIT,
+    Connections,
+    chat_base_url,
+    describe,
+    excerpt,
+    read_bounded,
+)
 
 READ_TIMEOUT_S = 35.0
 ATTEMPTS = 2
 RETRY_S = 1.0
-LONGEST_BODY = 4 * 2**20
 
 _OVERFLOW = "context length"
 """What a server says about a prompt that is too long."""
@@ -34,12 +40,14 @@ class EndpointPlayer:
     """Asks `POST {url}/chat/completions`.
 
     Args:
-        url: base URL, such as http://127.0.0.1:8000/v1.
+        url: base URL, with or without /v1.
         model: the model to ask for; None: the first that the server lists.
         counter: counts notes; the tournament loads the served model's tokenizer for it.
         api_key: sent if given.
         timeout_s: longest wait for one answer.
         sleep: waits between attempts.
+
+    Raises: `ConfigurationError` for a URL that is none.
     """
 
     def __init__(
@@ -55,12 +63,12 @@ class EndpointPlayer:
     ) -> None:
         self.name = name
         self.counter: TokenCounter = counter or WordCounter()
-        self._url = url.rstrip("/")
+        self._url = chat_base_url(url)
         self._model = model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._sleep = sleep
-        self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections()
 
     async def reply(self, request: Request) -> Reply:
         """One chat completion. Raises: see `Player.reply`."""
@@ -72,8 +80,7 @@ class EndpointPlayer:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._connections.close()
 
     async def _first_model(self) -> str:
         listed = await self._ask("models", None)
@@ -106,17 +113,17 @@ class EndpointPlayer:
         raise failure
 
     async def _send(self, path: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=self._timeout,
-                headers=self._headers,
-                connector=aiohttp.TCPConnector(limit=0),
-            )
         method = "GET" if body is None else "POST"
-        async with self._session.request(method, f"{self._url}/{path}", json=body) as response:
-            raw = await read_bounded(response, LONGEST_BODY)
+        async with self._connections.here().request(
+            method,
+            f"{self._url}/{path}",
+            json=body,
+            headers=self._headers,
+            timeout=self._timeout,
+        ) as response:
+            raw = await read_bounded(response, CHAT_REPLY_LIMIT)
             if raw is None:
-                raise PlayerError(f"{self._url}/{path} sent more than {LONGEST_BODY:,} bytes")
+                raise PlayerError(f"{self._url}/{path} sent more than {CHAT_REPLY_LIMIT:,} bytes")
             return response.status, raw
 
     def _answer(self, path: str, status: int, raw: bytes) -> Any:

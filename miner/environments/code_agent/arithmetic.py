@@ -43,17 +43,18 @@ class Arithmetic:
         return Problem(f"{left} {word} {right} ?", lambda reply: grade(reply, answer))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `Problems`."""
+        """See `TaskStream`."""
         rng = random.Random(f"{self.name}/{seed}/{index}")
         pair = rng.choice(pairs(held_out=False))
         return self._task(rng.choice(_problems_of(pair)), rng)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `Problems`. Raises: `ConfigurationError` where there are not so many."""
+        """See `TaskStream`. Raises: `ConfigurationError` where there are not so many."""
         every = [number for pair in pairs(held_out=True) for number in _problems_of(pair)]
         if count > len(every):
             raise ConfigurationError(
-                f"{count} held-out problems were asked for, {self.name} has {len(every)}"
+                f"{count} held-out problems were asked for, {self.name} has {len(every)}: lower "
+                "evaluation.episodes, or --episodes"
             )
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         return [self._task(number, rng) for number in rng.sample(every, count)]

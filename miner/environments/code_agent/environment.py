@@ -36,6 +36,7 @@ class CodeAgentSource:
 
     name = NAME
     applied_rate = None
+    servers: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -68,6 +69,10 @@ class CodeAgentSource:
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
         return CodeAgent(self)
+
+    async def complaint(self, server: str) -> str:
+        """Executors that go away fail the episode, which is tried again."""
+        return ""
 
     async def close(self) -> None:
         """End the executor."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from miner.environments.base import EpisodeTask
+from miner.environments.base import TaskStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,9 @@ class Problem:
     grade: Callable[[str], float]
 
 
-class Problems(Protocol):
-    """A set of problems."""
-
-    @property
-    def name(self) -> str:
-        """`EpisodeTask.environment` of its tasks."""
-        ...
+class Problems(TaskStream, Protocol):
+    """A set of problems, and its split."""
 
     def problem(self, task_id: int) -> Problem:
         """Problem number `task_id`. Raises: `ConfigurationError` if there is none."""
-        ...
-
-    def training(self, index: int, seed: int) -> EpisodeTask:
-        """The `index`-th task of the stream of a run with this seed."""
-        ...
-
-    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """`count` tasks, all different, of problems that `training` never gives."""
         ...

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from miner.inference.transformers.last_layer import last_feed_forward_at
 from miner.inference.transformers.slot_cache import SlotCache
 
 
@@ -94,14 +95,16 @@ class CachedForward:
         hidden = torch.arange(kv_length, device=device) > positions[:, :, None]
         mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
         mask.masked_fill_(hidden, torch.finfo(dtype).min)
-        output = self._model(
-            input_ids=ids,
-            attention_mask=mask[:, None],
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        every = torch.arange(len(rows), device=device)
+        with last_feed_forward_at(self._model, every, torch.full_like(every, ids.shape[1] - 1)):
+            output = self._model(
+                input_ids=ids,
+                attention_mask=mask[:, None],
+                position_ids=positions,
+                past_key_values=self.cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         for row in rows:
             row.cached = len(row.ids)
         return output.logits[:, -1].float()

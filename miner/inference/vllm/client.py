@@ -10,14 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
 from yarl import URL
 
-from miner.http_replies import describe, excerpt, read_bounded
+from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.wire import (
     BYTES_PER_TOKEN,
@@ -27,16 +26,16 @@ from miner.inference.vllm.wire import (
     CONTROL_REPLY_LIMIT,
     ENGINE_HEADER,
     MODELS,
+    NUMBERED,
     SERVER_INFO,
     WEIGHT_INFO,
     WORLD_SIZE,
     Choice,
+    NumberedChoice,
     VllmConfig,
 )
 
-# uvicorn's keep-alive is 5 s unless vLLM is told otherwise: an older connection is not reused.
-_KEEP_ALIVE_S: Final = 4.0
-_CONNECT_S: Final = 5.0
+_COMPLETIONS: Final = "v1/completions"
 _CONTROL_S: Final = 30.0
 _CONFIG_S: Final = 180.0
 """/server_info first runs other programs to describe the machine."""
@@ -49,7 +48,7 @@ class VllmServer:
 
     Args:
         url: base URL, `http://host:port`.
-        reply_timeout_s: longest wait for one completion.
+        reply_timeout_s: longest wait for the reply to one prompt.
 
     Attributes:
         engines: how many serve the model side by side; 1 until `config` has told.
@@ -61,8 +60,7 @@ class VllmServer:
         self._base = URL(self.url)
         self._reply_timeout_s = reply_timeout_s
         self._model: str | None = None
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections = Connections()
 
     async def complete(
         self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
@@ -73,30 +71,27 @@ class VllmServer:
 
         Raises: `EngineLostError`, `SamplerError`.
         """
-        if self._model is None:
-            self._model = await self.model_name()
-        payload = {
-            "model": self._model,
-            "prompt": [prompt_ids],
-            "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-            **options,
-        }
         tokens = len(prompt_ids) + int(options["max_tokens"])
-        body = await self._request(
-            "POST",
-            "v1/completions",
-            payload,
-            limit=COMPLETION_HEAD + BYTES_PER_TOKEN * tokens,
-            seconds=self._reply_timeout_s,
-            headers=None if engine is None else {ENGINE_HEADER: str(engine)},
-        )
-        choices = self._decode(COMPLETION, body, "v1/completions").choices
-        if len(choices) != 1:
-            raise SamplerError(
-                f"{self.url}/v1/completions gave {len(choices)} choices for one prompt, expected 1"
-            )
+        headers = None if engine is None else {ENGINE_HEADER: str(engine)}
+        body = await self._completions([prompt_ids], options, tokens, headers)
+        choices = self._decode(COMPLETION, body, _COMPLETIONS).choices
+        self._check_number(len(choices), 1)
         return choices[0]
+
+    async def complete_often(
+        self, prompt: str | list[int], options: dict[str, Any]
+    ) -> list[NumberedChoice]:
+        """`options["n"]` completions of a text or of ids, in the order of their numbers.
+
+        Raises: `EngineLostError`, `SamplerError`.
+        """
+        n = int(options["n"])
+        longest = len(prompt.encode() if isinstance(prompt, str) else prompt)
+        tokens = n * (longest + int(options["max_tokens"]))
+        body = await self._completions(prompt, options, tokens)
+        choices = self._decode(NUMBERED, body, _COMPLETIONS).choices
+        self._check_number(len(choices), n)
+        return sorted(choices, key=lambda choice: choice.index)
 
     async def model_name(self) -> str:
         """The name under which the server serves its (first) model."""
@@ -150,9 +145,34 @@ class VllmServer:
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
-        session, self._session = self._session, None
-        if session is not None and self._loop is asyncio.get_running_loop():
-            await session.close()
+        await self._connections.close()
+
+    async def _completions(
+        self,
+        prompt: str | list[int] | list[list[int]],
+        options: dict[str, Any],
+        tokens: int,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
+        """The reply about `prompt`, which holds at most `tokens` of prompts and completions."""
+        if self._model is None:
+            self._model = await self.model_name()
+        payload = {
+            "model": self._model,
+            "prompt": prompt,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            **options,
+        }
+        limit = COMPLETION_HEAD + BYTES_PER_TOKEN * tokens
+        return await self._request(
+            "POST", _COMPLETIONS, payload,
+            limit=limit, seconds=self._reply_timeout_s, headers=headers,
+        )  # fmt: skip
+
+    def _check_number(self, given: int, asked: int) -> None:
+        if given != asked:
+            raise SamplerError(f"{self.url}/{_COMPLETIONS} gave {given} choices, expected {asked}")
 
     async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
         return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
@@ -168,9 +188,9 @@ class VllmServer:
         headers: dict[str, str] | None = None,
     ) -> bytes:
         data = None if payload is None else msgspec.json.encode(payload)
-        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_S)
+        patience = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S)
         try:
-            async with self._connections().request(
+            async with self._connections.here().request(
                 method, self._base.join(URL(path)), data=data, timeout=patience,
                 allow_redirects=False, headers=headers,
             ) as response:  # fmt: skip
@@ -208,14 +228,3 @@ class VllmServer:
             raise EngineLostError(
                 f"{self.url}/{path} sent a broken reply of {len(body):,} bytes: {error}"
             ) from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-                headers={"Content-Type": "application/json"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session

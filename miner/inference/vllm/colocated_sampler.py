@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
-from miner.inference.vllm.replies import ReplyRules, RequestSeeds
+from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.surface import CompletionLike, EngineLike
 
 logger = logging.getLogger(__name__)
@@ -60,19 +60,20 @@ class _Request:
     prompt_ids: list[int]
     limit: int
     temperature: float
-    seed: int
     stop: tuple[str, ...]
     version: int
     future: asyncio.Future[Sample]
 
 
 class VllmColocatedSampler:
-    """`Sampler` over an engine of this process (tensor parallel 1).
+    """`Sampler` over an engine of this process (tensor parallel 1), which TRL seeds by rank.
+
+    Requests have no seeds of their own: with one, vLLM 0.31 on a CPU dies of the first prompt that
+    it cuts into parts (its generators there cannot be set back).
 
     Args:
         engine: vLLM's LLMEngine.
         rules: what may be asked and answered.
-        seed: of all draws; each process needs one of its own.
         make_params: builds the engine's sampling parameters.
         prepare_thread: run once on the worker thread, such as choosing its CUDA device.
     """
@@ -82,13 +83,11 @@ class VllmColocatedSampler:
         engine: EngineLike,
         rules: ReplyRules,
         *,
-        seed: int = 0,
         make_params: MakeParams = vllm_sampling_params,
         prepare_thread: Callable[[], None] = take_over_threads,
     ) -> None:
         self._engine = engine
         self._rules = rules
-        self._seeds = RequestSeeds(seed)
         self._make_params = make_params
         self._names = itertools.count()
         self._lock = threading.Lock()
@@ -109,7 +108,6 @@ class VllmColocatedSampler:
             prompt_ids=list(prompt_ids),
             limit=self._rules.limit(prompt_ids, params.max_tokens),
             temperature=params.temperature,
-            seed=self._seeds.next(),
             stop=params.stop,
             version=self.weight_version,
             future=asyncio.get_running_loop().create_future(),
@@ -176,9 +174,7 @@ class VllmColocatedSampler:
             request = self._arrived.popleft()
             if request.future.cancelled():
                 continue
-            options = self._rules.options(
-                request.limit, request.temperature, request.seed, request.stop
-            )
+            options = self._rules.options(request.limit, request.temperature, request.stop)
             prompt = {"prompt_token_ids": request.prompt_ids}
             try:
                 self._engine.add_request(request.name, prompt, self._make_params(options))

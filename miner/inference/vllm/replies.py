@@ -4,8 +4,8 @@ Invariants:
 * the distribution drawn from is the softmax at the given temperature and nothing else: every
   sampling parameter is named, because vLLM fills in what is not from the model's
   generation_config.json (top-p, top-k, repetition penalty);
-* no two requests of a run draw with the same random numbers: each has a seed of its own, because
-  engines that vLLM starts side by side, or starts again, all begin with the same one;
+* no two requests of a run draw with the same random numbers: a server's each have a seed of their
+  own, because engines that vLLM starts side by side, or starts again, all begin with the same one;
 * a reply becomes a sample only if an engine that did what it was asked could have given it.
 """
 
@@ -51,7 +51,12 @@ class ReplyRules:
         return min(max_tokens, room_for_reply(prompt_ids, self.vocabulary, self.context))
 
     def options(
-        self, limit: int, temperature: float, seed: int, stop: Sequence[str] = ()
+        self,
+        limit: int,
+        temperature: float,
+        stop: Sequence[str] = (),
+        *,
+        seed: int | None = None,
     ) -> dict[str, Any]:
         """vLLM's sampling parameters for the plain softmax, none left to the model's defaults."""
         options: dict[str, Any] = {
@@ -65,8 +70,9 @@ class ReplyRules:
             "frequency_penalty": 0.0,
             "stop_token_ids": sorted(self.eos_token_ids),
             "logprobs": 0,
-            "seed": seed,
         }
+        if seed is not None:
+            options["seed"] = seed
         if stop:
             options["stop"] = list(stop)
         return options

@@ -59,7 +59,9 @@ class VllmServerSampler:
             `SamplerError` for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
-        options = self._rules.options(limit, params.temperature, self._seeds.next(), params.stop)
+        options = self._rules.options(
+            limit, params.temperature, params.stop, seed=self._seeds.next()
+        )
         failed: set[VllmServer] = set()
         for attempt in range(1, self._tries + 1):
             server = self._place(session, failed)

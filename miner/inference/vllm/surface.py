@@ -24,14 +24,6 @@ class CompletionLike(Protocol):
     stop_reason: int | str | None
 
 
-class OutputLike(Protocol):
-    """What is read of vLLM's RequestOutput."""
-
-    request_id: str
-    outputs: list[Any]
-    finished: bool
-
-
 class EngineLike(Protocol):
     """What is called on vLLM's LLMEngine."""
 
@@ -113,7 +105,7 @@ CALLS = (
 )  # fmt: skip
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    "vllm.outputs:CompletionOutput": ("token_ids", "logprobs", "finish_reason"),
+    "vllm.outputs:CompletionOutput": (*("token_ids", "logprobs", "finish_reason", "stop_reason"),),
     "vllm.logprobs:Logprob": ("logprob",),
     "vllm.engine.arg_utils:EngineArgs": (
         *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
@@ -141,6 +133,7 @@ ROUTES: Mapping[str, tuple[str, ...]] = {
 REQUEST_FIELDS = (
     *("model", "prompt", "return_token_ids", "return_tokens_as_token_ids"),
     *SAMPLING[:-2],
+    *("n", "structured_outputs"),
 )
 REQUEST = "vllm.entrypoints.openai.completion.protocol:CompletionRequest"
 

@@ -15,7 +15,7 @@ CONTROL_REPLY_LIMIT: Final = 4 << 20
 
 COMPLETION_HEAD: Final = 64 << 10
 BYTES_PER_TOKEN: Final = 256
-"""A completion reply is at most the head plus this for each token of prompt and reply."""
+"""A completion reply is at most the head plus this for each token of every prompt and reply."""
 
 ENGINE_HEADER: Final = "X-data-parallel-rank"
 """Of a completion: which of the server's engines is to answer it."""
@@ -46,6 +46,19 @@ class CompletionReply(msgspec.Struct, frozen=True):
     """Answer of `POST /v1/completions`."""
 
     choices: list[Choice]
+
+
+class NumberedChoice(Choice, frozen=True, kw_only=True):
+    """One of several replies, with the ids of the prompt, which may have been sent as text."""
+
+    index: int
+    prompt_token_ids: list[int]
+
+
+class NumberedReply(msgspec.Struct, frozen=True):
+    """Answer of `POST /v1/completions` for several replies."""
+
+    choices: list[NumberedChoice]
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -113,6 +126,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 COMPLETION: Final = msgspec.json.Decoder(CompletionReply)
+NUMBERED: Final = msgspec.json.Decoder(NumberedReply)
 MODELS: Final = msgspec.json.Decoder(ModelsReply)
 WEIGHT_INFO: Final = msgspec.json.Decoder(WeightInfo)
 WORLD_SIZE: Final = msgspec.json.Decoder(WorldSize)

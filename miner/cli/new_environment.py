@@ -1,0 +1,31 @@
+"""`python -m miner new-environment`."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miner.config.errors import ConfigurationError
+from miner.environments.own.template import environment_file
+
+
+def new_environment_command(
+    name: Annotated[str, typer.Argument(help="Of the class, such as Guess.")],
+    folder: Annotated[Path, typer.Option("--in", help="Where to write it.")] = Path(),
+) -> None:
+    """Write an environment of your own to begin with: a class with reset and step.
+
+    It can be trained on as it is; change it, and look with `python -m miner probe --entry`.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ConfigurationError(f"{name!r} is no name of a class: write it like Guess")
+    path = folder / f"{name.lower()}.py"
+    if path.exists():
+        raise ConfigurationError(f"{path} is there already: choose another name, or move it")
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {folder}: make it first")
+    path.write_text(environment_file(name, str(path)))
+    typer.echo(f"wrote {path}; look at what it plays:  python -m miner probe --entry {path}")

@@ -1,0 +1,69 @@
+"""The channel `code_agent`: problems that the policy may write code for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+
+from miner.config.settings import EnvironmentSettings
+from miner.environments.base import EnvironmentSource
+from miner.environments.code_agent.arithmetic import Arithmetic
+from miner.environments.code_agent.environment import NAME, CodeAgentSource
+from miner.environments.code_agent.form import Form
+from miner.environments.errors import ConfigurationError
+from miner.executors import Executor, LocalSandbox
+from miner.executors.e2b import E2BExecutor
+
+TRIAL, EXPECTED = "print(6 * 7)", "42"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeAgentFindings:
+    """Which problems, and what runs the code."""
+
+    problems: str
+    executor: str
+
+    @property
+    def reason(self) -> str:
+        """What was found, in a sentence."""
+        return f"problems of {self.problems}; code is run by {self.executor}, which runs a trial"
+
+    def to_json(self) -> dict[str, Any]:
+        """For `probe.json`."""
+        return {"environment": self.problems, "channel": NAME, "reason": self.reason}
+
+    def shown(self) -> Text:
+        """For a terminal."""
+        return Text(f"channel {NAME}: {self.reason}")
+
+
+class CodeAgentChannel:
+    """Tasks, source and check of problems with checkable answers."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings.code_agent
+        self.tasks = Arithmetic()
+
+    async def open(self) -> CodeAgentSource:
+        """Where they are asked. Raises: `ConfigurationError` without a key or a sandbox."""
+        executor: Executor = E2BExecutor() if self._settings.executor == "e2b" else LocalSandbox()
+        return CodeAgentSource(
+            self.tasks,
+            executor,
+            form=Form(self._settings.form),
+            max_turns=self._settings.max_turns,
+        )
+
+    async def check(self, source: EnvironmentSource) -> CodeAgentFindings:
+        """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""
+        assert isinstance(source, CodeAgentSource)
+        ran = await source.executor.run(TRIAL)
+        if ran.text != EXPECTED:
+            raise ConfigurationError(
+                f"the executor {source.executor.name} answers {TRIAL} with {ran.text[:200]!r}: "
+                f"expected {EXPECTED}; choose another environment.code_agent.executor"
+            )
+        return CodeAgentFindings(self.tasks.name, source.executor.name)

@@ -1,0 +1,236 @@
+"""A look at one's own environment before anything is trained on it.
+
+It plays a few tasks with replies that anyone might give: those the class names, words of what was
+shown, and nonsense. GRPO compares episodes of one task, so equal tasks must be equal games, however
+many others are played at the same time.
+
+Invariant: what cannot be trained on is a `ConfigurationError`; what is only odd is a remark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from miner.environments.base import (
+    Environment,
+    EnvironmentSource,
+    EpisodeTask,
+    TaskStream,
+    Transition,
+)
+from miner.environments.errors import ConfigurationError, EnvironmentFault, ProtocolError
+from miner.environments.own.source import NAME
+from miner.environments.own.text_environment import TextEnvironment
+from miner.environments.playing import play
+
+TASKS = 24
+PLAYS = 4
+"""Of each task, with other replies each time."""
+NONSENSE = ("", "?", "-1", "ja" * 200, "\N{SNOWMAN}\n\n<|im_end|>", "null")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What was said in one, from both sides, and its score in [0, 1]."""
+
+    task: EpisodeTask
+    opening: str
+    said: tuple[tuple[str, str, bool], ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFindings:
+    """What the check saw; nothing of it stands in the way of training."""
+
+    name: str
+    episodes: tuple[Episode, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """What was found to hold, in a sentence."""
+        scores = [episode.score for episode in self.episodes]
+        turns = [len(episode.said) for episode in self.episodes]
+        openings = len({episode.opening for episode in self.episodes})
+        return (
+            f"{self.name}: {len(scores)} episodes of {TASKS} tasks, equal for equal tasks, alone "
+            f"and side by side; {min(turns)} to {max(turns)} replies, scores {min(scores):.2f} to "
+            f"{max(scores):.2f}, {openings} different openings; held-out tasks are apart"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For `probe.json`."""
+        return {
+            "environment": self.name,
+            "channel": NAME,
+            "reason": self.reason,
+            "notes": list(self.remarks),
+        }
+
+    def shown(self) -> Group:
+        """For a terminal: one episode in full, then the findings."""
+        longest = max(self.episodes, key=lambda episode: (episode.score, len(episode.said)))
+        lines = [Text(f"seed {longest.task.seed}: {longest.opening}", style="dim")]
+        for reply, answer, valid in longest.said:
+            mark = "" if valid else " (not valid)"
+            lines.append(Text(f"  > {reply[:80]!r}{mark}  {answer[:200]}".rstrip(), style="dim"))
+        lines.append(Text(f"  score {longest.score:.2f}", style="dim"))
+        lines.append(Text(self.reason))
+        lines += [Text(f"note: {remark}", style="yellow") for remark in self.remarks]
+        return Group(*lines)
+
+
+async def check_environment(
+    kind: type[TextEnvironment], source: EnvironmentSource, tasks: TaskStream
+) -> OwnFindings:
+    """Play and compare.
+
+    Raises: `ConfigurationError` naming what is wrong, with the seed that shows it.
+    """
+    chosen = [tasks.training(index, seed=0) for index in range(TASKS)]
+    _check_stream(tasks, chosen)
+    plans = [(task, number) for task in chosen for number in range(PLAYS)]
+    try:
+        alone = [await _episode(source.open(), kind, *plan) for plan in plans]
+        again = await asyncio.gather(*(_episode(source.open(), kind, *plan) for plan in plans))
+        reused = source.open()
+        _compare(alone[:1], [await _episode(reused, kind, *plans[0])], "played again")
+        after = [await _episode(reused, kind, *plan) for plan in plans[1 : 2 * PLAYS]]
+    except EnvironmentFault as error:
+        raise ConfigurationError(
+            f"{error}; this must not happen with any reply: mend it, then try again with "
+            "python -m miner probe --entry"
+        ) from error
+    _compare(alone[1 : 2 * PLAYS], after, "played by an object that has played before")
+    _compare(alone, again, "played side by side with others")
+    return OwnFindings(kind.__name__, tuple(alone), tuple(_remarks(kind, alone)))
+
+
+class _Trier:
+    """`Player` that says anything, the same for the same task and number."""
+
+    def __init__(self, kind: type[TextEnvironment], number: int) -> None:
+        self._own = kind.replies
+        self._number = number
+        self.opening = ""
+        self._said: list[tuple[str, str, bool]] = []
+        self._reply = ""
+
+    def begin(self, task: EpisodeTask, observation: Any) -> None:
+        self._rng = random.Random(f"{task.seed}/{self._number}")
+        self.opening = observation.messages[-1]["content"]
+        self._words = _WORD.findall(self.opening)
+
+    async def reply(self) -> str:
+        await asyncio.sleep(0)  # others get their turn in between
+        kinds = [self._own, self._own, self._words, NONSENSE] if self._own else [self._words]
+        pool: Sequence[str] = self._rng.choice(kinds) or NONSENSE
+        if not self._own and self._rng.random() < 0.2:
+            pool = NONSENSE
+        self._reply = self._rng.choice(pool)
+        return self._reply
+
+    def told(self, transition: Transition) -> None:
+        answer = transition.messages[-1]["content"] if transition.messages else ""
+        self._words = _WORD.findall(answer) or self._words
+        self._said.append((self._reply, answer, transition.valid))
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def said(self) -> tuple[tuple[str, str, bool], ...]:
+        return tuple(self._said)
+
+
+async def _episode(
+    environment: Environment, kind: type[TextEnvironment], task: EpisodeTask, number: int
+) -> Episode:
+    player = _Trier(kind, number)
+    try:
+        score = await play(environment, task, player)
+    except EnvironmentFault as error:
+        raise ProtocolError(f"{error} (seed {task.seed})", server=error.server) from error
+    finally:
+        await environment.close()
+    return Episode(task, player.opening, player.said, score)
+
+
+def _compare(first: Sequence[Episode], second: Sequence[Episode], how: str) -> None:
+    """Raises: `ConfigurationError` for the first pair that differs."""
+    for one, other in zip(first, second, strict=True):
+        if one == other:
+            continue
+        what = "it opens" if one.opening != other.opening else "equal replies are answered"
+        raise ConfigurationError(
+            f"{one.task.environment}: seed {one.task.seed} is another game when {how} ({what} "
+            "differently), but the episodes of a group are compared and must be the same game: "
+            "keep all state in self, set all of it in reset, and draw from random.Random(seed) "
+            "only"
+        )
+
+
+def _check_stream(tasks: TaskStream, chosen: Sequence[EpisodeTask]) -> None:
+    if chosen != [tasks.training(index, seed=0) for index in range(len(chosen))]:
+        raise ConfigurationError(
+            f"{tasks.name}: the task stream is not the same twice: training(index, seed) must "
+            "depend on nothing else"
+        )
+    shared = set(_held_out(tasks)) & {
+        tasks.training(i, seed) for i in range(200) for seed in (0, 1)
+    }
+    if shared:
+        raise ConfigurationError(
+            f"{tasks.name}: the held-out list has tasks that are trained on, such as "
+            f"{min(shared, key=lambda task: task.seed)}: keep them apart"
+        )
+
+
+def _held_out(tasks: TaskStream) -> list[EpisodeTask]:
+    """As many as there are, up to 100."""
+    for count in (100, 30, 10, 3, 1):
+        try:
+            return tasks.held_out(count, base_seed=7)
+        except ConfigurationError:
+            if count == 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[str]:
+    remarks = []
+    if len({episode.score for episode in episodes}) == 1:
+        remarks.append(
+            f"all {len(episodes)} episodes scored {episodes[0].score:.2f}: a policy that scores "
+            "the same whatever it says learns nothing (name replies that a policy might give in "
+            f"{kind.__name__}.replies, or grade in smaller steps)"
+        )
+    if _one_game(episodes):
+        remarks.append("every seed seems to be the same episode: does reset use its seed?")
+    if not any(valid for episode in episodes for _, _, valid in episode.said):
+        remarks.append("no reply was valid: each costs reward.invalid_reply_penalty")
+    return remarks
+
+
+def _one_game(episodes: Sequence[Episode]) -> bool:
+    """Whether equal beginnings were always answered alike, whatever the seed."""
+    answers: dict[tuple[object, ...], object] = {(): episodes[0].opening}
+    for episode in episodes:
+        said: list[object] = []
+        if answers[()] != episode.opening:
+            return False
+        for reply, *answer in episode.said:
+            said.append(reply)
+            if answers.setdefault(tuple(said), answer) != answer:
+                return False
+    return True

@@ -1,0 +1,138 @@
+"""From `environment.entry` to the class it names.
+
+Invariant: whatever is wrong with the entry is one sentence, before anything is trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import math
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from miner.environments.errors import ConfigurationError
+from miner.environments.own.text_environment import TextEnvironment
+
+EXPECTED = "name a class as guess.py:Guess, or as package.module:Guess"
+
+
+def load_entry(entry: str) -> type[TextEnvironment]:
+    """The class that `entry` names; without `:Class`, the only one of its file.
+
+    Raises: `ConfigurationError` for one that cannot be imported or used.
+    """
+    place, _, name = entry.partition(":")
+    if not place:
+        raise ConfigurationError(
+            f"environment.entry is {entry!r}: {EXPECTED} (python -m miner new-environment NAME "
+            "writes one to begin with)"
+        )
+    module = _imported(place, entry)
+    there = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, TextEnvironment)
+        and value.__module__ == module.__name__
+    ]
+    names = ", ".join(each.__name__ for each in there) or "none"
+    if not name:
+        if len(there) != 1:
+            raise ConfigurationError(
+                f"environment.entry {entry!r} names no class, and there is not one environment in "
+                f"it but {names}: {EXPECTED}"
+            )
+        return _checked(there[0], entry)
+    found = getattr(module, name, None)
+    if found is None:
+        raise ConfigurationError(
+            f"environment.entry {entry!r}: there is no {name!r} in {place} (environments in it: "
+            f"{names})"
+        )
+    if not (isinstance(found, type) and issubclass(found, TextEnvironment)):
+        raise ConfigurationError(
+            f"environment.entry {entry!r} is no environment: write class {name}(TextEnvironment), "
+            "with TextEnvironment from miner.environments.own"
+        )
+    return _checked(found, entry)
+
+
+def _imported(place: str, entry: str) -> ModuleType:
+    try:
+        if place.endswith(".py"):
+            return _from_file(Path(place).resolve(), entry)
+        return importlib.import_module(place)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigurationError(
+            f"environment.entry {entry!r} cannot be imported: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}, line {where.lineno}); {EXPECTED}"
+        ) from error
+
+
+def _from_file(path: Path, entry: str) -> ModuleType:
+    """The module in `path`, imported once; modules beside it can be imported by it."""
+    if not path.is_file():
+        raise ConfigurationError(f"environment.entry {entry!r}: there is no file {path}")
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    name = f"{path.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _checked(found: type[TextEnvironment], entry: str) -> type[TextEnvironment]:
+    """Raises: `ConfigurationError` for a class that lacks something, or with senseless numbers."""
+    for method, example in (
+        ("reset", "def reset(self, seed: int) -> str"),
+        ("step", "def step(self, reply: str) -> Step"),
+    ):
+        if getattr(found, method) is getattr(TextEnvironment, method):
+            raise ConfigurationError(
+                f"environment.entry {entry!r}: {found.__name__} has no {method}: write {example}"
+            )
+    if not isinstance(found.max_turns, int) or found.max_turns < 1:
+        raise ConfigurationError(
+            f"{found.__name__}.max_turns is {found.max_turns!r}: an episode has one reply at least"
+        )
+    if found.problems is not None and (not isinstance(found.problems, int) or found.problems < 2):
+        raise ConfigurationError(
+            f"{found.__name__}.problems is {found.problems!r}: expected 2 or more, of which some "
+            "are held out, or None"
+        )
+    try:
+        low, high = found.score_range
+        sound = math.isfinite(low) and math.isfinite(high) and low < high
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ConfigurationError(
+            f"{found.__name__}.score_range is {found.score_range!r}: expected (lowest, highest), "
+            "such as (0, 10)"
+        )
+    try:
+        found()
+    except Exception as error:
+        raise ConfigurationError(
+            f"{found.__name__}() cannot be made: {type(error).__name__}: {error}; an environment "
+            "is made without arguments"
+        ) from error
+    return found

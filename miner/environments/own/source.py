@@ -1,0 +1,134 @@
+"""Episodes of a person's own class, behind the protocol that all environments share.
+
+Invariants:
+* a score leaves as a number in [0, 1]; anything else, and whatever the class raises, is an
+  `InfrastructureError`, so that the episode is lost and no reward is made up;
+* an episode has `max_turns` replies at most.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.own.text_environment import Step, TextEnvironment
+
+NAME = "own"
+
+
+class OwnSource:
+    """Opens environments, each with an object of the class to itself.
+
+    Args:
+        capacity: episodes at once; memory is the only limit of its own.
+    """
+
+    name = NAME
+    applied_rate = None
+    servers: tuple[str, ...] = ()
+
+    def __init__(self, kind: type[TextEnvironment], capacity: int = 1024) -> None:
+        self._kind = kind
+        self._capacity = capacity
+
+    @property
+    def capacity(self) -> int:
+        """How many episodes may be open at once."""
+        return self._capacity
+
+    def open(self, avoid: Collection[str] = ()) -> OwnEnvironment:
+        """A fresh environment; `avoid` cannot apply where there are no servers."""
+        return OwnEnvironment(self._kind)
+
+    async def complaint(self, server: str) -> str:
+        """Nothing that could go away."""
+        return ""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class OwnEnvironment:
+    """One episode at a time."""
+
+    def __init__(self, kind: type[TextEnvironment]) -> None:
+        self._kind = kind
+        self._inner = kind()
+        self._turns = 0
+        self._open = False
+
+    @property
+    def server(self) -> str:
+        """The class that plays."""
+        return self._kind.__name__
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Begin `task`. Raises: `InfrastructureError`."""
+        self._turns, self._open = 0, True
+        text = await self._called(self._inner.reset, task.seed)
+        if not isinstance(text, str) or not text:
+            raise self._fault(f"reset({task.seed}) returned {text!r}: expected a text to answer")
+        asked: list[Message] = [{"role": "user", "content": text}]
+        if self._kind.system:
+            asked.insert(0, {"role": "system", "content": self._kind.system})
+        return Observation(tuple(asked), stop=tuple(self._kind.stop))
+
+    async def step(self, text: str) -> Transition:
+        """Hand on the policy's reply. Raises: `InfrastructureError`, `ProtocolError`."""
+        if not self._open:
+            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+        self._turns += 1
+        step = await self._called(self._inner.step, text)
+        if not isinstance(step, Step):
+            raise self._fault(f"step({text[:80]!r}) returned {step!r}: expected a Step")
+        if (step.score is None) != bool(step.text):
+            raise self._fault(
+                f"step({text[:80]!r}) returned {step!r}: a Step has either a text, with which the "
+                "episode goes on, or a score, with which it is over"
+            )
+        if step.score is None and self._turns < self._kind.max_turns:
+            asked: Message = {"role": "user", "content": step.text}
+            return Transition((asked,), 0.0, done=False, valid=step.valid)
+        raw = step.score
+        if raw is None:
+            raw = await self._called(self._inner.score)
+        self._open = False
+        score = self._mapped(raw)
+        return Transition((), score, done=True, score=score, valid=step.valid)
+
+    async def close(self) -> None:
+        """Drop the episode."""
+        self._open = False
+
+    def _mapped(self, score: object) -> float:
+        low, high = self._kind.score_range
+        if not isinstance(score, int | float) or math.isnan(score) or not low <= score <= high:
+            raise self._fault(
+                f"the score is {score!r}, but score_range says {low:g} to {high:g}: correct the "
+                "score, or the range"
+            )
+        return (score - low) / (high - low)
+
+    async def _called(self, method: Callable[..., Any], *given: object) -> Any:
+        try:
+            result = method(*given)
+            return await result if inspect.isawaitable(result) else result
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            said = ", ".join(repr(each)[:80] for each in given)
+            raise self._fault(
+                f"{method.__name__}({said}) raised {type(error).__name__}: {error} "
+                f"({Path(where.filename).name}, line {where.lineno})"
+            ) from error
+
+    def _fault(self, what: str) -> InfrastructureError:
+        self._open = False
+        return InfrastructureError(f"{self._kind.__name__}: {what}", server=self.server)

@@ -1,0 +1,52 @@
+"""Tasks of an environment that is known by its seeds alone.
+
+Invariant: no held-out seed or problem is ever trained on, whatever the seeds of run and list.
+"""
+
+from __future__ import annotations
+
+import random
+
+from miner.environments.base import EpisodeTask
+from miner.environments.errors import ConfigurationError
+from miner.environments.own.text_environment import TextEnvironment
+
+HELD_OUT_SHARE = 0.2
+_SPLIT_SEED = 20
+_MIDDLE = 2**30
+"""Held-out seeds are from below, training's from here on."""
+
+
+class SeededTasks:
+    """`TaskStream` of seeds, or of the numbers of problems where there are so many only."""
+
+    def __init__(self, kind: type[TextEnvironment]) -> None:
+        self.name = kind.__name__
+        self._problems = kind.problems
+        if self._problems is not None:
+            numbers = list(range(self._problems))
+            random.Random(_SPLIT_SEED).shuffle(numbers)
+            cut = max(1, round(HELD_OUT_SHARE * len(numbers)))
+            self._held_out, self._trained = numbers[:cut], numbers[cut:]
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """See `TaskStream`."""
+        rng = random.Random(f"{self.name}/{seed}/{index}")
+        if self._problems is not None:
+            return self._task(rng.choice(self._trained))
+        return self._task(rng.randrange(_MIDDLE, 2 * _MIDDLE))
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """See `TaskStream`. Raises: `ConfigurationError` where there are not so many."""
+        rng = random.Random(f"{self.name}/held-out/{base_seed}")
+        if self._problems is None:
+            return [self._task(seed) for seed in rng.sample(range(_MIDDLE), count)]
+        if count > len(self._held_out):
+            raise ConfigurationError(
+                f"{count} held-out episodes were asked for, {self.name} has {len(self._held_out)} "
+                f"of its {self._problems} problems: lower evaluation.episodes, or --episodes"
+            )
+        return [self._task(number) for number in rng.sample(self._held_out, count)]
+
+    def _task(self, seed: int) -> EpisodeTask:
+        return EpisodeTask(self.name, task_id=seed, seed=seed, opponent="none")

@@ -1,0 +1,38 @@
+"""The file that `python -m miner new-environment` writes: a whole environment to change."""
+
+TEMPLATE = '''r"""An environment of one's own.
+
+    python -m miner probe --entry {file}
+    python -m miner train environment.channel=own environment.entry={file} \\
+        model.path=MODEL output.dir=OUT
+"""
+
+import random
+
+from miner.environments.own import Step, TextEnvironment
+
+
+class {name}(TextEnvironment):
+    """One episode: what `reset` sets, all in self and all from the seed."""
+
+    max_turns = 3  # replies of an episode at most; then score() decides, which is 0 by itself
+    replies = ("7", "12")  # what a policy might say, for the check before training
+
+    def reset(self, seed: int) -> str:
+        rng = random.Random(seed)
+        self.left, self.right = rng.randint(1, 9), rng.randint(1, 9)
+        return f"What is {{self.left}} + {{self.right}}?"
+
+    def step(self, reply: str) -> Step:
+        answer = reply.strip()
+        if not answer.isdecimal():
+            return Step("Answer with a number.", valid=False)
+        if int(answer) == self.left + self.right:
+            return Step(score=1.0)
+        return Step("That is not it. Try again.")
+'''
+
+
+def environment_file(name: str, file: str) -> str:
+    """The text of `file`, which holds the class `name`."""
+    return TEMPLATE.format(name=name, file=file)

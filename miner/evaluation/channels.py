@@ -1,0 +1,62 @@
+"""What each value of `environment.channel` stands for, beyond the games' own channels.
+
+A channel brings its tasks and where they are played; everything else asks it and knows no more.
+The games' channels (auto, step, graded, builtin) share servers, a probe and the grader's seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rich.console import RenderableType
+
+from miner.config.settings import EnvironmentSettings
+from miner.environments.base import EnvironmentSource, TaskStream
+from miner.environments.code_agent.channel import CodeAgentChannel
+from miner.environments.openenv.channel import OpenEnvChannel
+from miner.environments.own.channel import OwnChannel
+
+
+class Findings(Protocol):
+    """What a check found: for a person, and for `probe.json`."""
+
+    def shown(self) -> RenderableType:
+        """For a terminal."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys "channel" and "reason" at least; "warning" is said before all else."""
+        ...
+
+
+class Channel(Protocol):
+    """One source of episodes and its tasks. It is made wherever tasks are needed, and cheaply."""
+
+    @property
+    def tasks(self) -> TaskStream:
+        """What is trained on, and what is held out."""
+        ...
+
+    async def open(self) -> EnvironmentSource:
+        """Where the tasks are played; once in each process, within the loop that plays.
+
+        Raises: `ConfigurationError`, `InfrastructureError`.
+        """
+        ...
+
+    async def check(self, source: EnvironmentSource) -> Findings:
+        """Play a few episodes to see whether one can train on them; once in a run.
+
+        Raises: `ConfigurationError` naming what is wrong and the way out, `InfrastructureError`.
+        """
+        ...
+
+
+CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {
+    "own": OwnChannel,
+    "code_agent": CodeAgentChannel,
+    "openenv": OpenEnvChannel,
+}
+"""By the name in `environment.channel`; each raises `ConfigurationError` for settings that cannot
+work. A name that is not here is one of the games' channels."""
