@@ -89,7 +89,6 @@ class Topology:
     episode_tokens: int
     live_episodes: int
     memory_share: float
-    sleep_mode: bool
     memory: tuple[MemoryPlan, ...]
     choices: tuple[Choice, ...]
 
@@ -182,7 +181,6 @@ def _fit(
         episode_tokens=batch.episode_tokens,
         live_episodes=live,
         memory_share=_round_up(engine_bytes / total) if colocated else DEDICATED_SHARE,
-        sleep_mode=colocated,
         memory=(training, rollout),
         choices=(),
     )
@@ -290,7 +288,6 @@ def _plan_cpu(
         episode_tokens=batch.episode_tokens,
         live_episodes=batch.wanted_live,
         memory_share=0.0,
-        sleep_mode=False,
         memory=(memory,),
         choices=(*choices, Choice(_passes(pass_tokens), fit if memory.fits else shortage)),
     )
