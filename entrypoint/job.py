@@ -37,6 +37,7 @@ class Job(BaseModel):
     model: str = Field(description="Base model as the tournament names it, e.g. Qwen/Qwen2.5-3B.")
     repo_name: str = Field(description="Second part of the output path.")
     environments: tuple[str, ...] = Field(min_length=1, description="Games to train, as listed.")
+    duels: bool = Field(False, description="Whether models meet each other, as they do today.")
     servers: tuple[str, ...] = Field((), description="Environment servers, one base URL each.")
     seconds: float = Field(gt=0, description="Seconds planned for, from the container's start.")
     hours_note: str = Field(description="One line: how the hours given led to `seconds`.")
@@ -116,6 +117,7 @@ def parse_invocation(
             model=known.model,
             repo_name=known.expected_repo_name,
             environments=parse_dataset_type(known.dataset_type),
+            duels=names_todays_games(known.dataset_type),
             servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
             seconds=seconds,
             hours_note=hours_note,
@@ -190,6 +192,12 @@ def parse_dataset_type(text: str) -> tuple[str, ...]:
             '{"environment_name": "goofspiel"} or {"environment_names": ["goofspiel"]}',
         )
     return tuple(dict.fromkeys(cleaned))
+
+
+def names_todays_games(text: str) -> bool:
+    """Whether `--dataset-type` has a list of games, as since models meet each other in duels."""
+    value = json.loads(text)
+    return bool(isinstance(value, dict) and value.get("environment_names"))
 
 
 def _parser() -> argparse.ArgumentParser:

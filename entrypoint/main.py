@@ -6,11 +6,13 @@ import fcntl
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from entrypoint import preflight
@@ -35,7 +37,7 @@ from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
-from entrypoint.trainer_settings import Wishes, choose_game
+from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
@@ -97,20 +99,34 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
     check(prepared, stop)
     if stop.is_set():
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
-    game, why = choose_game(invocation.job.environments)
+    game, why = choose_games(invocation.job)
     if not game:
         return hand_over_base(prepared, why)
     return supervise(prepared)
 
 
 def hand_over_base(prepared: Prepared, why: str) -> Outcome:
-    """Publish the base as it is: what a job gets whose games nobody here can train."""
+    """Publish the base as it is: what a job gets whose games nobody here can train.
+
+    Then the miner does so, who may mend its chat template; if that fails, it lies there all the
+    same, and the miner has said why.
+    """
     plan = prepared.plan
     cause = Outcome(ExitStatus.TRAINER, why)
     try:
         Publisher(plan.output_dir).publish_base(prepared.paths.model_dir)
     except PublishingError as error:
         cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+    else:
+        folders = (str(prepared.paths.model_dir), str(plan.output_dir))
+        environment = program_environment(prepared.paths, os.environ)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [sys.executable, "-m", "miner", "hand-over", *folders],
+                env=environment | {"CUDA_VISIBLE_DEVICES": ""},
+                timeout=max(0.0, plan.ends_at - time.time()),
+                check=False,
+            )
     return decide(plan, Ended(0, asked=None, overdue=False), cause)
 
 
@@ -218,7 +234,7 @@ def supervise(prepared: Prepared) -> Outcome:
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
     plan.settings_file.write_text(to_toml(prepared.settings))
-    game, why = choose_game(prepared.invocation.job.environments)
+    game, why = choose_games(prepared.invocation.job)
     say(
         f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
         f"files of the run in {plan.run_dir}"

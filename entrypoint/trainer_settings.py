@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.job import Invocation
+from entrypoint.job import Invocation, Job
 from entrypoint.paths import Paths
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
-from miner.config.contract import GAMES, GOOFSPIEL
+from miner.config.contract import DUEL_CHANNEL, DUEL_REPLY_TOKENS, GAMES, GOOFSPIEL
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, parse_overrides
 from miner.config.recipes import Recipe, recipe, recipe_for
@@ -18,6 +18,27 @@ from miner.config.settings import Settings, resolve
 
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
+
+DUEL_OPPONENTS = ("random", "mcts:10")
+"""Nobody knows the models that will be met; a search shows what chance does not punish."""
+
+DUEL_TURNS = 8
+"""Trained of a game; all would make gin rummy nine tenths of what is learned."""
+
+DUEL_EPISODE_SECONDS = 900.0
+"""Gin rummy takes sixty turns of each side."""
+
+
+def choose_games(job: Job) -> tuple[str, str]:
+    """What to train, "" if nothing can be, and the reason: all games of duels, else one."""
+    if not job.duels:
+        return choose_game(job.environments)
+    known = [name for name in job.environments if name in GAMES]
+    others = [name for name in job.environments if name not in GAMES]
+    if not known:
+        return "", f"none of them can be trained: {', '.join(others)}"
+    left = f"; as the base plays them: {', '.join(others)}" if others else ""
+    return ", ".join(known), f"duels{left}"
 
 
 def choose_game(environments: Sequence[str]) -> tuple[str, str]:
@@ -49,10 +70,7 @@ class Wishes:
 
     def __init__(self, invocation: Invocation, parameters: int) -> None:
         job = invocation.job
-        game = choose_game(job.environments)[0] or GOOFSPIEL
-        self._job_tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
-        if not job.servers:  # as where a job has none; a person may force another channel
-            self._job_tree["environment"]["channel"] = BUILTIN_CHANNEL
+        self._job_tree = _duels_tree(job) if job.duels else _served_tree(job)
         try:
             self._by_hand = parse_overrides(invocation.overrides)
             named = invocation.recipe
@@ -91,6 +109,34 @@ class Wishes:
 
     def _with(self, planned: Tree) -> Settings:
         return resolve(self.recipe.under(merged(self._job_tree, planned, self._by_hand)))
+
+
+def _served_tree(job: Job) -> Tree:
+    """A job whose games are played on servers, or in process where it has none."""
+    game = choose_game(job.environments)[0] or GOOFSPIEL
+    tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
+    if not job.servers:  # a person may force another channel
+        tree["environment"]["channel"] = BUILTIN_CHANNEL
+    return tree
+
+
+def _duels_tree(job: Job) -> Tree:
+    """A job whose models will meet each other; its servers play in another form."""
+    games = [name for name in job.environments if name in GAMES] or list(GAMES)
+    return {
+        "environment": {
+            "name": games[0],
+            "servers": list(job.servers),
+            "channel": DUEL_CHANNEL,
+            "games": games,
+            "opponents": list(DUEL_OPPONENTS),
+        },
+        "rollout": {
+            "max_reply_tokens": DUEL_REPLY_TOKENS,
+            "episode_seconds": DUEL_EPISODE_SECONDS,
+        },
+        "reward": {"most_turns": DUEL_TURNS},
+    }
 
 
 def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) -> Tree:

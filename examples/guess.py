@@ -16,13 +16,13 @@ from miner.environments.own import Step, TextEnvironment
 
 
 class Guess(TextEnvironment):
-    """A number from 1 to 15, and four tries."""
+    """A number from 1 to 7, and three tries."""
 
-    max_turns = 4
-    replies = ("8", "4", "12", "2", "14")
+    max_turns = 3
+    replies = ("4", "2", "6", "1", "7")
 
     def reset(self, seed: int) -> str:
-        self.number = random.Random(seed).randint(1, 15)
+        self.number = random.Random(seed).randint(1, 7)
         return "guess"
 
     def step(self, reply: str) -> Step:

@@ -14,6 +14,7 @@ from miner.cli.agent import agent_command
 from miner.cli.demo import demo_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
+from miner.cli.hand_over import hand_over_command
 from miner.cli.new_environment import new_environment_command
 from miner.cli.probe import probe_command
 from miner.cli.prompts import prompts_command
@@ -42,6 +43,7 @@ app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("prompts")(prompts_command)
 app.command("agent")(agent_command)
+app.command("hand-over")(hand_over_command)
 
 
 def main() -> None:

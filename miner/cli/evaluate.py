@@ -21,6 +21,9 @@ class ChannelName(StrEnum):
     GRADED = "graded"
     STEP = "step"
     BUILTIN = "builtin"
+    DUEL = "duel"
+    OWN = "own"
+    CODE_AGENT = "code_agent"
 
 
 class PolicyName(StrEnum):
@@ -77,9 +80,25 @@ EnvUrls = Annotated[
 ChannelOption = Annotated[
     ChannelName | None,
     typer.Option(
-        help="How servers are played with. Default: graded, the grader's own path.",
+        help="How servers are played with. Default: graded, the grader's own path. In this "
+        "process: duel, today's tournament; own and code_agent, held-out tasks.",
         rich_help_panel=_WHERE,
     ),
+]
+Games = Annotated[
+    str | None,
+    typer.Option(
+        help="Duels: games with commas between them. Default: all six.", rich_help_panel=_WHERE
+    ),
+]
+Opponent = Annotated[
+    str,
+    typer.Option(
+        help="Duels: random, mcts:50, strong, a model folder, ...", rich_help_panel=_WHERE
+    ),
+]
+Entry = Annotated[
+    str, typer.Option(help="--channel own: your class, guess.py:Guess.", rich_help_panel=_WHERE)
 ]
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
@@ -135,6 +154,9 @@ def evaluate_command(
     sizes: Sizes = None,
     env_url: EnvUrls = None,
     channel: ChannelOption = None,
+    games: Games = None,
+    opponent: Opponent = "random",
+    entry: Entry = "",
     sampled: Sampled = False,
     temperature: Temperature = None,
     dtype: Dtype = None,
@@ -152,6 +174,8 @@ def evaluate_command(
       python -m miner evaluate --policy match
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
+      python -m miner evaluate --model MODEL --channel duel --games othello,clobber
+      python -m miner evaluate --model MODEL --channel own --entry examples/guess.py:Guess
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
@@ -175,10 +199,13 @@ def evaluate_command(
         base_seed=base_seed,
         environment=environment,
         sizes=_sizes(sizes),
-        servers=server_urls(env_url or []),
+        servers=() if channel is ChannelName.DUEL else server_urls(env_url or []),
         channel=channel.value if channel else None,
+        games=games,
+        opponent=opponent,
         temperature=1.0 if sampled else temperature or 0.0,
         dtype=dtype.value if dtype else None,
+        entry=entry,
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,

@@ -11,29 +11,34 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
+from miner.cli.duel_evaluation import play_duels, worth_a_look
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings
+from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
+from miner.evaluation.channels import CHANNELS
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
-from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress
-from miner.reporting.records import EvaluationRecord
+from miner.reporting.records import EvaluationRecord, Replay
 from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
@@ -58,14 +63,17 @@ class EvaluationRequest:
     environment: str
     sizes: tuple[int, ...]
     servers: tuple[str, ...]
-    channel: Channel | Literal["auto"] | None
+    channel: str | None
     temperature: float
     concurrency: int | None
     timeout_s: float | None
     max_reply_tokens: int
     replays: int
     out: Path
+    games: str | None = None
+    opponent: str = "random"
     dtype: str | None = None
+    entry: str = ""
 
     @property
     def rules(self) -> Rules:
@@ -87,7 +95,10 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     console = console or Console()
     with _policy(request) as policy:
         try:
-            result = asyncio.run(_play(request, policy, console))
+            if request.channel == DUEL_CHANNEL:
+                result, replays = asyncio.run(play_duels(request, policy, console))
+            else:
+                result, replays = asyncio.run(_play(request, policy, console)), None
         except PolicyError as error:
             raise ConfigurationError(str(error)) from error
     if request.name:
@@ -103,7 +114,9 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     record = EvaluationRecord.of(result, split="grader", time=time.time())
     label = distinct_name(record, folder.read().evaluations)
     result = result.model_copy(update={"policy": label})
-    record = _write(request, folder, result, console)
+    if replays is None:
+        replays = _replays(result, request.replays, console)
+    record = _write(request, folder, result, replays)
     _print(request, result, record, console)
     return True
 
@@ -131,20 +144,10 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
 
 
 async def _play(request: EvaluationRequest, policy: Policy, console: Console) -> EvaluationResult:
-    tasks = episode_list(
-        request.episodes, request.base_seed, request.environment, sizes=request.sizes
-    )
-    wanted = request.channel or ("graded" if request.servers else "builtin")
-    source, probe = await open_source(request.servers, wanted, request.environment)
+    source, tasks = await _opened(request, console)
     try:
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
-        if wanted == "auto":
-            console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
-        if source.name == "builtin" and probe.prompt_format is None:
-            console.print(
-                "[dim]builtin without a server to learn from: prompts are in our own words[/]"
-            )
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
             result = await evaluate(policy, source, tasks, request.rules, bar.update)
         rate = source.applied_rate
@@ -161,8 +164,47 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
         await policy.close()
 
 
+def _replays(result: EvaluationResult, count: int, console: Console) -> list[Replay]:
+    replays = []
+    for episode in worth_a_look(result, count):
+        try:
+            replays.append(replay_of(result, episode))
+        except ValueError as error:
+            console.print(f"no replay: {error}", markup=False, highlight=False, soft_wrap=True)
+    return replays
+
+
+async def _opened(
+    request: EvaluationRequest, console: Console
+) -> tuple[EnvironmentSource, list[EpisodeTask]]:
+    """Where episodes are played, and which."""
+    if request.channel in CHANNELS:
+        settings = EnvironmentSettings.model_validate(
+            {"channel": request.channel, "entry": request.entry}
+        )
+        channel = CHANNELS[request.channel](settings)
+        return await channel.open(), channel.tasks.held_out(request.episodes, request.base_seed)
+    tasks = episode_list(
+        request.episodes, request.base_seed, request.environment, sizes=request.sizes
+    )
+    wanted = request.channel or ("graded" if request.servers else "builtin")
+    source, probe = await open_source(
+        request.servers, cast("Channel | Literal['auto']", wanted), request.environment
+    )
+    if wanted == "auto":
+        console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
+    if source.name == "builtin" and probe.prompt_format is None:
+        console.print(
+            "[dim]builtin without a server to learn from: prompts are in our own words[/]"
+        )
+    return source, tasks
+
+
 def _write(
-    request: EvaluationRequest, folder: RunFolder, result: EvaluationResult, console: Console
+    request: EvaluationRequest,
+    folder: RunFolder,
+    result: EvaluationResult,
+    replays: Sequence[Replay],
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with the base model if it is there."""
     slug = _slug(result.policy)
@@ -174,12 +216,8 @@ def _write(
     figure = evaluation_figure(table_evaluations(folder.read()))
     for suffix in ("png", "svg"):
         save_figure(figure, request.out / f"evaluation.{suffix}")
-    for number, episode in enumerate(_worth_a_look(result, request.replays), start=1):
-        try:
-            replay = replay_of(result, episode)
-        except ValueError as error:
-            console.print(f"no replay: {error}", markup=False, highlight=False, soft_wrap=True)
-            continue
+    for number, replay in enumerate(replays, start=1):
+        replay = replay.model_copy(update={"policy": result.policy})
         name = f"{slug}-{number}"
         folder.add_replay(name, replay)
         write_replay(request.out, name, replay)
@@ -198,15 +236,6 @@ def _base_result(path: Path) -> EvaluationResult | None:
         ) from None
 
 
-def _worth_a_look(result: EvaluationResult, count: int) -> list[EpisodeRecord]:
-    """A lost or broken episode first, then a won one, then whatever comes."""
-    played = [episode for episode in result.episodes if episode.replies]
-    lost = [episode for episode in played if episode.score is not None and episode.score < 0.5]
-    won = [episode for episode in played if episode.score is not None and episode.score > 0.5]
-    first = lost[:1] + won[:1]
-    return (first + [episode for episode in played if episode not in first])[:count]
-
-
 def _print(
     request: EvaluationRequest,
     result: EvaluationResult,
@@ -223,6 +252,10 @@ def _print(
         soft_wrap=True,
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
+    for game, score in record.by_game.items():
+        console.print(f"{game.rpartition(':')[2]}: {score}", highlight=False, markup=False)
+    for fault, count in result.faults.items():
+        console.print(f"{count} games forfeited: {fault}", highlight=False, markup=False)
     if hint := uneven_sizes(record):
         console.print(f"[yellow]{hint}[/]", highlight=False, soft_wrap=True)
     console.print(

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from miner.config.settings import EnvironmentSettings
+from miner.config.contract import GAMES
+from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.errors import ConfigurationError, InfrastructureError
 from miner.environments.probe import probe
 from miner.environments.servers import parse_server_urls
@@ -26,6 +27,23 @@ def probe_command(
     environment: Annotated[str, typer.Option(help="The game to probe with.")] = "goofspiel",
     entry: Annotated[
         str | None, typer.Option(help="A class of your own in place of servers: guess.py:Guess.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A model folder in place of servers: can it play today's duels?"),
+    ] = None,
+    openenv: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenEnv server in place of the tournament's: http://host:port, or a file that "
+            "serves one here, such as examples/openenv/echo.py."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Of environment.openenv: --set max_turns=1."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
@@ -43,13 +61,28 @@ def probe_command(
     also side by side with others? Do episodes end, with scores in their range? Are held-out tasks
     apart from those trained on?
 
+    With --model, look at a model that is to play duels: how its tool calls will be read, whether
+    its chat template shows the tools, how long a turn of each game becomes in its tokens.
+
+    With --openenv, look at an OpenEnv server: how does a reply become an action, does the seed
+    decide about the game, how many sessions does it take, what are its rewards?
+
     Examples:
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
+      python -m miner probe --model MODEL
+      python -m miner probe --openenv examples/openenv/echo.py --set max_turns=1
     """
+    if openenv is not None:
+        settings = _openenv_settings(openenv, setting or [])
+        _tell(asyncio.run(_checked(settings)), json_file)
+        return
     if entry is not None:
         settings = EnvironmentSettings(channel="own", entry=entry)
         _tell(asyncio.run(_checked(settings)), json_file)
+        return
+    if model is not None:
+        _tell(_looked_at(model), json_file)
         return
     urls = tuple(env_url or parse_server_urls(os.environ.get("ENVIRONMENT_SERVER_URLS", "")))
     if not urls:
@@ -64,6 +97,23 @@ def probe_command(
             "none of the servers can be trained on: start one (python -m mock_env_server), correct "
             "the URL, or train in this process with environment.channel=builtin"
         )
+
+
+def _looked_at(model: Path) -> Findings:
+    from miner.duel.channel.findings import look_at
+    from miner.duel.channel.opening import open_duels
+
+    return look_at(model, GAMES, open_duels(model, GAMES, ()))
+
+
+def _openenv_settings(place: str, overrides: list[str]) -> EnvironmentSettings:
+    where = ["environment.channel=openenv"]
+    if place.partition(":")[0].endswith(".py"):
+        where.append(f"environment.openenv.app={place}")
+    else:
+        where.append(f"environment.servers=['{place}']")
+    named = [f"environment.openenv.{override}" for override in overrides]
+    return load_settings(overrides=[*where, *named], environ={}).environment
 
 
 async def _checked(settings: EnvironmentSettings) -> Findings:

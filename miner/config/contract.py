@@ -29,6 +29,17 @@ DeckSize = Literal[8, 10, 12, 14, 16]
 DECK_SIZES: Final = (8, 10, 12, 14, 16)
 """Goofspiel's, by task_id modulo 5."""
 
+DUEL_CHANNEL: Final = "duel"
+DuelCards = Literal[5, 8, 10, 13]
+DUEL_CARDS: Final = (5, 8, 10, 13)
+"""Goofspiel's deck sizes in duels."""
+
+DUEL_REPLY_TOKENS: Final = 512
+"""Longest reply of a turn."""
+
+ToolParser = Literal["qwen25", "hermes", "llama3", "mistral"]
+"""What reads tool calls, by the serving engine's names."""
+
 
 def split_server_urls(text: str) -> list[str]:
     """The unchecked items of `SERVERS_VARIABLE`, separated by commas or spaces, each once."""

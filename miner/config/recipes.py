@@ -2,8 +2,8 @@
 
 A recipe is a file of settings with a table `[recipe]`: what it is about, which recipe it builds on
 (`extends`), the largest model it is meant for (`largest`, parameters), and the settings that differ
-where adapters are trained (`lora`) or another game than Goofspiel (`other_games`). Any file of
-settings may have that table, to start from a recipe by its name.
+where adapters are trained (`lora`) or another game than the servers' Goofspiel (`other_games`, in
+duels too). Any file of settings may have that table, to start from a recipe by its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from miner.config.contract import GOOFSPIEL
+from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, value_at
 
@@ -33,7 +33,9 @@ class RecipeTable(BaseModel):
         None, gt=0, description="Parameters of the largest model; empty: only chosen by name."
     )
     lora: dict[str, Any] = Field({}, description="Settings where model.tuning is lora.")
-    other_games: dict[str, Any] = Field({}, description="Settings where it is not Goofspiel.")
+    other_games: dict[str, Any] = Field(
+        {}, description="Settings where it is not the servers' Goofspiel."
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Recipe:
         fitted = [self.settings]
         if value_at(whole, "model.tuning") == "lora":
             fitted.append(self.lora)
-        if value_at(whole, "environment.name") not in (None, GOOFSPIEL):
+        duels = value_at(whole, "environment.channel") == DUEL_CHANNEL
+        if duels or value_at(whole, "environment.name") not in (None, GOOFSPIEL):
             fitted.append(self.other_games)
         return merged(*fitted, tree)
 

@@ -15,24 +15,25 @@ from pathlib import Path
 from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from miner.config.contract import (
     DECK_SIZES,
+    DUEL_CARDS,
+    DUEL_CHANNEL,
+    GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
     DeckSize,
+    DuelCards,
+    ToolParser,
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.openenv_settings import OpenEnvSettings
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, and a key nobody declared is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+from miner.config.section import Section
 
 
 class ModelSettings(Section):
@@ -55,6 +56,12 @@ class OutputSettings(Section):
     )
 
 
+GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
+"""Those of `contract.GAMES`."""
+
+Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+
+
 class CodeAgentSettings(Section):
     """channel = code_agent."""
 
@@ -70,10 +77,11 @@ class CodeAgentSettings(Section):
 
 class EnvironmentSettings(Section):
     name: str = Field(GOOFSPIEL, description="Game to learn.")
-    channel: Literal["auto", "step", "graded", "builtin", "own", "code_agent"] = Field(
+    channel: Channel = Field(
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
-        "own: a class of yours (entry); code_agent: problems to write code for.",
+        "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
+        "OpenEnv server; duel: today's tournament, played in this process.",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -86,6 +94,24 @@ class EnvironmentSettings(Section):
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
+    games: tuple[GameName, ...] = Field(
+        GAMES, min_length=1, description="channel = duel: games to learn, equally often."
+    )
+    opponents: tuple[str, ...] = Field(
+        ("random",),
+        min_length=1,
+        description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
+        "cfr, strong, a model folder, base, or snapshot (what this run has published last).",
+    )
+    cards: tuple[DuelCards, ...] = Field(
+        DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
+    )
+    tool_parser: ToolParser | None = Field(
+        None,
+        description="channel = duel: what reads the model's tool calls; empty: by the model's "
+        "family, as it will be served.",
+    )
+    openenv: OpenEnvSettings = OpenEnvSettings()
 
 
 class RolloutSettings(Section):
@@ -99,7 +125,7 @@ class RolloutSettings(Section):
         gt=0,
         lt=1,
         description="At the start the temperature is lowered until at most this share of the "
-        "base's sampled replies is invalid or cut off; empty: it stays as it is set.",
+        "base's sampled replies names no legal action; empty: it stays as it is set.",
     )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
@@ -168,6 +194,12 @@ class RewardSettings(Section):
     learn_turns: Literal["all", "first"] = Field(
         "all", description="first: only the first reply's tokens are trained (the base recipe)."
     )
+    most_turns: int | None = Field(
+        None,
+        ge=1,
+        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        "duels each is a chat of its own, and long games have sixty.",
+    )
 
 
 class OptimizerSettings(Section):
@@ -230,6 +262,9 @@ class Settings(Section):
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
+        (), description="Trackers that are told each step's metrics too; wandb offline."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()
@@ -246,9 +281,13 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if self.reward.shaping != "none" and self.environment.channel in ("own", "code_agent"):
+        if self.reward.shaping != "none" and self.environment.channel in (
+            "own",
+            "code_agent",
+            DUEL_CHANNEL,
+        ):
             raise ValueError(
-                f"reward.shaping={self.reward.shaping!r} knows Goofspiel only: with "
+                f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
             )
         if self.rollout.most_invalid is not None and self.optimizer.beta:
@@ -349,7 +388,7 @@ def _explain(error: ValidationError) -> str:
     sentences = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        if not key:  # a rule over several settings; it names them itself
+        if problem["type"] == "value_error":  # a rule of ours; it names settings itself
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":

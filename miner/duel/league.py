@@ -13,7 +13,7 @@ from itertools import combinations
 
 from miner.duel.games import duel_game
 from miner.duel.match import Limits, MatchResult, play_match
-from miner.duel.outcome import GameRecord, Usage, opposite
+from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
 from miner.duel.scoring import (
@@ -26,8 +26,6 @@ from miner.duel.scoring import (
 )
 from miner.environments.errors import ConfigurationError
 from miner.evaluation.statistics import Estimate, mean_score
-
-POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 
 
 @dataclass(frozen=True, slots=True)

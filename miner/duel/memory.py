@@ -1,7 +1,7 @@
 """A player's notes: two areas of numbered slots, each of at most a budget of tokens.
 
 Invariants:
-* an edit never raises: a bad slot, tool or value is a sentence and changes nothing;
+* an edit never raises: one with a bad slot, tool or value is refused and changes nothing;
 * rewriting keeps the front of what is too long, appending keeps the end;
 * working memory lives for one game, long-term memory for all games against one opponent.
 """
@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Literal, Protocol
 
 Keep = Literal["front", "end"]
@@ -21,6 +22,15 @@ LONG_TERM = "long_term_memory"
 REWRITE = "rewrite"
 APPEND = "append"
 EMPTY = "(empty)"
+
+
+class Edit(Enum):
+    """What became of a memory call; no player is told."""
+
+    REFUSED = "refused"
+    STORED = "stored"
+    CUT = "cut"
+    """Stored, but for what exceeded the slot's budget."""
 
 
 class TokenCounter(Protocol):
@@ -62,6 +72,14 @@ class TokenizerCounter:
         self._encode = encode
         self._decode = decode
 
+    @classmethod
+    def of(cls, tokenizer: Any) -> TokenizerCounter:
+        """By a Hugging Face tokenizer."""
+        return cls(
+            lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+            lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)),
+        )
+
     def count(self, text: str) -> int:
         """Ids of `text`."""
         return len(self._encode(text)) if text else 0
@@ -72,49 +90,59 @@ class TokenizerCounter:
         return self._decode(ids[:tokens] if keep == "front" else ids[len(ids) - tokens :])
 
 
-class Slots:
-    """One area of notes; slots are numbered from 1."""
+class Area:
+    """Numbered slots of text, the first being 1.
 
-    __slots__ = ("_budget", "_counter", "texts", "title")
+    Args:
+        heading: what prompts show above the slots.
+        slots: how many there are.
+        budget: most tokens of a slot.
 
-    def __init__(self, name: str, slots: int, counter: TokenCounter, budget: int) -> None:
-        self.title = f"{name.upper()} (your notes):"
-        self.texts = [""] * slots
+    Attributes:
+        texts: of all slots in order; empty where nothing is written.
+    """
+
+    __slots__ = ("_budget", "_counter", "_heading", "texts")
+
+    def __init__(self, heading: str, slots: int, counter: TokenCounter, budget: int) -> None:
+        self._heading = heading
         self._counter = counter
         self._budget = budget
+        self.texts = [""] * slots
 
     def clear(self) -> None:
         """Empty every slot."""
         self.texts = [""] * len(self.texts)
 
-    def edit(self, operation: str, slot: int, content: str) -> str:
-        """Rewrite or append to a slot. Returns: what became of it, in words."""
-        if not 1 <= slot <= len(self.texts):
-            return f"error: slot {slot} out of range (1-{len(self.texts)})"
-        held = self.texts[slot - 1]
-        whole = f"{held}\n{content}" if operation == APPEND and held else content
-        kept = whole
-        if self._counter.count(whole) > self._budget:
-            kept = self._counter.cut(whole, self._budget, "end" if operation == APPEND else "front")
-        self.texts[slot - 1] = kept
-        done, lost = (
-            ("appended", "oldest dropped")
-            if operation == APPEND
-            else ("rewritten", "truncated to budget")
-        )
-        cut = "" if kept == whole else f" ({lost})"
-        return f"ok: slot {slot} {done}, {self._counter.count(kept)} tokens{cut}"
+    def write(self, slot: int, content: str) -> Edit:
+        """Put `content` in the place of what stands in a slot."""
+        return self._store(slot, content, "front")
+
+    def append(self, slot: int, content: str) -> Edit:
+        """Put `content` on a new line below what stands in a slot."""
+        before = self.texts[slot - 1] if self._has(slot) else ""
+        return self._store(slot, f"{before}\n{content}" if before else content, "end")
 
     def render(self) -> str:
         """The area as prompts show it."""
-        lines = [f"  [{i}] {text or EMPTY}" for i, text in enumerate(self.texts, 1)]
-        return "\n".join([self.title, *lines])
+        shown = (f"  [{number}] {text or EMPTY}" for number, text in enumerate(self.texts, 1))
+        return "\n".join((self._heading, *shown))
+
+    def _has(self, slot: int) -> bool:
+        return 0 < slot <= len(self.texts)
+
+    def _store(self, slot: int, text: str, keep: Keep) -> Edit:
+        if not self._has(slot):
+            return Edit.REFUSED
+        fits = self._counter.count(text) <= self._budget
+        self.texts[slot - 1] = text if fits else self._counter.cut(text, self._budget, keep)
+        return Edit.STORED if fits else Edit.CUT
 
 
 class Notes:
     """Everything one player has written down about one opponent in one game."""
 
-    __slots__ = ("_areas", "_rendered", "long_term", "working")
+    __slots__ = ("_rendered", "_tools", "long_term", "working")
 
     def __init__(
         self,
@@ -124,9 +152,17 @@ class Notes:
         long_term_slots: int = LONG_TERM_SLOTS,
         slot_tokens: int = SLOT_TOKENS,
     ) -> None:
-        self.working = Slots(WORKING, working_slots, counter, slot_tokens)
-        self.long_term = Slots(LONG_TERM, long_term_slots, counter, slot_tokens)
-        self._areas = {WORKING: self.working, LONG_TERM: self.long_term}
+        def area(name: str, slots: int) -> Area:
+            return Area(f"{name.upper()} (your notes):", slots, counter, slot_tokens)
+
+        self.working = area(WORKING, working_slots)
+        self.long_term = area(LONG_TERM, long_term_slots)
+        self._tools: dict[str, Callable[[int, str], Edit]] = {
+            f"{WORKING}_{REWRITE}": self.working.write,
+            f"{WORKING}_{APPEND}": self.working.append,
+            f"{LONG_TERM}_{REWRITE}": self.long_term.write,
+            f"{LONG_TERM}_{APPEND}": self.long_term.append,
+        }
         self._rendered: str | None = None
 
     def begin_game(self) -> None:
@@ -134,24 +170,18 @@ class Notes:
         self.working.clear()
         self._rendered = None
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Carry out a memory tool. Returns: the outcome in words, an error included."""
-        area, _, operation = tool.rpartition("_")
-        if area not in self._areas or operation not in (REWRITE, APPEND):
-            return f"error: unknown tool {tool!r}"
-        slot = as_integer(arguments.get("slot"))
-        if slot is None:
-            return f"error: tool {tool} requires an integer 'slot'"
-        content = arguments.get("content", "")
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Edit:
+        """Carry out a call of a memory tool; content that is no text becomes one."""
+        edit, slot = self._tools.get(tool), as_integer(arguments.get("slot"))
+        if edit is None or slot is None:
+            return Edit.REFUSED
         self._rendered = None
-        return self._areas[area].edit(
-            operation, slot, content if isinstance(content, str) else str(content)
-        )
+        return edit(slot, str(arguments.get("content", "")))
 
     def render(self) -> str:
-        """Both areas as prompts show them."""
+        """Both areas as prompts show them; kept until the next edit, as most turns have none."""
         if self._rendered is None:
-            self._rendered = "\n\n".join(area.render() for area in self._areas.values())
+            self._rendered = f"{self.working.render()}\n\n{self.long_term.render()}"
         return self._rendered
 
 

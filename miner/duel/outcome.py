@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from miner.duel.games import LoadedDuelGame
+from miner.duel.players.base import Reply
+from miner.duel.tools import MOVE
 from miner.duel.turn import Result
 
 Notes = list[str]
 """Texts of all slots, working memory first."""
+
+POINTS: dict[Result, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+"""What a game is worth in a score."""
 
 
 class Cause(StrEnum):
@@ -109,6 +115,32 @@ def result_of(
     if returns[player] == level:
         return "draw"
     return "win" if returns[player] > level else "loss"
+
+
+def game_results(loaded: LoadedDuelGame, returns: Sequence[float]) -> list[Result]:
+    """Both seats' results of a game with these returns."""
+    return [
+        result_of(
+            returns,
+            seat,
+            zero_sum=loaded.zero_sum,
+            lowest=loaded.lowest_return,
+            highest=loaded.highest_return,
+        )
+        for seat in (0, 1)
+    ]
+
+
+def forfeit_cause(reply: Reply) -> Cause:
+    """Why a reply holds no legal move."""
+    if not reply.calls:
+        return Cause.NO_CALL
+    moves = [call for call in reply.calls if call.name == MOVE]
+    if not moves:
+        return Cause.NO_MOVE
+    if any("action_id" in call.decoded() for call in moves):
+        return Cause.ILLEGAL
+    return Cause.BAD_ARGUMENTS
 
 
 def opposite(result: Result) -> Result:

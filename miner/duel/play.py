@@ -17,10 +17,17 @@ from dataclasses import dataclass
 
 from miner.duel.games import DuelGame, Table
 from miner.duel.memory import Notes
-from miner.duel.outcome import Cause, Forfeit, GameRecord, Ply, Usage, result_of
+from miner.duel.outcome import (
+    Cause,
+    Forfeit,
+    GameRecord,
+    Ply,
+    Usage,
+    forfeit_cause,
+    game_results,
+)
 from miner.duel.players.base import Player, Reply, ReplyForfeit
 from miner.duel.players.rules import RulePlayer
-from miner.duel.tools import MOVE
 from miner.duel.turn import Request, Result, carry_out
 from miner.duel.wording import Wording
 
@@ -75,17 +82,7 @@ async def play_game(
         held.begin_game()
     play = _Play(table, players, notes, rules)
     await play.turns()
-    loaded = table.loaded
-    results: list[Result] = [
-        result_of(
-            play.returns,
-            seat,
-            zero_sum=loaded.zero_sum,
-            lowest=loaded.lowest_return,
-            highest=loaded.highest_return,
-        )
-        for seat in (0, 1)
-    ]
+    results = game_results(table.loaded, play.returns)
     for seat in (first_seat, 1 - first_seat):
         if play.forfeit is None or play.forfeit.player != seat:
             await play.reflection(seat, results[seat])
@@ -138,7 +135,7 @@ class _Play:
                 return
             action = carry_out(request, reply.calls)
             if action is None:
-                self._give_away(seat, _cause(reply))
+                self._give_away(seat, forfeit_cause(reply))
                 return
             if self._rules.keep_plies:
                 self._keep(seat, action, reply)
@@ -200,15 +197,3 @@ class _Play:
             held = self._notes[seat]
             notes = [*held.working.texts, *held.long_term.texts]
         self.plies.append(Ply(seat, action, content, notes))
-
-
-def _cause(reply: Reply) -> Cause:
-    """Why a reply holds no legal move."""
-    if not reply.calls:
-        return Cause.NO_CALL
-    moves = [call for call in reply.calls if call.name == MOVE]
-    if not moves:
-        return Cause.NO_MOVE
-    if any("action_id" in call.decoded() for call in moves):
-        return Cause.ILLEGAL
-    return Cause.BAD_ARGUMENTS

@@ -22,13 +22,10 @@ from miner.duel.report.figure import league_figure
 from miner.duel.report.page import league_page
 from miner.duel.report.record import league_json, write_json
 from miner.duel.report.tables import print_league
-from miner.duel.tournament_files import read_wording
-from miner.duel.wording import Wording, own_wording
+from miner.duel.tournament_files import wording_of
+from miner.duel.wording import Wording
 from miner.environments.errors import ConfigurationError
 from miner.reporting.style import save_figure, styled
-
-COPY = Path("tournament")
-"""Where a copy of the tournament's files is looked for, unless another place is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,6 @@ async def run_session(request: SessionRequest) -> LeagueResult:
     print_league(result, console)
     _write(result, request, wording, console)
     return result
-
-
-def wording_of(folder: Path | None) -> Wording:
-    """The tournament's sentences from `folder`, or from `COPY`, else our own."""
-    if folder is None and not COPY.is_dir():
-        return own_wording()
-    return read_wording(folder or COPY)
 
 
 async def _play(

@@ -16,12 +16,11 @@ MOVE = "game_action"
 
 Schema = dict[str, Any]
 
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHT = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_THOUGHTS = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_UNFINISHED = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_ENDS = re.compile(r"</think(?:ing)?>")
 _SHORT = 64
 """Arguments of moves are shorter; what is longer is not worth remembering."""
-
-_THOUGHT_ENDS = ("</think>", "</thinking>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,13 @@ def reflection_tools(wording: Wording) -> list[Schema]:
 
 
 def without_thoughts(text: str) -> str:
-    """`text` as the tournament's client reads it: no think blocks, no space around it."""
-    text = _THOUGHT.sub("", text)
-    for end in _THOUGHT_ENDS:
-        text = text.split(end)[-1]
-    return _OPEN_THOUGHT.sub("", text).strip()
+    """`text` as the tournament's client reads it, in three cuts and without space around it.
+
+    Whole thoughts go; of what is left, all up to the last end of a thought whose beginning the
+    template has written; and a thought that never ends.
+    """
+    left = _ENDS.split(_THOUGHTS.sub("", text))[-1]
+    return _UNFINISHED.sub("", left).strip()
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ import yaml
 
 from miner.duel.games import GAMES
 from miner.duel.memory import APPEND, LONG_TERM, REWRITE, WORKING
-from miner.duel.wording import SLOTS, ToolWording, Wording
+from miner.duel.wording import SLOTS, ToolWording, Wording, own_wording
 from miner.environments.errors import ConfigurationError
 
 FILES = {
@@ -27,7 +27,20 @@ FILES = {
 }
 """Where the tournament's repository keeps what is read; the first that exists counts."""
 
+COPY = Path("tournament")
+"""Where a copy is looked for, unless another place is named."""
+
 _MARK = "\x00"
+
+
+def wording_of(folder: Path | None) -> Wording:
+    """The tournament's sentences from `folder`, or from `COPY`, else our own.
+
+    Raises: `ConfigurationError` as `read_wording`.
+    """
+    if folder is None and not COPY.is_dir():
+        return own_wording()
+    return read_wording(folder or COPY)
 
 
 def tournament_files(folder: Path) -> dict[str, Path]:

@@ -71,6 +71,11 @@ class Wording:
     tools: ToolWording
 
     @property
+    def described(self) -> str:
+        """Whose sentences they are, for a line that says what is played."""
+        return "our own words" if self.is_own else f"the tournament's words ({self.source})"
+
+    @property
     def is_own(self) -> bool:
         """Whether the sentences are ours, not the tournament's."""
         return self.source == OWN

@@ -7,6 +7,7 @@ from miner.environments.base import (
     Message,
     Observation,
     TaskStream,
+    Tool,
     Transition,
 )
 from miner.environments.errors import (
@@ -27,5 +28,6 @@ __all__ = [
     "Observation",
     "ProtocolError",
     "TaskStream",
+    "Tool",
     "Transition",
 ]

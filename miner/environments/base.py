@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
+
+Tool = dict[str, Any]
+"""Schema of a function on offer, as a chat template gets it."""
 
 
 class Message(TypedDict):
@@ -37,10 +40,13 @@ class Observation:
     Attributes:
         messages: the messages since its last reply (system + user at first).
         stop: texts at the end of which each reply of the episode ends, on top of its own end.
+        tools: functions that the chat offers. `step` then gets replies with their special tokens,
+            since some families mark a call by them.
     """
 
     messages: tuple[Message, ...]
     stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,11 @@ class Transition:
         fresh: whether a new chat begins: `messages` are then all that is shown from now on.
         appended: text by which the assistant's own message goes on, in place of `messages`; the
             policy did not say it, whatever it looks like, so it is never trained.
+        tools: functions that the fresh chat offers; see `Observation`.
+        fault: why the reply was not valid, in a word or two; empty where that is plain.
 
-    Raises: ValueError for `appended` together with `messages`, `fresh` or `done`.
+    Raises: ValueError for `appended` together with `messages`, `fresh` or `done`, and for `tools`
+        of a chat that goes on: what its prompt has shown cannot change.
     """
 
     messages: tuple[Message, ...]
@@ -72,12 +81,19 @@ class Transition:
     recorded: str | None = None
     fresh: bool = False
     appended: str = ""
+    tools: tuple[Tool, ...] = ()
+    fault: str = ""
 
     def __post_init__(self) -> None:
         if self.appended and (self.messages or self.fresh or self.done):
             raise ValueError(
                 f"appended {self.appended[:80]!r} goes on with the assistant's message: it cannot "
                 "come with messages, in a fresh chat or at the end"
+            )
+        if self.tools and not self.fresh:
+            raise ValueError(
+                f"{len(self.tools)} tools are offered in a chat that goes on: set fresh, or offer "
+                "them from the chat's beginning"
             )
 
 

@@ -19,6 +19,7 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
+    Tool,
     Transition,
 )
 from miner.environments.errors import ProtocolError
@@ -93,9 +94,16 @@ async def play(
 class Conversation(Protocol):
     """Answers a chat, in one episode."""
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        """The answer to the whole chat so far; a last message of the assistant's own is to be gone
-        on with."""
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
+        """The answer to the whole chat so far, at the end of one of `stop` at the latest; a last
+        message of the assistant's own is to be gone on with. Where the chat offers tools, the
+        answer has its special tokens."""
         ...
 
     async def close(self) -> None:
@@ -108,6 +116,9 @@ class ChatPlayer:
 
     Args:
         on_turn: called with each reply and what it led to, as soon as that is known.
+
+    Attributes:
+        shown: what has come since the reply before the latest one, as one text a message.
     """
 
     def __init__(
@@ -118,21 +129,30 @@ class ChatPlayer:
         self._conversation = conversation
         self._on_turn = on_turn
         self._chat: list[Message] = []
+        self._tools: tuple[Tool, ...] = ()
+        self._stop: tuple[str, ...] = ()
+        self.shown: tuple[str, ...] = ()
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
         self._chat = list(observation.messages)
+        self._tools, self._stop = observation.tools, observation.stop
+        self.shown = tuple(message["content"] for message in observation.messages)
 
     async def reply(self) -> str:
         """See `Player`."""
-        self._reply = await self._conversation.reply(self._chat)
+        self._reply = await self._conversation.reply(self._chat, tools=self._tools, stop=self._stop)
         return self._reply
 
     def told(self, transition: Transition) -> None:
         """See `Player`."""
         self._on_turn(self._reply, transition)
+        if transition.fresh:
+            self._tools = transition.tools
         self._chat = continued(self._chat, self._reply, transition)
+        told = [message["content"] for message in transition.messages]
+        self.shown = (transition.appended,) if transition.appended else tuple(told)
 
     async def close(self) -> None:
         """See `Player`."""

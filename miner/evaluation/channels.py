@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource, TaskStream
 from miner.environments.code_agent.channel import CodeAgentChannel
+from miner.environments.openenv.channel import OpenEnvChannel
 from miner.environments.own.channel import OwnChannel
 
 
@@ -25,7 +26,7 @@ class Findings(Protocol):
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """With the keys "channel" and "reason" at least."""
+        """With the keys "channel" and "reason" at least; "warning" is said before all else."""
         ...
 
 
@@ -55,6 +56,7 @@ class Channel(Protocol):
 CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {
     "own": OwnChannel,
     "code_agent": CodeAgentChannel,
+    "openenv": OpenEnvChannel,
 }
 """By the name in `environment.channel`; each raises `ConfigurationError` for settings that cannot
 work. A name that is not here is one of the games' channels."""

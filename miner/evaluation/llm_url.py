@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message
+from miner.environments.base import EpisodeTask, Message, Tool
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
 from miner.http_replies import (
@@ -28,6 +28,9 @@ from miner.http_replies import (
     read_bounded,
 )
 
+GO_ON = {"add_generation_prompt": False, "continue_final_message": True}
+"""Asks vLLM and SGLang to go on with the assistant's message; endpoints that cannot do so refuse
+what they do not know."""
 _TRIES = 3
 
 
@@ -98,13 +101,18 @@ class LlmUrlPolicy:
             self._model = listed[0]
 
     async def complete(self, messages: Sequence[Message], seed: int) -> str:
-        """The endpoint's answer to a chat. Raises: `PolicyError`; call `connect` first."""
-        body = {
+        """The endpoint's answer to a chat, or the rest of the assistant's message that is its last.
+
+        Raises: `PolicyError`, also of an endpoint that cannot go on; call `connect` first.
+        """
+        body: dict[str, Any] = {
             "model": self._model,
             "messages": list(messages),
             "temperature": self.temperature,
             "seed": seed,
         }
+        if messages[-1]["role"] == "assistant":
+            body |= GO_ON
         answer = await self._request("POST", "/chat/completions", body)
         try:
             content = answer["choices"][0]["message"]["content"]
@@ -167,13 +175,29 @@ class _LlmUrlConversation:
         self._policy = policy
         self._seed = seed
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        if messages[-1]["role"] == "assistant":
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
+        if tools:
             raise ConfigurationError(
-                f"{self._policy.name} cannot be asked over HTTP to go on with its own message: "
-                "evaluate the model's folder"
+                f"{self._policy.name} is an endpoint, which reads its own tool calls: let it play "
+                "with python -m miner duel"
             )
-        return await self._policy.complete(messages, self._seed)
+        return ended_at(await self._policy.complete(messages, self._seed), stop)
 
     async def close(self) -> None:
         pass
+
+
+def ended_at(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the end of the first of `stop` in it.
+
+    Endpoints leave the text out at which they stop, and few say which one it was; so they are not
+    told, and the rest is thrown away.
+    """
+    ends = [found + len(each) for each in stop if (found := text.find(each)) >= 0]
+    return text[: min(ends)] if ends else text

@@ -6,12 +6,14 @@ episode has a conversation of its own, so that many can be under way at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message
+from miner.environments.base import EpisodeTask, Message, Tool
 from miner.environments.games.goofspiel import StateTextError, agent_seat
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
@@ -88,7 +90,13 @@ class _RuleConversation:
         self._seat = seat
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         try:
             return str(self._rule(messages[-1]["content"], self._seat, self._rng))
         except StateTextError as error:
@@ -104,11 +112,33 @@ class _RandomConversation:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
+        if tools:
+            return self._call(tools[-1])
         legal = parse_listing(messages[-1]["content"])
         if not legal:
             raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
         return str(self._rng.choice(sorted(legal)))
+
+    def _call(self, tool: Tool) -> str:
+        """A call with one of the values that the tool's only argument may have, as Qwen writes it.
+
+        Raises: `PolicyError` for a tool of another form.
+        """
+        function = tool["function"]
+        try:
+            [(name, argument)] = function["parameters"]["properties"].items()
+            value = self._rng.choice(argument["enum"])
+        except (KeyError, ValueError, IndexError) as error:
+            raise PolicyError(f"no values to choose from are listed in {tool}") from error
+        call = json.dumps({"name": function["name"], "arguments": {name: value}})
+        return f"<tool_call>\n{call}\n</tool_call>"
 
     async def close(self) -> None:
         pass
@@ -153,13 +183,20 @@ class _SamplerConversation:
         self._params = params
         self._session = new_session()
 
-    async def reply(self, messages: Sequence[Message]) -> str:
-        prompt = self._renderer.encode(self._renderer.render(messages))
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
+        prompt = self._renderer.encode(self._renderer.render(messages, tools))
+        params = replace(self._params, stop=(*self._params.stop, *stop))
         try:
-            sample = await self._sampler.sample(prompt, self._params, session=self._session)
+            sample = await self._sampler.sample(prompt, params, session=self._session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
-        return self._renderer.reply_text(sample)
+        return self._renderer.reply_text(sample, special_tokens=bool(tools))
 
     async def close(self) -> None:
         await self._sampler.end_session(self._session)

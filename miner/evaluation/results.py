@@ -29,6 +29,8 @@ class Reply(BaseModel):
         action: the action that was played; None where none was, or where it is not known.
         valid: whether a legal action was found.
         number: whether the reply held a number at all; without one it cannot name an action.
+        fault: why it is not valid, where the environment says more than that.
+        shown: what it answered, in environments whose episodes cannot be played again from actions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +39,8 @@ class Reply(BaseModel):
     action: int | None
     valid: bool = True
     number: bool = True
+    fault: str = ""
+    shown: tuple[str, ...] = ()
 
 
 class EpisodeRecord(BaseModel):
@@ -114,6 +118,24 @@ class EvaluationResult(BaseModel):
     def by_seat(self) -> dict[int, Estimate]:
         """Score of each seat."""
         return self._by(lambda episode: episode.seat)
+
+    @property
+    def by_game(self) -> dict[str, Estimate]:
+        """Score of each game, where several were played."""
+        scores: dict[str, list[float]] = {}
+        for episode in self.episodes:
+            if episode.score is not None:
+                scores.setdefault(episode.environment, []).append(episode.score)
+        return {name: mean_score(some) for name, some in scores.items()} if len(scores) > 1 else {}
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How many episodes were lost by a reply with each fault that an environment has named."""
+        counts: dict[str, int] = {}
+        for episode in self.episodes:
+            if episode.replies and (fault := episode.replies[-1].fault):
+                counts[fault] = counts.get(fault, 0) + 1
+        return counts
 
     @property
     def scores(self) -> dict[EpisodeKey, float]:

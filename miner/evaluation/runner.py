@@ -98,7 +98,7 @@ async def evaluate(
     return EvaluationResult(
         policy=policy.name,
         channel=source.name,
-        environment=tasks[0].environment,
+        environment=_shared_name(tasks),
         temperature=policy.temperature,
         seconds=time.monotonic() - started,
         episodes=tuple(finished.result() for finished in runs),
@@ -177,9 +177,16 @@ async def _play(
 ) -> None:
     def record(text: str, transition: Transition) -> None:
         number = any(character.isdigit() for character in clean_reply(text))
-        attempt.replies.append(
-            Reply(text=text, action=transition.action, valid=transition.valid, number=number)
+        reply = Reply(
+            text=text,
+            action=transition.action,
+            valid=transition.valid,
+            number=number,
+            fault=transition.fault,
         )
+        if task.environment not in GAME_NAMES:
+            reply = reply.model_copy(update={"shown": player.shown})
+        attempt.replies.append(reply)
 
     player = ChatPlayer(policy.conversation(task), record)
     environment = source.open(avoid)
@@ -191,4 +198,11 @@ async def _play(
     last = attempt.replies[-1]
     if not last.valid:
         attempt.failure = "invalid_replies"
-        attempt.message = f"no legal action in the last reply {last.text[:80]!r}"
+        fault = last.fault or "no legal action"
+        attempt.message = f"{fault} in the last reply {last.text[:80]!r}"
+
+
+def _shared_name(tasks: Sequence[EpisodeTask]) -> str:
+    """The game of all tasks; of several, what stands before the colon in the names of all."""
+    names = {task.environment for task in tasks}
+    return names.pop() if len(names) == 1 else tasks[0].environment.partition(":")[0]

@@ -31,7 +31,8 @@ def learning_curve(
     Args:
         steps: training steps in ascending order.
         evaluations: those with a step and a score are drawn, others are passed over.
-        sizes: Goofspiel deck sizes trained on, for the reference lines (empty: all five).
+        sizes: the servers' Goofspiel: deck sizes trained on, for the reference lines (empty: all
+            five). Other games have no such lines.
     """
     with styled():
         figure = new_figure(9.2, 4.8)
@@ -67,7 +68,8 @@ def learning_curve(
         _score_axis(axes)
         axes.set_xlabel("training step")
         axes.set_title(title)
-        _reference_lines(axes, sizes)
+        if all(record.environment == "goofspiel" for record in evaluations):
+            _reference_lines(axes, sizes)
         if scored or drawn:
             axes.legend(loc="lower right")
         return figure
@@ -106,7 +108,8 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
         axes.set_xticks(gaps, columns)
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
-        axes.set_title(f"Score by {'deck size and ' if sizes else ''}seat\n")
+        by = " by deck size and seat" if sizes else " by seat" if seats else ""
+        axes.set_title(f"Score{by}\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
         _column_headings(axes, gaps, len(sizes), len(seats))

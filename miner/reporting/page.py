@@ -54,6 +54,7 @@ def write_report(folder: Path) -> Path:
         curve=Markup(svg_of(curve)) if curve else None,
         rows=score_rows(table) if table else [],
         sizes=sorted({size for record in table for size in record.by_deck_size}),
+        by_game=_by_game(table),
         by_group=Markup(svg_of(by_group)) if by_group else None,
         replays=[write_replay(folder, name, replay) for name, replay in run.replays.items()],
         probe=_probe(run.probe),
@@ -111,6 +112,20 @@ def _subtitle(run: Run) -> str:
     if channels:
         parts.append(f"evaluated over {', '.join(channels)}")
     return " · ".join(parts)
+
+
+def _by_game(table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
+    """Scores of each game, where an evaluation has played several."""
+    return [
+        {
+            "name": record.name,
+            "game": game.rpartition(":")[2].replace("_", " "),
+            "score": str(score),
+            "episodes": str(score.n),
+        }
+        for record in table
+        for game, score in record.by_game.items()
+    ]
 
 
 def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:

@@ -111,6 +111,8 @@ class EvaluationRecord(Record):
         score: None when every episode was excluded.
         difference: to the base model on the same episodes, as a paired mean and interval.
         failures: episodes by kind of failure.
+        faults: episodes lost by a reply, by what the environment said was wrong with it.
+        by_game: scores of each game, where several were played.
         published: whether these weights became the published model.
     """
 
@@ -130,6 +132,8 @@ class EvaluationRecord(Record):
     parse_failures: int = 0
     illegal_replies: int = 0
     failures: dict[str, int] = {}
+    faults: dict[str, int] = {}
+    by_game: dict[str, Interval] = {}
     published: bool = False
 
     @classmethod
@@ -170,13 +174,15 @@ class EvaluationRecord(Record):
             parse_failures=result.parse_failures,
             illegal_replies=result.illegal_replies,
             failures={str(k): v for k, v in result.failures().items()},
+            faults=result.faults,
+            by_game={game: Interval.of(score) for game, score in result.by_game.items()},
         )
 
 
 class Move(Record):
-    """One event of any game: who acted (agent, opponent or chance) and how the server names it."""
+    """One event: who acted, and how the server names it; or what an environment has said."""
 
-    by: Literal["agent", "opponent", "chance"]
+    by: Literal["agent", "opponent", "chance", "environment"]
     label: str
     replies: tuple[Reply, ...] = ()
 
@@ -217,7 +223,7 @@ class Replay(Record):
     task_id: int
     seed: int
     opponent: str = "random"
-    seat: int
+    seat: int | None = None
     deck_size: int | None = None
     channel: str = ""
     policy: str

@@ -1,4 +1,5 @@
 """Turns a played episode into a replay: every hand, bid and point, next to the exact replies.
+Where there is no board, what was shown and said is the replay.
 
 A policy sees neither the opponent's bid of a round nor the last round, which plays itself. Both
 follow from (task_id, seed) and the actions, so the game is played again in-process.
@@ -10,12 +11,45 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from miner.environments.base import EpisodeTask
-from miner.environments.games import CHANCE, GameSession, goofspiel
+from miner.environments.games import CHANCE, GAME_NAMES, GameSession, goofspiel
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay, Round
 
 Turn = tuple[int, tuple[Reply, ...]]
 """The action of one turn, and all replies it took to name it."""
+
+
+def build_transcript(
+    task: EpisodeTask,
+    replies: Sequence[Reply],
+    *,
+    policy: str,
+    channel: str,
+    score: float | None,
+    failure: str | None = None,
+    step: int | None = None,
+) -> Replay:
+    """What was shown and said, for environments that have no board. Arguments as `build_replay`."""
+    moves = [
+        move
+        for reply in replies
+        for move in (
+            *(Move(by="environment", label=text) for text in reply.shown),
+            Move(by="agent", label="", replies=(reply,)),
+        )
+    ]
+    return Replay(
+        environment=task.environment,
+        task_id=task.task_id,
+        seed=task.seed,
+        opponent=task.opponent,
+        channel=channel,
+        policy=policy,
+        step=step,
+        score=score,
+        failure=failure,
+        moves=tuple(moves),
+    )
 
 
 def build_replay(
@@ -71,7 +105,8 @@ def build_replay(
 def replay_of(result: EvaluationResult, episode: EpisodeRecord, step: int | None = None) -> Replay:
     """The replay of one evaluated episode. Raises: ValueError as `build_replay`."""
     task = EpisodeTask(episode.environment, episode.task_id, episode.seed, episode.opponent)
-    return build_replay(
+    build = build_replay if task.environment in GAME_NAMES else build_transcript
+    return build(
         task,
         episode.replies,
         policy=result.policy,

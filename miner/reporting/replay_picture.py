@@ -44,16 +44,26 @@ def headline(replay: Replay) -> str:
     if replay.failure or replay.score is None:
         failure = (replay.failure or "not finished").replace("_", " ")
         return f"Broken off{points and ' at' + points}: {failure}"
+    if replay.seat is None:
+        return f"Score {replay.score:.3g}"
     word = "Won" if replay.score > 0.5 else "Lost" if replay.score < 0.5 else "Drawn"
     return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
+
+
+def _game(replay: Replay) -> str:
+    """The game, where pictures do not show which it is."""
+    return "" if replay.rounds else f" in {replay.environment.rpartition(':')[2].replace('_', ' ')}"
 
 
 def description(replay: Replay) -> str:
     """Who played what, in one line."""
     step = "" if replay.step is None else f" at step {replay.step}"
     cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
+    who = f"{replay.policy}{step}"
+    if replay.seat is None:
+        return f"{who} in {replay.environment} (task {replay.task_id}, seed {replay.seed})"
     return (
-        f"{replay.policy}{step} as player {replay.seat}"
+        f"{who}{_game(replay)} as player {replay.seat}"
         f" against the {replay.opponent} opponent{cards}"
         f" (task {replay.task_id}, seed {replay.seed})"
     )

@@ -30,8 +30,12 @@ def run_warnings(run: Run) -> list[str]:
 
 def _channel(run: Run) -> list[str]:
     warning = run.probe.get("warning")
-    chosen = run.settings.get("environment", {}).get("channel", "auto") != "auto"
-    return [f"Not trained on what is graded: {warning}."] if warning and not chosen else []
+    channel = run.settings.get("environment", {}).get("channel", "auto")
+    if not warning or channel in ("step", "graded", "builtin"):  # chosen by who knows
+        return []
+    if channel == "auto":
+        return [f"Not trained on what is graded: {warning}."]
+    return [f"Channel {channel}: {warning}."]
 
 
 def _numbers(run: Run) -> list[str]:
@@ -105,5 +109,7 @@ def _evaluations(run: Run) -> list[str]:
         failures = {kind: count for kind, count in record.failures.items() if count}
         if failures:
             kinds = ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in failures.items())
-            found.append(f"Evaluation of {name}: episodes ended by {kinds}.")
+            why = ", ".join(f"{fault} {n}" for fault, n in record.faults.items())
+            because = f" ({why})" if why else ""
+            found.append(f"Evaluation of {name}: episodes ended by {kinds}{because}.")
     return found

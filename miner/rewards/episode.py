@@ -27,7 +27,7 @@ class EpisodeReward:
 
     def total(self, trajectory: Trajectory) -> float:
         """Score in [0, 1] minus the penalty for each invalid or cut reply."""
-        return trajectory.score - self._penalty * sum(map(is_faulty, trajectory.turns))
+        return trajectory.score - self._penalty * sum(map(_is_faulty, trajectory.turns))
 
     def by_turn(self, trajectory: Trajectory) -> list[TurnReward]:
         """The same by turn: penalties where they arose, the score in the last turn.
@@ -36,7 +36,7 @@ class EpisodeReward:
         and round as they were.
         """
         turns = trajectory.turns
-        rewards = [-self._penalty if is_faulty(turn) else 0.0 for turn in turns]
+        rewards = [-self._penalty if _is_faulty(turn) else 0.0 for turn in turns]
         rewards[-1] += trajectory.score
         if self._potential is not None:
             rewards = shaped_rewards(rewards, self._potentials(trajectory, self._potential))
@@ -52,6 +52,5 @@ class EpisodeReward:
         return values
 
 
-def is_faulty(turn: TurnRecord) -> bool:
-    """Whether a turn's reply held no legal action, or was cut off."""
+def _is_faulty(turn: TurnRecord) -> bool:
     return not turn.valid or turn.finish_reason == "length"

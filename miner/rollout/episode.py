@@ -65,7 +65,9 @@ class SampledPlayer:
         self._task = task
         own = self._params.sampling
         self._sampling_params = replace(own, stop=own.stop + observation.stop)
-        self._builder = TrajectoryBuilder(self._renderer, task, observation.messages)
+        self._builder = TrajectoryBuilder(
+            self._renderer, task, observation.messages, observation.tools
+        )
 
     async def reply(self) -> str:
         """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`."""

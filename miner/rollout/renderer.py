@@ -20,7 +20,7 @@ from functools import lru_cache
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from miner.environments.base import Message
+from miner.environments.base import Message, Tool
 from miner.inference.sampler import Sample
 from miner.rollout.chat_template import CONVERSATION
 
@@ -79,13 +79,20 @@ class ChatRenderer:
             logger.warning("special tokens do not separate the text: whole prompts are tokenised")
             self._boundaries = ()
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt text for the assistant's next reply, or for the rest of one that is last."""
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """The prompt text for the assistant's next reply, or for the rest of one that is last.
+
+        Args:
+            tools: functions on offer; templates print what they get, so their keys' order counts.
+        """
         if messages[-1]["role"] == "assistant":
-            return self.render(messages[:-1]) + messages[-1]["content"]
+            return self.render(messages[:-1], tools) + messages[-1]["content"]
         conversation = [{"role": m["role"], "content": m["content"]} for m in messages]
         text = self._tokenizer.apply_chat_template(
-            conversation, add_generation_prompt=True, tokenize=False
+            conversation,
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            tokenize=False,
         )
         return str(text)
 
@@ -93,12 +100,16 @@ class ChatRenderer:
         """Ids of a text that the template has already furnished with special tokens."""
         return self._encode(text)
 
-    def reply_text(self, sample: Sample) -> str:
-        """What the environment is told: the reply without any special tokens."""
-        return self._decode(_body(sample), skip_special_tokens=True)
+    def reply_text(self, sample: Sample, *, special_tokens: bool = False) -> str:
+        """What the environment is told: the reply, with special tokens only if asked for."""
+        return self._decode(_body(sample), skip_special_tokens=not special_tokens)
 
     def continue_prompt(
-        self, messages: Sequence[Message], held_text: str, sample: Sample
+        self,
+        messages: Sequence[Message],
+        held_text: str,
+        sample: Sample,
+        tools: Sequence[Tool] = (),
     ) -> Continuation:
         """The prompt that follows a reply.
 
@@ -106,8 +117,9 @@ class ChatRenderer:
             messages: the whole conversation, the reply and the environment's answer included.
             held_text: text of the prompt that `sample` answered.
             sample: the reply.
+            tools: functions that the conversation offers.
         """
-        text = self.render(messages)
+        text = self.render(messages, tools)
         body, reply = _body(sample), self.reply_text(sample)
         past = held_text + reply
         end = self._decode(sample.token_ids[len(body) :], skip_special_tokens=False)

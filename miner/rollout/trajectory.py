@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from miner.environments.base import EpisodeTask, Message, Transition
+from miner.environments.base import EpisodeTask, Message, Tool, Transition
 from miner.inference.sampler import FinishReason, Sample, SamplerError
 from miner.rollout.renderer import ChatRenderer, Continuation, DriftKind
 
@@ -140,13 +140,17 @@ class TrajectoryBuilder:
     """Grows one trajectory: `prompt_ids`, then `add_reply`, then `add_transition`, and again."""
 
     def __init__(
-        self, renderer: ChatRenderer, task: EpisodeTask, messages: Sequence[Message]
+        self,
+        renderer: ChatRenderer,
+        task: EpisodeTask,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
     ) -> None:
         self._renderer = renderer
         self._task = task
         self._rows: list[_OpenRow] = []
         self._turns: list[TurnRecord] = []
-        self._begin(messages)
+        self._begin(messages, tools)
         self._sample: Sample | None = None
         self._reply = ""
         self._weight_version: int | None = None
@@ -168,7 +172,7 @@ class TrajectoryBuilder:
             )
         self._rows[-1].extend(sample.token_ids, sample.logprobs, len(self._turns))
         self._sample = sample
-        self._reply = self._renderer.reply_text(sample)
+        self._reply = self._renderer.reply_text(sample, special_tokens=bool(self._tools))
         version = sample.weight_version
         held = self._weight_version
         self._weight_version = version if held is None else min(held, version)
@@ -197,7 +201,7 @@ class TrajectoryBuilder:
         if transition.appended:
             self._go_on_replying(sample, transition.appended)
         elif transition.fresh:
-            self._begin(transition.messages)
+            self._begin(transition.messages, transition.tools)
         else:
             self._continue(sample, transition)
 
@@ -212,12 +216,13 @@ class TrajectoryBuilder:
             weight_version=self._weight_version or 0,
         )
 
-    def _begin(self, messages: Sequence[Message]) -> None:
+    def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
         """A chat of these messages alone, in a row of its own."""
         self._conversation = list(messages)
+        self._tools = tools
         self._shown = tuple(messages)
         self._said = ""
-        self._text = self._renderer.render(self._conversation)
+        self._text = self._renderer.render(self._conversation, tools)
         self._drift = DriftKind.CLEAN
         self._rows.append(_OpenRow(self._renderer.encode(self._text)))
 
@@ -233,7 +238,9 @@ class TrajectoryBuilder:
         self._conversation.extend(transition.messages)
         self._said = ""
         self._shown = transition.messages
-        self._grow(self._renderer.continue_prompt(self._conversation, self._text, sample))
+        self._grow(
+            self._renderer.continue_prompt(self._conversation, self._text, sample, self._tools)
+        )
 
     def _grow(self, step: Continuation) -> None:
         self._text, self._drift = step.text, step.drift

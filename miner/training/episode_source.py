@@ -9,8 +9,11 @@ from typing import Literal, cast
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.findings import look_at
+from miner.duel.channel.opening import open_duels
 from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel, ProbeReport
@@ -30,6 +33,10 @@ def training_source(
     Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
     """
     wanted = settings.environment
+    if wanted.channel == DUEL_CHANNEL:
+        with _duels(settings, loop, console, ranks) as source:
+            yield source
+        return
     if wanted.channel in CHANNELS:
         with _channel_source(settings, loop, console, ranks) as source:
             yield source
@@ -63,6 +70,33 @@ def training_source(
 
 
 @contextmanager
+def _duels(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """Duels in this process: no server is asked, but the model has to be one that can play them."""
+    wanted, model = settings.environment, settings.model.path
+    assert model is not None  # it has been loaded from there
+    source = open_duels(
+        model,
+        wanted.games,
+        wanted.opponents,
+        published=settings.output.dir,
+        parser=wanted.tool_parser,
+    )
+
+    def look() -> None:
+        findings = look_at(model, wanted.games, source)
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown(), soft_wrap=True)
+
+    try:
+        ranks.lead_does(look)
+        yield source
+    finally:
+        loop.run(source.close())
+
+
+@contextmanager
 def _channel_source(
     settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
 ) -> Iterator[EnvironmentSource]:
@@ -70,14 +104,16 @@ def _channel_source(
     channel = CHANNELS[settings.environment.channel](settings.environment)
     source = loop.run(channel.open())
 
-    def look() -> None:
+    def look() -> str:
         findings = loop.run(channel.check(source))
-        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        found = findings.to_json()
+        RunFolder(settings.run_dir).write_probe(found)
         console.print(findings.shown())
+        return str(found.get("warning", ""))
 
     try:
-        ranks.lead_does(look)
-        yield source
+        with _said_twice(ranks.lead_does(look), console):
+            yield source
     finally:
         loop.run(source.close())
 

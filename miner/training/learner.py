@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
+from miner.inference.vllm.weight_sync import whole_weights
 from miner.publishing import fresh_process
 from miner.publishing.base_files import put_chat_template
 from miner.publishing.merge import write_trained_model
@@ -56,6 +59,33 @@ class Learner:
         """Tokens that the model can attend to."""
         config = self.model.config.get_text_config()
         return int(getattr(config, "max_position_embeddings", sys.maxsize))
+
+    @contextmanager
+    def as_published(self) -> Iterator[None]:
+        """Inside, the model computes with the weights that publishing would write.
+
+        Adapters are merged into the base's weights and rounded to their dtype, which takes a part
+        of a small change away; outside, both stay as they are, to the last bit. With every weight
+        trained nothing differs.
+        """
+        if not isinstance(self.model, PeftModel):
+            yield
+            return
+        merged = whole_weights(self.model)
+        adapted = {
+            name.replace(".base_layer", ""): parameter
+            for name, parameter in self.model.get_base_model().named_parameters()
+            if ".base_layer." in name
+        }
+        kept = {name: parameter.data for name, parameter in adapted.items()}
+        with self.model.disable_adapter():
+            try:
+                for name, parameter in adapted.items():
+                    parameter.data = merged[name].to(parameter.device)
+                yield
+            finally:
+                for name, parameter in adapted.items():
+                    parameter.data = kept[name]
 
     def save(self, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
         """Write the current weights into `folder`, all else as the base has it.

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.evaluation.channels import CHANNELS
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
 from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
+from miner.training.tasks import task_stream
+from miner.training.tracking import prepare_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -30,20 +33,33 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
+    if settings.environment.channel in CHANNELS:  # made by a person, and so are its mistakes
+        tasks = task_stream(settings.environment)
+        tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
+    prepare_trackers(settings)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")
     publisher = Publisher(output, in_process=in_process)
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
-        publisher.publish_base(base)
-        chat = load_chat(base)
-        if chat.mended_template is not None:
-            for change in chat.changes:
-                logger.warning("the base model's chat template is mended: %s", change)
-            publisher.publish_base(base, chat.mended_template)
+        publish_base(publisher, base)
     else:
         load_chat(base)
+
+
+def publish_base(publisher: Publisher, base: Path) -> None:
+    """Publish `base` as it came, then with a template that holds a game if its own does not.
+
+    Raises: `PublishingError`; `ConfigurationError` where it cannot be talked to, once it lies there
+        as it came.
+    """
+    publisher.publish_base(base)
+    chat = load_chat(base)
+    if chat.mended_template is not None:
+        for change in chat.changes:
+            logger.warning("the base model's chat template is mended: %s", change)
+        publisher.publish_base(base, chat.mended_template)
 
 
 def checked_paths(settings: Settings) -> tuple[Path, Path]:

@@ -11,7 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +24,7 @@ from miner.rewards.episode import EpisodeReward
 from miner.rewards.potential import POTENTIALS
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
-from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow
+from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.tasks import decode_task
 
 PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
@@ -53,6 +55,7 @@ class RolloutFunction:
         self._play = play
         self.worth = EpisodeReward(reward.invalid_reply_penalty, POTENTIALS.get(reward.shaping))
         self._first_turn_only = reward.learn_turns == "first"
+        self._most_turns = reward.most_turns
         self._eos = eos_token_id
         self._ranks = ranks
         self.latest: RolloutStats | None = None
@@ -90,7 +93,7 @@ class RolloutFunction:
             "prompt_ids": [list(row.prompt_ids) for row in rows],
             "completion_ids": [list(row.completion_ids) for row in rows],
             "logprobs": [list(row.logprobs) for row in rows],
-            "env_mask": [self._mask(row) for row in rows],
+            "env_mask": [list(row.loss_mask) for row in rows],
             "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
             "turn_rewards": [
                 None if isinstance(o, LostEpisode) else self.worth.by_turn(o) for o in outcomes
@@ -102,15 +105,28 @@ class RolloutFunction:
 
     def _rows(self, outcome: Outcome) -> list[RolloutRow]:
         """The rows to train on, at least one: TRL needs something for each prompt."""
-        rows = [] if isinstance(outcome, LostEpisode) else list(outcome.rows)
+        rows: list[RolloutRow] = []
+        if not isinstance(outcome, LostEpisode):
+            turns = self._turns(outcome)
+            rows = [_trained_on(row, turns) for row in outcome.rows]
         placeholder = RolloutRow((self._eos,), (self._eos,), (0.0,), (0,), (ENVIRONMENT_TURN,))
-        return [row for row in rows if any(self._mask(row))] or [placeholder]
+        return [row for row in rows if any(row.loss_mask)] or [placeholder]
 
-    def _mask(self, row: RolloutRow) -> list[int]:
-        """1 for each completion token to be trained."""
+    def _turns(self, episode: Trajectory) -> Collection[int]:
+        """The turns to train: the same for equal episodes, whoever asks."""
+        turns = range(len(episode.turns))
         if self._first_turn_only:
-            return [int(turn == 0) for turn in row.turn_ids]
-        return list(row.loss_mask)
+            return turns[:1]
+        if self._most_turns is None or len(turns) <= self._most_turns:
+            return turns
+        rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
+        return set(rng.sample(turns, self._most_turns))
+
+
+def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:
+    """`row` with loss on the tokens of `turns` alone."""
+    mask = (int(turn in turns) for turn in row.turn_ids)
+    return replace(row, loss_mask=tuple(mask))
 
 
 def episode_reward(

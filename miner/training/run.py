@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
-from miner.rewards.episode import is_faulty
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -165,7 +164,11 @@ class Run:
             self.trainer.add_callback(callback)
 
     def evaluate(self) -> EvaluationResult:
-        """Play the held-out list greedily with the current weights, each rank its share."""
+        """Play the held-out list greedily with the current weights, each rank its share.
+
+        They are those that would be published; other engines than the trainer's own model get no
+        others.
+        """
         sampling = SamplingParams(self._settings.rollout.max_reply_tokens, temperature=0.0)
         policy = SamplerPolicy("model", self._engine.sampler, self._learner.renderer, sampling)
         rules = Rules(concurrency=self._places, timeout_s=self._settings.rollout.episode_seconds)
@@ -183,7 +186,9 @@ class Run:
                 )
             )
 
-        return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
+        own = self._settings.rollout.engine == "transformers"
+        with self._learner.as_published() if own else nullcontext():
+            return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
     def _scheduler_at(self, temperature: float) -> Scheduler:
         rollout = self._settings.rollout
@@ -216,7 +221,7 @@ class Run:
             self._engine, lambda some: self._loop.run(scheduler.run(some)), games
         )
         turns = [turn for result in results for game in result.trajectories for turn in game.turns]
-        counts = ranks.gather((len(turns), sum(map(is_faulty, turns))))
+        counts = ranks.gather((len(turns), sum(not turn.valid for turn in turns)))
         replies, invalid = map(sum, zip(*counts, strict=True))
         return Tried(temperature=temperature, replies=replies, invalid=invalid)
 

@@ -21,6 +21,7 @@ BASE_FILE = "base_fingerprint.json"
 MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
     "threads": True,
+    "report_to": True,
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},

@@ -15,8 +15,9 @@ from itertools import product
 
 from datasets import Dataset
 
-from miner.config.contract import DECK_SIZES, GOOFSPIEL
+from miner.config.contract import DECK_SIZES, DUEL_CHANNEL, GOOFSPIEL
 from miner.config.settings import EnvironmentSettings, Settings
+from miner.duel.channel.tasks import DuelTasks
 from miner.environments import ConfigurationError, EpisodeTask, TaskStream
 from miner.environments.games import task_id_range
 from miner.evaluation.channels import CHANNELS
@@ -46,6 +47,8 @@ class GameTasks:
 
 def task_stream(settings: EnvironmentSettings) -> TaskStream:
     """What `environment.channel` plays. Raises: `ConfigurationError`."""
+    if settings.channel == DUEL_CHANNEL:
+        return DuelTasks(settings)
     channel = CHANNELS.get(settings.channel)
     return channel(settings).tasks if channel else GameTasks(settings)
 

@@ -24,12 +24,16 @@ TEMPERATURE_FILE = "temperature.json"
 LADDER = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Temperatures that are tried, relative to the one that is set; bisection asks three of them."""
 
-GAMES = 6
-"""First games of the training stream, played at each: 40 to 120 replies of 8-card games."""
+GAMES = 4
+"""First games of the training stream, played at each: 28 to 84 replies of 8-card games."""
 
 
 class Tried(BaseModel):
-    """What a temperature gave: all replies, and those that were invalid or cut off."""
+    """What a temperature gave: all replies, and those without a legal action.
+
+    A reply that was cut off after it named one is penalised, but its game goes on, and is no worse
+    to learn from.
+    """
 
     model_config = ConfigDict(frozen=True)
 

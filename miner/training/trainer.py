@@ -64,7 +64,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
         save_total_limit=2,
-        report_to=[],
+        report_to=list(settings.report_to),
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
         ddp_find_unused_parameters=False,

@@ -68,6 +68,19 @@ def tools(folder: Path) -> Iterator[Line]:
         yield line | {"tool": without_descriptions(line["tool"])}
 
 
+def memory(folder: Path) -> Iterator[Line]:
+    """Sequences of edits, each with what became of it in a word."""
+    for line in read(folder / "memory.jsonl"):
+        edits = [edit | {"result": _fate(edit["result"])} for edit in line["ops"]]
+        yield line | {"ops": edits}
+
+
+def _fate(result: str) -> str:
+    if result.startswith("error"):
+        return "refused"
+    return "cut" if result.endswith(")") else "stored"
+
+
 def without_descriptions(value: Any) -> Any:
     """`value` with every description replaced by nothing."""
     if isinstance(value, dict):
@@ -86,6 +99,8 @@ def extract(folder: Path, name: str) -> list[Line]:
         return list(forfeits(folder))
     if name == "tools":
         return list(tools(folder))
+    if name == "memory":
+        return list(memory(folder))
     return read(folder / f"{name}.jsonl")
 
 

@@ -19,7 +19,7 @@ class _ByteCounter:
 
 
 @pytest.mark.parametrize("line", golden("memory"), ids=lambda line: line["scenario"])
-def test_edits_keep_and_say_what_the_tournaments_do(line: Line) -> None:
+def test_edits_keep_what_the_tournaments_do(line: Line) -> None:
     counter = {"whitespace": WordCounter(), "byte": _ByteCounter()}[line["counter"]]
     working, long_term = line["slots"]
     notes = Notes(
@@ -29,7 +29,7 @@ def test_edits_keep_and_say_what_the_tournaments_do(line: Line) -> None:
         slot_tokens=line["slot_token_budget"],
     )
     for edit in line["ops"]:
-        assert notes.call(edit["tool"], edit["arguments"]) == edit["result"]
+        assert notes.call(edit["tool"], edit["arguments"]).value == edit["result"]
     assert notes.working.texts == list(line["final"]["working_memory"].values())
     assert notes.long_term.texts == list(line["final"]["long_term_memory"].values())
     assert notes.render() == "\n\n".join(line["rendered"].values())

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
-from miner.duel.session import wording_of
-from miner.duel.tournament_files import read_wording
+from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
 from miner.environments.errors import ConfigurationError
 from tests.duel.golden import GAMES

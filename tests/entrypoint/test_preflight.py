@@ -134,8 +134,11 @@ def test_some_silent_servers_are_warned_about(serve: Serve) -> None:
     assert SILENT in check.message
 
 
-@pytest.mark.parametrize("servers", [(SILENT,), ()])
-@pytest.mark.parametrize(("channel", "level"), [("auto", "fail"), ("builtin", "ok")])
+@pytest.mark.parametrize(
+    ("servers", "channel", "level"),
+    [((SILENT,), "auto", "warn"), ((), "auto", "fail"), ((SILENT,), "builtin", "ok")],
+    ids=["silent", "none named", "none needed"],
+)
 def test_without_any_server_only_the_builtin_channel_works(
     servers: tuple[str, ...], channel: str, level: str
 ) -> None:
@@ -143,14 +146,19 @@ def test_without_any_server_only_the_builtin_channel_works(
     assert check.level == level
     if level == "fail":
         assert check.status is ExitStatus.ENVIRONMENT
+    if level != "ok":
         assert "environment.channel=builtin" in check.message
+
+
+def test_silent_servers_keep_no_base_from_being_handed_over() -> None:
+    assert "the base model is handed over" in check_servers(SILENT).message
 
 
 def test_waiting_ends_when_asked_to_stop() -> None:
     stop = threading.Event()
     stop.set()
     check = preflight.check_servers((SILENT,), "auto", seconds=3600, stop=stop)
-    assert check.level == "fail"
+    assert check.level == "warn"
 
 
 @pytest.mark.parametrize(("status", "words"), [(200, ""), (404, "HTTP 404"), (302, "HTTP 302")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from entrypoint import main
 from entrypoint.baseline import check_baseline
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
-from entrypoint.trainer_settings import choose_game
+from entrypoint.trainer_settings import choose_game, choose_games
 
 Arguments = Callable[..., list[str]]
 HASHED = "9f86d081884c7d65"
@@ -35,6 +36,38 @@ def test_one_known_game_is_trained_and_the_others_are_named(
     chosen, why = choose_game(names)
     assert chosen == game
     assert said in why
+
+
+@pytest.mark.parametrize("servers", ["", "http://10.0.0.2:8000"])
+def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
+    roots: dict[str, str], arguments: Arguments, servers: str
+) -> None:
+    """Its servers, where it has any, play in another form."""
+    names = {"environment_names": ["intercode", "othello", "gin_rummy"]}
+    job = prepared(roots, arguments, servers, dataset_type=json.dumps(names))
+    wanted = job.settings.environment
+    assert (wanted.channel, wanted.games) == ("duel", ("othello", "gin_rummy"))
+    assert choose_games(job.invocation.job) == (
+        "othello, gin_rummy",
+        "duels; as the base plays them: intercode",
+    )
+    rollout, reward = job.settings.rollout, job.settings.reward
+    assert rollout.max_reply_tokens == 512
+    assert rollout.episode_seconds > 600
+    assert (reward.shaping, reward.credit) == ("none", "episode")
+    assert reward.most_turns is not None
+
+
+def test_a_person_may_play_a_list_of_games_on_servers_all_the_same(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    given = ["--set", "environment.channel=step", "--set", "reward.shaping=none"]
+    names = json.dumps({"environment_names": ["goofspiel"]})
+    environ = {**os.environ, **roots, "ENVIRONMENT_SERVER_URLS": "http://10.0.0.2:8000"}
+    words = [*arguments("--gpus", "0", dataset_type=names), *given]
+    job = main.prepare(parse_invocation(words, environ), time.time(), environ)
+    assert job.settings.environment.channel == "step"
+    assert job.settings.environment.name == "goofspiel"
 
 
 def prepared(
@@ -78,11 +111,15 @@ def test_a_job_of_unknown_games_gets_its_base_back(
         roots, arguments, dataset_type=json.dumps({"environment_names": ["intercode", "chess"]})
     )
     given: list[Path] = []
+    started: list[list[str]] = []
+    monkeypatch.setattr(main.subprocess, "run", lambda command, **_: started.append(command))
     monkeypatch.setattr(
         main.Publisher, "publish_base", lambda self, base: given.append(base), raising=True
     )
-    outcome = main.hand_over_base(job, choose_game(job.invocation.job.environments)[1])
+    outcome = main.hand_over_base(job, choose_games(job.invocation.job)[1])
     assert given == [job.paths.model_dir]
+    folders = [str(job.paths.model_dir), str(job.plan.output_dir)]
+    assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
     assert outcome.status is ExitStatus.TRAINER  # nothing lies there
     assert "none of them can be trained: intercode, chess" in outcome.message
 

@@ -15,7 +15,7 @@ class Said:
         self.shown = []
         self.closed = 0
 
-    async def reply(self, messages):
+    async def reply(self, messages, *, tools=(), stop=()):
         self.shown.append(list(messages))
         reply = next(self.replies)
         if isinstance(reply, Exception):

@@ -11,6 +11,7 @@ from miner.environments import (
     InfrastructureError,
     Message,
     ProtocolError,
+    Tool,
     Transition,
 )
 from miner.environments.builtin import BuiltinSource
@@ -140,7 +141,13 @@ class Gathering(ScriptedPolicy):
 
 
 class GatheringConversation(ScriptedConversation):
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         assert isinstance(self._policy, Gathering)
         await self._policy.barrier.wait()
         return "0"

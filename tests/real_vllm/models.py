@@ -25,7 +25,7 @@ TOLERANCE = 2e-4
 def model(seed: int = 0, *, tied: bool = True) -> Qwen3ForCausalLM:
     """Two models of different seeds differ in every weight."""
     return build_qwen3(
-        seed=seed, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=tied
+        seed=seed, head_dim=32, max_position_embeddings=4096, tie_word_embeddings=tied
     )
 
 

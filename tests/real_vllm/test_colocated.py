@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from miner.reporting.run_folder import RunFolder
+from miner.training.temperature import FittedTemperature
 from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, needs_real_vllm
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, assert_sampled_from, model, save_model
 
@@ -77,7 +78,8 @@ def test_authors_get_completions_from_it(said: dict[str, Any]) -> None:
 
 
 def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Path) -> None:
-    """The engine holds its weights in bfloat16, so that logprobs differ, but not by much."""
+    """The engine holds its weights in bfloat16, so that logprobs differ, but not by much; they do
+    not differ by a temperature either."""
     settings = {
         "run_dir": tmp_path / "run",
         "output.dir": tmp_path / "out",
@@ -86,7 +88,8 @@ def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Pa
         "environment.deck_sizes": "[8]",
         "rollout.engine": "vllm_colocated",
         "rollout.groups_per_step": 2,
-        "rollout.max_episode_tokens": 1024,
+        "rollout.most_invalid": 0.1,
+        "rollout.max_episode_tokens": 2400,
         "rollout.memory_share": 0.05,
         "optimizer.max_steps": 2,
         "optimizer.micro_batch_tokens": 2400,
@@ -103,6 +106,9 @@ def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Pa
     assert [record.step for record in steps] == [1, 2]
     gaps = [record.metrics["sampling/sampling_logp_difference/mean"] for record in steps]
     assert max(gaps) < 0.05
+    fitted = FittedTemperature.read(tmp_path / "run")
+    assert fitted is not None
+    assert fitted.temperature < 1
     assert (tmp_path / "out/model.safetensors").exists()
 
 

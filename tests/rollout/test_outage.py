@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from miner.environments import EpisodeTask, Message
+from miner.environments import EpisodeTask, Message, Tool
 from miner.environments.graded import GradedSource
 from miner.environments.outages import Outages
 from miner.environments.step import StepSource
@@ -85,7 +85,13 @@ class CountedConversation(ScriptedConversation):
         super().__init__(policy)
         self._at_reply = at_reply
 
-    async def reply(self, messages: Sequence[Message]) -> str:
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        stop: Sequence[str] = (),
+    ) -> str:
         reply = await super().reply(messages)
         self._at_reply(len(self._policy.shown))
         return reply

@@ -29,13 +29,13 @@ SET_BY_THE_COMMAND = {
 
 @pytest.fixture
 def train(monkeypatch, capsys):
-    """Run the command in this process: its status, and what it printed."""
+    """Run a command in this process: its status, and what it printed."""
 
-    def train(*arguments, **environ):
+    def train(*arguments, command="train", **environ):
         monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
         for name, value in {**SET_BY_THE_COMMAND, **environ}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("sys.argv", ["miner", "train", *arguments])
+        monkeypatch.setattr("sys.argv", ["miner", command, *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         return ended.value.code or 0, capsys.readouterr()

@@ -78,3 +78,13 @@ def test_a_base_without_a_template_is_handed_over_with_one(settings, base):
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
     assert "### assistant" in (settings.output.dir / "chat_template.jinja").read_text()
+
+
+def test_a_base_is_handed_over_alone_with_a_template_that_holds_a_game(settings, base, train):
+    """As a job's whose games nobody here can train."""
+    build_tokenizer(chat_template=None).save_pretrained(base)
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    code, said = train(str(base), str(settings.output.dir), command="hand-over")
+    assert code == 0, said.err
+    assert published(settings).step == 0
+    assert "### assistant" in (settings.output.dir / "chat_template.jinja").read_text()

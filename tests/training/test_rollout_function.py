@@ -74,6 +74,18 @@ def test_a_step_in_which_everything_was_lost_is_an_error_that_says_why():
         roll(Player(lost(), lost(), lost(), lost()))
 
 
+def test_of_a_long_episode_some_turns_are_trained_the_same_every_time():
+    episode = build_trajectory(1.0, replies=tuple("12345"))
+    settings = RewardSettings(most_turns=2)
+    first, again = (roll(Player(*[episode] * 4), settings) for _ in range(2))
+    assert first["env_mask"] == again["env_mask"]
+    (row,) = episode.rows
+    trained = {turn for turn, on in zip(row.turn_ids, first["env_mask"][0], strict=True) if on}
+    assert len(trained) == 2
+    assert trained < set(range(5))
+    assert first["completion_ids"][0] == list(row.completion_ids)
+
+
 def test_invalid_replies_cost_where_they_happened():
     trajectory = build_trajectory(1.0, replies=("x", "1", "2"), valid=(False, True, True))
     columns = roll(Player(*[trajectory] * 4), RewardSettings(invalid_reply_penalty=0.25))

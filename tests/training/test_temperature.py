@@ -51,7 +51,7 @@ def test_what_was_found_is_said_also_where_nothing_fits():
 
 
 def test_games_that_cannot_be_played_find_nothing():
-    with pytest.raises(InfrastructureError, match=r"none of 6 games .* temperature 0\.6"):
+    with pytest.raises(InfrastructureError, match=r"none of 4 games .* temperature 0\.6"):
         fit_temperature(1.0, 0.2, lambda t: Tried(temperature=t, replies=0, invalid=0))
 
 

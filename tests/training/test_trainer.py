@@ -9,6 +9,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import pytest
 import torch
 from datasets import Dataset
+from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
 
 from miner.config.settings import load_settings
@@ -339,6 +340,32 @@ def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tu
     frozen = {p.dtype for p in model.parameters() if not p.requires_grad}
     assert trained == {torch.float32}
     assert frozen == ({torch.bfloat16} if tuning == "lora" else set())
+
+
+def test_adapters_are_evaluated_as_they_are_published(tmp_path):
+    """Merged and rounded to the base's dtype, and afterwards exactly as they were."""
+    base, out = tmp_path / "base", tmp_path / "out"
+    build_qwen3().to(torch.bfloat16).save_pretrained(base)
+    build_tokenizer().save_pretrained(base)
+    wanted = ["model.dtype=bfloat16", "model.tuning=lora", f"run_dir={tmp_path / 'run'}"]
+    learner = Learner(load_settings(None, wanted, environ={}), base)
+    for name, parameter in learner.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    ids, before = torch.tensor([[5, 6, 7, 8]]), learner.model.state_dict()
+    before = {name: weight.clone() for name, weight in before.items()}
+    out.mkdir()
+    learner.save(out)
+    published = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16)
+    with torch.no_grad():
+        training = learner.model.eval()(ids).logits
+        with learner.as_published():
+            evaluated = learner.model(ids).logits
+        again = learner.model(ids).logits
+    assert torch.equal(evaluated, published(ids).logits)
+    assert not torch.equal(evaluated, training)
+    assert torch.equal(again, training)
+    assert all(torch.equal(before[n], weight) for n, weight in learner.model.state_dict().items())
 
 
 def test_the_learning_rate_follows_the_given_factor(tmp_path):

@@ -10,9 +10,10 @@ import re
 
 import pyspiel
 
+from miner.config.contract import DUEL_CARDS
 from miner.duel.games.base import DuelGame, Parameters
 
-DECK_SIZES = (5, 8, 10, 13)
+DECK_SIZES = DUEL_CARDS
 
 _PRIZE = re.compile(r"Current point card: (\d+)")
 

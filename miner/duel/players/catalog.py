@@ -58,7 +58,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         raise ConfigurationError(
             f"{described} plays {only} only: add --games {only}, or name strong, which plays all"
         )
-    return RulePlayer(name or described, choice)
+    return RulePlayer(name or described, choice, quick=kind in _QUICK)
 
 
 def _number(specification: str, argument: str) -> int | None:
@@ -92,6 +92,8 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
     "strong": lambda number, seat: ("", _strong(number or STRONG_SIMULATIONS)),
 }
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""
+
+_QUICK = ("random", "bid")
 
 
 def chosen_games(listed: str | None) -> list[str]:

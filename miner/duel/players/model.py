@@ -5,13 +5,13 @@ Imports torch; only a model that plays needs this module.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from transformers.utils import logging
 
-from miner.duel.calls import family_of, parse_calls
+from miner.duel.calls import parse_calls
+from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
@@ -56,10 +56,7 @@ class ModelPlayer:
         self._context = context
         self._shape = shape
         self._owned = owned
-        self.counter: TokenCounter = TokenizerCounter(
-            lambda text: list(self._tokenizer.encode(text, add_special_tokens=False)),
-            lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)),
-        )
+        self.counter: TokenCounter = TokenizerCounter.of(self._tokenizer)
 
     async def reply(self, request: Request) -> Reply:
         """Sample one reply and read its calls. Raises: see `Player.reply`."""
@@ -106,7 +103,7 @@ def load_model_player(
     loaded = load_model_folder(
         folder, torch.float16 if on_gpu else torch.float32, "cuda" if on_gpu else None
     )
-    chosen = family or family_of(folder.name, *_types(folder))
+    chosen = family or folder_family(folder, loaded.chat.tokenizer)
     sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, max_sessions=MAX_SESSIONS)
     return ModelPlayer(
         name,
@@ -117,9 +114,3 @@ def load_model_player(
         shape=shape,
         owned=sampler,
     )
-
-
-def _types(folder: Path) -> list[str]:
-    """What the model's configuration calls its architecture."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return [str(config["model_type"])] if config.get("model_type") else []

@@ -23,10 +23,14 @@ class RulePlayer:
     """Plays what `choose` says, and keeps no notes. Equal games are played equally.
 
     It never waits, so that games ask `answer` and need neither time limit nor event loop.
+
+    Args:
+        quick: whether a move takes no time worth speaking of; searches take some.
     """
 
-    def __init__(self, name: str, choose: Choice) -> None:
+    def __init__(self, name: str, choose: Choice, *, quick: bool = True) -> None:
         self.name = name
+        self.quick = quick
         self.counter: TokenCounter = WordCounter()
         self._choose = choose
 

@@ -53,7 +53,8 @@ class Arithmetic:
         every = [number for pair in pairs(held_out=True) for number in _problems_of(pair)]
         if count > len(every):
             raise ConfigurationError(
-                f"{count} held-out problems were asked for, {self.name} has {len(every)}"
+                f"{count} held-out problems were asked for, {self.name} has {len(every)}: lower "
+                "evaluation.episodes, or --episodes"
             )
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         return [self._task(number, rng) for number in rng.sample(every, count)]

@@ -215,9 +215,22 @@ def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[s
             "the same whatever it says learns nothing (name replies that a policy might give in "
             f"{kind.__name__}.replies, or grade in smaller steps)"
         )
-    first = {(episode.opening, episode.said) for episode in episodes[::PLAYS]}
-    if len(first) == 1:
+    if _one_game(episodes):
         remarks.append("every seed seems to be the same episode: does reset use its seed?")
     if not any(valid for episode in episodes for _, _, valid in episode.said):
         remarks.append("no reply was valid: each costs reward.invalid_reply_penalty")
     return remarks
+
+
+def _one_game(episodes: Sequence[Episode]) -> bool:
+    """Whether equal beginnings were always answered alike, whatever the seed."""
+    answers: dict[tuple[object, ...], object] = {(): episodes[0].opening}
+    for episode in episodes:
+        said: list[object] = []
+        if answers[()] != episode.opening:
+            return False
+        for reply, *answer in episode.said:
+            said.append(reply)
+            if answers.setdefault(tuple(said), answer) != answer:
+                return False
+    return True

@@ -1,0 +1,20 @@
+"""`python -m miner hand-over`: the base as it is, for a job whose games nobody here can train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def hand_over_command(
+    model: Annotated[Path, typer.Argument(help="Folder of the base model.")],
+    output: Annotated[Path, typer.Argument(help="Where it has to lie.")],
+) -> None:
+    """Publish a base model untrained; its chat template is mended where it cannot hold a game."""
+    from miner.publishing.publisher import Publisher
+    from miner.training.preparation import publish_base  # imports torch: seconds
+
+    publish_base(Publisher(output, in_process=True), model)
+    typer.echo(f"published the base model at {output}")

@@ -1,0 +1,65 @@
+"""Settings of `environment.channel = "openenv"`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from miner.config.section import Section
+
+
+class OpenEnvSettings(Section):
+    app: str = Field(
+        "",
+        description="A server to start here in place of environment.servers: FILE.py or "
+        "FILE.py:NAME of an ASGI application.",
+    )
+    python: Path = Field(
+        Path(".venv-openenv/bin/python"), description="app: the Python that has what it imports."
+    )
+    image: str = Field(
+        "", description="A server to start here by `docker run`, listening on port 8000."
+    )
+    action: str | dict[str, Any] = Field(
+        "",
+        description="How a reply becomes an action: empty by the server's schema, the name of the "
+        'field that takes it, "json" where replies are JSON objects, or a table in which '
+        '"{reply}" (or "{integer}") stands for it.',
+    )
+    show: str = Field(
+        "", description="The observation's field that is shown; empty: its only text, else JSON."
+    )
+    system: str = Field("", description="System message of every episode; empty: none.")
+    max_turns: int = Field(8, ge=1, description="Replies of one episode at most.")
+    unfinished: Literal["sum", "zero"] = Field(
+        "sum",
+        description="Worth of an episode that max_turns ends: the rewards so far, or the lowest.",
+    )
+    return_range: tuple[float, float] = Field(
+        (0.0, 1.0), description="Lowest and highest sum of an episode's rewards: scores 0 and 1."
+    )
+    sessions: int = Field(64, ge=1, description="Episodes at once on one server, if it lets us.")
+    unseeded: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="allow: train although the server ignores seeds, so that the episodes of a "
+        "group are different games.",
+    )
+    reply_seconds: float = Field(30.0, gt=0, description="Longest wait for the server's reply.")
+    start_seconds: float = Field(60.0, gt=0, description="Longest wait for a server that starts.")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> OpenEnvSettings:
+        low, high = self.return_range
+        if not low < high:
+            raise ValueError(
+                f"environment.openenv.return_range={list(self.return_range)} is no range: give the "
+                "lowest sum of an episode's rewards first, as in [-1, 1]"
+            )
+        if self.app and self.image:
+            raise ValueError(
+                f"environment.openenv.app={self.app!r} and image={self.image!r} are two servers: "
+                "set one of them"
+            )
+        return self

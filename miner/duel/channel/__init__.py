@@ -1,0 +1,1 @@
+"""Duels as episodes: what training and evaluation play where the tournament is today's."""

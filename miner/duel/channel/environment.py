@@ -1,0 +1,174 @@
+"""One duel as an episode of the policy's turns, each a fresh chat with tools and notes.
+
+Invariants:
+* prompts, tools, notes and the reading of calls are those of a duel (`miner.duel.turn`, `calls`);
+* a reply without a legal move ends the episode: lost, and marked as no valid reply;
+* an opponent that names no legal move plays a random one: giving up would teach nothing;
+* an opponent that fails is a fault of infrastructure, never a score;
+* an episode is one game; the reflection after it is not asked for, since what it is worth shows in
+  later games only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+from miner.config.contract import DUEL_CHANNEL
+from miner.duel.calls import parse_calls
+from miner.duel.channel.opponents import Opponents, ask
+from miner.duel.channel.tasks import duel_of
+from miner.duel.games import Table
+from miner.duel.memory import Notes, TokenCounter, WordCounter
+from miner.duel.outcome import POINTS, forfeit_cause, game_results
+from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
+from miner.duel.rendering import ToolShape, shaped
+from miner.duel.turn import Request, carry_out
+from miner.duel.wording import Wording
+from miner.environments.base import EpisodeTask, Message, Observation, Tool, Transition
+from miner.environments.errors import InfrastructureError, ProtocolError
+
+
+class DuelSource:
+    """Opens duels in this process.
+
+    Args:
+        opponents: who sits opposite, by a task's `opponent`; they belong to the source.
+        wording: sentences of the requests.
+        family: of the parser that reads the policy's calls, one of `calls.PARSERS`.
+        counter: counts the policy's notes, by the tokenizer that it is served with.
+        shape: what the chat template gets as tools.
+        capacity: how many episodes may be open at once (memory is the only limit).
+    """
+
+    name = DUEL_CHANNEL
+    applied_rate = None
+    servers: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        opponents: Opponents,
+        wording: Wording,
+        *,
+        family: str,
+        counter: TokenCounter | None = None,
+        shape: ToolShape = ToolShape.ENGINE,
+        capacity: int = 4096,
+    ) -> None:
+        self.opponents = opponents
+        self.wording = wording
+        self.family = family
+        self.counter: TokenCounter = counter or WordCounter()
+        self.shape = shape
+        self.capacity = capacity
+
+    def open(self, avoid: Collection[str] = ()) -> Duel:
+        """A fresh environment; `avoid` cannot apply to a channel without servers."""
+        return Duel(self)
+
+    async def complaint(self, server: str) -> str:
+        """Nothing that could go away."""
+        return ""
+
+    async def close(self) -> None:
+        """Release the opponents."""
+        await self.opponents.close()
+
+
+class Duel:
+    """One episode at a time."""
+
+    server = DUEL_CHANNEL
+
+    def __init__(self, source: DuelSource) -> None:
+        self._source = source
+        self._table: Table | None = None
+        self._request: Request | None = None
+        self._history: list[int] = []
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Start `task`. Raises: `ConfigurationError`, `InfrastructureError`."""
+        game, seed, self._seat = duel_of(task)
+        self._rival = self._source.opponents.player(task.opponent)
+        self._table = Table(game, seed)
+        self._notes = [Notes(self._source.counter), Notes(self._source.counter)]
+        self._notes[1 - self._seat] = Notes(self._rival.counter)
+        self._fallback = Random(f"fallback {seed} {self._seat}")
+        await self._until_asked(self._table)
+        return Observation(self._messages(), tools=self._tools())
+
+    async def step(self, text: str) -> Transition:
+        """Carry out the reply's calls, and let the opponent move. Raises: `EnvironmentFault`."""
+        table, request = self._table, self._request
+        if table is None or request is None:
+            raise ProtocolError(
+                "no episode is open: call reset() before step()", server=DUEL_CHANNEL
+            )
+        offered = {tool["function"]["name"] for tool in request.tools}
+        reply = Reply(parse_calls(self._source.family, text, offered))
+        action = carry_out(request, reply.calls)
+        if action is None:
+            await self.close()
+            cause = forfeit_cause(reply).value
+            return Transition((), 0.0, done=True, score=0.0, valid=False, fault=cause)
+        table.apply(action)
+        await self._until_asked(table)
+        if self._request is not None:
+            return Transition(
+                self._messages(), 0.0, False, action=action, fresh=True, tools=self._tools()
+            )
+        await self.close()
+        over = table.state.is_terminal()  # else nobody can move, which is a draw
+        returns = table.state.returns() if over else [0.0, 0.0]
+        score = POINTS[game_results(table.loaded, returns)[self._seat]]
+        return Transition((), score, done=True, score=score, action=action)
+
+    @property
+    def history(self) -> list[int]:
+        """OpenSpiel's ids of all that has happened in the latest game, chance included."""
+        return self._history
+
+    async def close(self) -> None:
+        """Drop the episode (idempotent)."""
+        self._table = None
+        self._request = None
+
+    async def _until_asked(self, table: Table) -> None:
+        """Let the opponent move until it is the policy's turn, or the game is over."""
+        self._request = None
+        try:
+            await self._let_move(table)
+        finally:
+            self._history = table.state.history()
+
+    async def _let_move(self, table: Table) -> None:
+        while not table.state.is_terminal():
+            seat, legal = table.state.current_player(), table.state.legal_actions()
+            if not legal:
+                return
+            notes, wording = self._notes[seat], self._source.wording
+            request = Request(table, seat, notes, wording, legal=legal)
+            if seat == self._seat:
+                self._request = request
+                return
+            table.apply(await self._opposite_move(request))
+
+    async def _opposite_move(self, request: Request) -> int:
+        try:
+            move = carry_out(request, (await ask(self._rival, request)).calls)
+        except ReplyForfeit:
+            move = None
+        except (PlayerError, UnreachableError) as error:
+            raise InfrastructureError(
+                f"the opponent {self._rival.name} failed: {error}", server=DUEL_CHANNEL
+            ) from error
+        return self._fallback.choice(request.legal) if move is None else move
+
+    def _messages(self) -> tuple[Message, ...]:
+        assert self._request is not None
+        system, user = self._request.system, self._request.user
+        return ({"role": "system", "content": system}, {"role": "user", "content": user})
+
+    def _tools(self) -> tuple[Tool, ...]:
+        assert self._request is not None
+        return tuple(shaped(self._request.tools, self._source.shape))

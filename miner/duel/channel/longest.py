@@ -1,0 +1,56 @@
+"""How many tokens a turn can take: what a limit has to have room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+from miner.duel.channel.tasks import duel_of
+from miner.duel.games import Table
+from miner.duel.memory import LONG_TERM_SLOTS, SLOT_TOKENS, WORKING_SLOTS, Notes, WordCounter
+from miner.duel.rendering import ToolShape, shaped
+from miner.duel.turn import Request
+from miner.duel.wording import Wording
+from miner.environments.base import EpisodeTask, Message, Tool
+from miner.rollout.renderer import ChatRenderer
+
+NOTES_TOKENS = SLOT_TOKENS * (WORKING_SLOTS + LONG_TERM_SLOTS)
+
+_Chat = tuple[list[Message], list[Tool]]
+
+
+def turn_tokens(
+    tasks: Iterable[EpisodeTask],
+    wording: Wording,
+    renderer: ChatRenderer,
+    shape: ToolShape = ToolShape.ENGINE,
+) -> dict[str, int]:
+    """Tokens of each game's longest prompt in `tasks` played at random, notes as full as can be.
+
+    Of each game the turn with the most characters is tokenised.
+    """
+    longest: dict[str, tuple[int, _Chat]] = {}
+    for task in tasks:
+        for messages, tools in _chats(task, wording, shape):
+            size = len(str(tools)) + sum(len(message["content"]) for message in messages)
+            if size > longest.get(task.environment, (0, None))[0]:
+                longest[task.environment] = (size, (messages, tools))
+    return {
+        game: NOTES_TOKENS + len(renderer.encode(renderer.render(*chat)))
+        for game, (_, chat) in longest.items()
+    }
+
+
+def _chats(task: EpisodeTask, wording: Wording, shape: ToolShape) -> Iterator[_Chat]:
+    """What the task's player is asked in a game of random moves."""
+    game, seed, seat = duel_of(task)
+    table, rng, notes = Table(game, seed), Random(seed), Notes(WordCounter())
+    while not table.state.is_terminal() and (legal := table.state.legal_actions()):
+        if table.state.current_player() == seat:
+            request = Request(table, seat, notes, wording, legal=legal)
+            messages: list[Message] = [
+                {"role": "system", "content": request.system},
+                {"role": "user", "content": request.user},
+            ]
+            yield messages, shaped(request.tools, shape)
+        table.apply(rng.choice(legal))

@@ -1,0 +1,112 @@
+"""Who sits opposite in an episode: rules and searches, a folder's model, the newest published one.
+
+Invariants:
+* equal games are played equally, so that members of a group meet the same opponent;
+* a player is made once and shared by all episodes; models are loaded when first asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from miner.duel.channel.tasks import BASE, SNAPSHOT
+from miner.duel.players.base import Player, Reply
+from miner.duel.players.catalog import make_player
+from miner.duel.players.rules import RulePlayer
+from miner.duel.turn import Request
+from miner.environments.errors import ConfigurationError
+
+RECORD = "miner_publication.json"
+"""Beside published weights; another one means other weights."""
+
+
+class Opponents:
+    """Players by what settings call them.
+
+    Args:
+        games: names of the games they have to play.
+        base: the model that is trained or looked at, for `BASE`; None where there is none.
+        published: where the run publishes, for `SNAPSHOT`; None where there is no run.
+        make: makes a player of a specification.
+    """
+
+    def __init__(
+        self,
+        games: Collection[str],
+        base: Path | None = None,
+        published: Path | None = None,
+        make: Callable[[str, Collection[str]], Player] = make_player,
+    ) -> None:
+        self._games = games
+        self._base = base
+        self._published = published
+        self._make = make
+        self._players: dict[str, Player] = {}
+        self._retired: list[Player] = []
+        self._record: bytes | None = None
+
+    def player(self, specification: str) -> Player:
+        """The player of this name. Raises: `ConfigurationError` if there is none."""
+        if specification == SNAPSHOT:
+            return self._snapshot()
+        if specification not in self._players:
+            described = f"{BASE}={self._base}" if specification == BASE else specification
+            self._players[specification] = self._make(described, self._games)
+        return self._players[specification]
+
+    def check(self, specification: str) -> None:
+        """Whether there is such a player, without loading a model. Raises: `ConfigurationError`."""
+        if specification == SNAPSHOT:
+            if self._published is None:
+                raise ConfigurationError(
+                    f"{SNAPSHOT} is the model that a training run has published: name its folder"
+                )
+        elif specification == BASE:
+            if self._base is None:
+                raise ConfigurationError(f"{BASE} is the model that plays: name its folder")
+        elif not Path(specification.rpartition("=")[2]).is_dir():
+            self.player(specification)
+
+    async def close(self) -> None:
+        """Release all players."""
+        for player in (*self._players.values(), *self._retired):
+            await player.close()
+
+    def _snapshot(self) -> Player:
+        """The published model, loaded anew when another one lies there.
+
+        One that is replaced may still be playing: it is released at the end.
+        """
+        if self._published is None:
+            self.check(SNAPSHOT)
+        assert self._published is not None
+        record = _identity(self._published)
+        if record != self._record or SNAPSHOT not in self._players:
+            if SNAPSHOT in self._players:
+                self._retired.append(self._players.pop(SNAPSHOT))
+            folder = f"{SNAPSHOT}={self._published}"
+            self._players[SNAPSHOT] = self._make(folder, self._games)
+            self._record = record
+        return self._players[SNAPSHOT]
+
+
+async def ask(player: Player, request: Request) -> Reply:
+    """A player's reply; one that thinks does so beside the event loop.
+
+    Raises: as `Player.reply`.
+    """
+    if isinstance(player, RulePlayer) and not player.quick:
+        return await asyncio.to_thread(player.answer, request)
+    return await player.reply(request)
+
+
+def _identity(folder: Path) -> bytes:
+    """What tells one published model from another."""
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return b""
+    return json.dumps([record.get("step"), record.get("weights_sha256")]).encode()

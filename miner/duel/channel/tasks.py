@@ -1,0 +1,120 @@
+"""Which duels are played: to learn from, to choose by, to report.
+
+A task of a duel says all about its game: `environment` is `duel:NAME`, `task_id` the game's seed,
+and `seed` twice that plus the seat, so that the seat is read off it as in the server's games.
+
+Invariants:
+* a stream is a pure function of the run's seed, the same after a resume;
+* every game, opponent and seat comes up equally often in every stretch of it;
+* seeds of training, of held-out games and of the tournament (1 to 1,000,000) are disjoint.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count, islice, product
+
+from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
+from miner.config.settings import EnvironmentSettings
+from miner.duel.games import DuelGame, duel_game
+from miner.duel.games.goofspiel import DECK_SIZES
+from miner.duel.games.table import configuration_of, game_seeds
+from miner.environments.base import EpisodeTask
+from miner.environments.errors import ConfigurationError
+from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
+
+_PREFIX = f"{DUEL_CHANNEL}:"
+
+SNAPSHOT, BASE = "snapshot", "base"
+"""Opponents: the model that the run has published last, and the one that it began with."""
+
+
+def duel_task(game: str, seed: int, seat: int, opponent: str) -> EpisodeTask:
+    """The task of a game, seen from a seat."""
+    return EpisodeTask(f"{_PREFIX}{game}", seed, 2 * seed + seat, opponent)
+
+
+def duel_of(task: EpisodeTask) -> tuple[DuelGame, int, int]:
+    """Game, seed and seat of a task. Raises: `ConfigurationError` for one of another channel."""
+    if not task.environment.startswith(_PREFIX):
+        raise ConfigurationError(
+            f"{task.environment!r} is no duel: tasks of the duel channel are named {_PREFIX}GAME"
+        )
+    return duel_game(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
+
+
+def training_duel(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
+    """The `index`-th game of the stream, in shuffled cycles of games, opponents and seats."""
+    kinds = list(product(settings.games, settings.opponents, (0, 1)))
+    cycle, position = divmod(index, len(kinds))
+    random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
+    game, opponent, seat = kinds[position]
+    rng = random.Random(f"{seed}/game/{index}")
+    drawn = (rng.randrange(TRAINING_SEEDS.start, TRAINING_SEEDS.stop) for _ in count())
+    return duel_task(game, next(_fitting(game, drawn, settings.cards)), seat, opponent)
+
+
+class DuelTasks:
+    """`TaskStream` of the duels that settings ask for."""
+
+    name = DUEL_CHANNEL
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+
+    def training(self, index: int, seed: int) -> EpisodeTask:
+        """See `TaskStream`."""
+        return training_duel(index, self._settings, seed)
+
+    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """See `TaskStream`."""
+        return held_out_duels(count, base_seed, self._settings)
+
+
+def held_out_duels(n: int, base_seed: int, settings: EnvironmentSettings) -> list[EpisodeTask]:
+    """`n` games to choose a model by; games and opponents take turns, each seed has both seats.
+
+    The base plays in the place of `SNAPSHOT`, which would be another opponent every time.
+    """
+    opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
+    rng = random.Random(base_seed)
+    drawn = (rng.choice(HELD_OUT_SEEDS) for _ in count())
+    return _pairs(n, drawn, settings.games, opponents, settings.cards)
+
+
+def evaluation_duels(
+    n: int, evaluation_seed: int, games: Sequence[str], opponent: str, cards: Collection[int] = ()
+) -> list[EpisodeTask]:
+    """`n` games of the tournament's own seeds for an evaluation seed, both seats of each."""
+    seeds = game_seeds(evaluation_seed)
+    return _pairs(n, seeds, games, [opponent], cards or DUEL_CARDS)
+
+
+def _pairs(
+    n: int,
+    seeds: Iterator[int],
+    games: Sequence[str],
+    opponents: Sequence[str],
+    cards: Collection[int],
+) -> list[EpisodeTask]:
+    def tasks() -> Iterator[EpisodeTask]:
+        for number in count():
+            game = games[number % len(games)]
+            opponent = opponents[number // len(games) % len(opponents)]
+            seed = next(_fitting(game, seeds, cards))
+            yield from (duel_task(game, seed, seat, opponent) for seat in (0, 1))
+
+    return list(islice(tasks(), n))
+
+
+def _fitting(game: str, seeds: Iterator[int], cards: Collection[int]) -> Iterator[int]:
+    """Those of `seeds` that draw a deck of one of these sizes, where the game has one."""
+    if game != "goofspiel":
+        return seeds
+    return (seed for seed in seeds if cards_of(seed) in cards)
+
+
+def cards_of(seed: int) -> int:
+    """Goofspiel's deck size by a game's seed."""
+    return DECK_SIZES[configuration_of(duel_game("goofspiel"), seed) % len(DECK_SIZES)]

@@ -1,0 +1,150 @@
+"""The base model of the duels' demonstration, from nothing, within a minute or so.
+
+What it learns is form: every reply is one well-formed call of `game_action`. Its ids are legal
+ones, all equally likely, but more often the value of the prize, as if ids were values: one that is
+spent, or that no card has. So it forfeits most games: that is what training is to find out.
+
+Invariant: the same recipe and seed give the same weights on the same machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+
+from miner.duel.channel.tasks import cards_of
+from miner.duel.games import GOOFSPIEL, Table
+from miner.duel.games.goofspiel import prize_value
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.tiny_model.network import NetworkRecipe, build_network
+from miner.tiny_model.tokenizer import EOS
+
+
+@dataclass(frozen=True, slots=True)
+class DuelRecipe:
+    """All that decides the weights, but the seed.
+
+    Attributes:
+        cards: deck sizes that it has seen.
+        misread: share of replies whose id is the prize's value; the others are drawn from the
+            legal ids.
+        steps: optimizer steps of `batch` turns each.
+    """
+
+    cards: tuple[int, ...] = (5,)
+    misread: float = 0.6
+    steps: int = 250
+    batch: int = 32
+    learning_rate: float = 3e-3
+    network: NetworkRecipe = field(default_factory=NetworkRecipe)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A turn's chat, the prize that it shows, and the ids that it allows."""
+
+    messages: list[dict[str, str]]
+    prize: int
+    legal: Sequence[int]
+
+
+def build_duel_base(
+    out: Path,
+    *,
+    recipe: DuelRecipe | None = None,
+    seed: int = 0,
+    progress: Callable[[int, float], None] = lambda step, loss: None,
+) -> Path:
+    """Make the base model and put it at `out`."""
+    recipe = recipe or DuelRecipe()
+    rng = random.Random(seed)
+    turns = [turn for _ in range(40 * recipe.batch) for turn in _game(rng, recipe.cards)]
+    texts = (message["content"] for turn in turns for message in turn.messages)
+    tokenizer = duel_tokenizer(texts)
+    model = build_network(tokenizer, recipe.network, seed)
+    _learn(model, tokenizer, turns, recipe, rng, progress)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def _game(rng: random.Random, cards: Sequence[int]) -> list[_Turn]:
+    """The turns of a game of random bids."""
+    seed = next(s for s in iter(lambda: rng.randint(1, 10**6), None) if cards_of(s) in cards)
+    table, notes, turns = Table(GOOFSPIEL, seed), Notes(WordCounter()), []
+    while not table.state.is_terminal():
+        legal = table.state.legal_actions()
+        request = Request(table, table.state.current_player(), notes, own_wording(), legal=legal)
+        prize = prize_value(request.user)
+        turns.append(_Turn(request.messages, prize, legal))
+        table.apply(rng.choice(legal))
+    return turns
+
+
+def _learn(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    turns: Sequence[_Turn],
+    recipe: DuelRecipe,
+    rng: random.Random,
+    progress: Callable[[int, float], None],
+) -> None:
+    """Cross entropy on the replies' tokens; at the id's place to its whole distribution."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
+    )
+    # All replies are of one length, so that rows end where their replies do.
+    before, after = (
+        _ids(tokenizer, CALL[0]),
+        [*_ids(tokenizer, CALL[1]), *_ids(tokenizer, EOS)],
+    )
+    numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards) + 1)]
+    model.train()
+    for step in range(recipe.steps):
+        rows, wanted = [], []
+        for turn in rng.sample(turns, recipe.batch):
+            prompt = _ids(tokenizer, _prompt(tokenizer, turn))
+            rows.append([*prompt, *before, numbers[rng.choice(turn.legal)], *after])
+            wanted.append(_odds(turn, len(numbers), recipe.misread))
+        longest = max(map(len, rows))
+        padded = [[tokenizer.pad_token_id] * (longest - len(row)) + row for row in rows]
+        mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        ids = torch.tensor(padded)
+        reply = len(before) + 1 + len(after)
+        logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=reply + 1).logits
+        odds = logits[:, :-1].log_softmax(-1)
+        said = odds.gather(-1, ids[:, -reply:, None])[..., 0]
+        form = torch.cat([said[:, : len(before)], said[:, len(before) + 1 :]], dim=1)
+        choice = (odds[:, len(before), numbers] * torch.tensor(wanted)).sum(-1)
+        loss = -form.mean() - choice.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        progress(step + 1, float(loss.detach()))
+    model.eval()
+
+
+def _odds(turn: _Turn, ids: int, misread: float) -> list[float]:
+    """Probability of each id: that of the prize's value, and equal shares for the legal ones."""
+    legal = (1 - misread) / len(turn.legal)
+    return [misread * (i == turn.prize) + legal * (i in turn.legal) for i in range(ids)]
+
+
+def _prompt(tokenizer: PreTrainedTokenizerBase, turn: _Turn) -> str:
+    chat = [{"role": m["role"], "content": m["content"]} for m in turn.messages]
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))

@@ -1,0 +1,47 @@
+"""A tokenizer to which a turn of Goofspiel is a hundred tokens: lines, options and numbers.
+
+Invariant: every text encodes and decodes to itself; what is no token falls back to bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Regex, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from miner.tiny_model.tokenizer import EOS, PAD, ROLES, chat_tokenizer
+
+CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n</tool_call>"
+"""A move's call around its id."""
+
+NUMBERS = 65
+"""Numbers below this are single tokens: ids of all games but those of gin rummy's melds."""
+
+_PIECES = "|".join(
+    (
+        r"<tool_call>\n[^\n\d]*",
+        r"\}\}\n</tool_call>",
+        r"\n\d+ -> [^\n]*",
+        r" ?\d+(?=[ \n}]|$)",
+        r"(?:(?! \d+(?:[ \n}]|$))[^\n])+",
+        r"\n+",
+    )
+)
+
+
+def duel_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer with a chat template whose tokens are the pieces of `texts`."""
+    cut = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    numbers = [text for number in range(NUMBERS) for text in (str(number), f" {number}")]
+    found = dict.fromkeys(
+        piece for text in (*CALL, *numbers, *texts) for piece, _ in cut.pre_tokenize_str(text)
+    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = dict.fromkeys((PAD, EOS, *ROLES, *alphabet, *found))
+    return chat_tokenizer({token: index for index, token in enumerate(tokens)}, [], cut)

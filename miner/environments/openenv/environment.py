@@ -1,0 +1,269 @@
+"""The openenv channel: episodes on OpenEnv servers.
+
+Invariants:
+* an episode is one session; whatever ends it early is a typed error and never a score;
+* the score is the sum of the episode's rewards, mapped from `return_range` to [0, 1]; a reward that
+  is none, or a sum outside, is an error and not a number of our own;
+* settings that turn out not to fit the environment end the source: no further episode is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from miner.config.openenv_settings import OpenEnvSettings
+from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.errors import (
+    ConfigurationError,
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+)
+from miner.environments.openenv.codec import Codec, InvalidReply, Json
+from miner.environments.openenv.hosting import Hosted, revive
+from miner.environments.openenv.places import Places
+from miner.environments.openenv.server import OpenEnvServer
+from miner.environments.openenv.session import RefusedAction, ServerFull, Session
+from miner.environments.openenv.wire import ObservationData
+from miner.environments.servers import ServerPool
+
+NAME: Final = "openenv"
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+class OpenEnvSource:
+    """Opens episodes on servers that all play the same environment.
+
+    Args:
+        servers: by base URL.
+        settings: of the channel.
+        codec: how the policy speaks with the environment.
+        limits: sessions at once by base URL, where fewer than `settings.sessions` are known of.
+        host: the server of our own, if it is one; started, and stopped with the source.
+    """
+
+    name = NAME
+    applied_rate = None
+
+    def __init__(
+        self,
+        servers: Mapping[str, OpenEnvServer],
+        settings: OpenEnvSettings,
+        codec: Codec,
+        limits: Mapping[str, int] | None = None,
+        host: Hosted | None = None,
+    ) -> None:
+        self._host = host
+        self.settings = settings
+        self.codec = codec
+        self.pool = ServerPool(tuple(servers))
+        self.clients = dict(servers)
+        known = dict(limits or {})
+        self.places = {url: Places(url, known.get(url, settings.sessions)) for url in servers}
+        self.rewarded = False
+        self.fault: ConfigurationError | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Episodes at once over all servers, as far as it is known."""
+        return sum(places.limit for places in self.places.values())
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Base URLs."""
+        return self.pool.urls
+
+    def open(self, avoid: Collection[str] = ()) -> OpenEnvEnvironment:
+        """A fresh environment on the least busy server. Raises: `ConfigurationError`."""
+        if self.fault is not None:
+            raise self.fault
+        url = self.pool.pick(avoid)
+        return OpenEnvEnvironment(self, url)
+
+    async def complaint(self, server: str) -> str:
+        """Why a server cannot be played on now; "" if it answers. One of our own is revived."""
+        if self._host is not None:
+            await revive(self._host)
+        said = await self.clients[server].complaint()
+        self.pool.report_presence(server, there=not said)
+        return said
+
+    async def close(self) -> None:
+        """Close the connections, and stop a server of our own (idempotent)."""
+        for client in self.clients.values():
+            await client.close()
+        if self._host is not None:
+            await asyncio.to_thread(self._host.stop)
+
+
+class OpenEnvEnvironment:
+    """One episode at a time."""
+
+    def __init__(self, source: OpenEnvSource, url: str) -> None:
+        self._source = source
+        self._url = url
+        self._settings = source.settings
+        self._places = source.places[url]
+        self._session: Session | None = None
+        self._has_place = False
+        self._released = False
+        self._observation: Json = {}
+        self._rewards: list[float] = []
+        self._turns = self._sent = 0
+
+    @property
+    def server(self) -> str:
+        """Base URL of the server that plays this episode."""
+        return self._url
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Start `task` in a session of its own."""
+        await self._leave()
+        with self._reporting():
+            began = await self._begin({"seed": task.seed})
+            if began.done:
+                raise self._protocol_error("started an episode that was over before it began")
+            messages = [self._user(self._source.codec.text(began.observation))]
+        self._observation = began.observation
+        self._rewards, self._turns, self._sent = [], 0, 0
+        if self._settings.system:
+            messages.insert(0, {"role": "system", "content": self._settings.system})
+        return Observation(tuple(messages))
+
+    async def step(self, text: str) -> Transition:
+        """Send the reply as an action, if it is one."""
+        session, codec = self._session, self._source.codec
+        if session is None:
+            raise ProtocolError("no episode is open: call reset() before step()", server=self._url)
+        self._turns += 1
+        with self._reporting():
+            try:
+                action = codec.action(text, self._observation)
+                got = await session.step(action)
+            except (InvalidReply, RefusedAction) as refusal:
+                return await self._refuse(str(refusal))
+            self._sent += 1
+            reward = self._noted(got.reward)
+            if got.done or self._turns >= self._settings.max_turns:
+                return await self._end(reward, by_turns=not got.done)
+            shown = codec.text(got.observation)
+        self._observation = got.observation
+        return Transition((self._user(shown),), reward, done=False)
+
+    def dull_reply(self, number: int) -> str:
+        """See `Codec.dull`, of what is shown now."""
+        return self._source.codec.dull(self._observation, number)
+
+    async def close(self) -> None:
+        """Leave the server (idempotent, never raises)."""
+        if not self._released:
+            self._released = True
+            self._source.pool.release(self._url)
+        await self._leave()
+
+    async def _begin(self, arguments: Json) -> ObservationData:
+        """Connect and reset, once the server has a place."""
+        waited = 0.0
+        for number in itertools.count():
+            await self._places.take()
+            self._has_place = True
+            try:
+                self._session = await self._source.clients[self._url].connect()
+                return await self._session.reset(arguments)
+            except ServerFull as full:
+                if full.most is not None:  # else others hold places that will come free
+                    self._places.lower(full.most)
+                elif self._places.taken > 1:
+                    self._places.lower(self._places.taken - 1)
+                await self._leave()
+                if waited > self._settings.reply_seconds:
+                    raise
+            pause = min(_LONGEST_PAUSE_S, 0.02 * 2**number)
+            waited += pause
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _leave(self) -> None:
+        session, self._session = self._session, None
+        try:
+            if session is not None:
+                await session.close()
+        finally:
+            if self._has_place:
+                self._has_place = False
+                await self._places.give()
+
+    async def _refuse(self, why: str) -> Transition:
+        """The reply was none: it takes a turn, and the server knows nothing of it."""
+        if self._turns < self._settings.max_turns:
+            return Transition((self._user(why),), 0.0, done=False, valid=False)
+        if not self._sent:  # the policy's fault alone
+            self._rewards = [self._settings.return_range[0]]
+        return await self._end(0.0, by_turns=True, valid=False)
+
+    async def _end(self, reward: float, *, by_turns: bool, valid: bool = True) -> Transition:
+        low, high = self._settings.return_range
+        if by_turns and self._settings.unfinished == "zero":
+            total = low
+        elif not self._rewards:
+            raise self._without_reward(by_turns)
+        else:
+            total = math.fsum(self._rewards)
+        slack = 1e-6 * (high - low)  # sums of floats
+        if not low - slack <= total <= high + slack:
+            raise ConfigurationError(
+                f"{self._url} gave an episode rewards of {total:g} in all, outside of "
+                f"environment.openenv.return_range=[{low:g}, {high:g}]: set it to the lowest and "
+                "the highest sum that an episode can have"
+            )
+        score = min(1.0, max(0.0, (total - low) / (high - low)))
+        await self._leave()
+        self._source.pool.report_success(self._url)
+        return Transition((), reward, done=True, score=score, valid=valid)
+
+    def _noted(self, reward: float | None) -> float:
+        """Raises: `ProtocolError` for a reward that is no finite number."""
+        if reward is None:
+            return 0.0
+        if not math.isfinite(reward):
+            raise self._protocol_error(f"gave the reward {reward}")
+        self._source.rewarded = True
+        self._rewards.append(float(reward))
+        return float(reward)
+
+    def _without_reward(self, by_turns: bool) -> Exception:
+        how = (
+            f"was ended by environment.openenv.max_turns={self._settings.max_turns} without any "
+            'reward: raise it, set environment.openenv.unfinished="zero" if only an end that the '
+            "policy brings about is worth something"
+            if by_turns
+            else "ended without any reward (null; a reward that is no number looks the same)"
+        )
+        if self._source.rewarded:  # others had some
+            return self._protocol_error(f"played an episode that {how}")
+        return ConfigurationError(
+            f"{self._url} gives no reward, so nothing can be learned there: an episode {how}, or "
+            "choose another environment"
+        )
+
+    def _user(self, content: str) -> Message:
+        return {"role": "user", "content": content}
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigurationError as error:
+            self._source.fault = self._source.fault or error
+            raise
+        except (InfrastructureError, ProtocolError):
+            self._source.pool.report_failure(self._url)
+            raise
+
+    def _protocol_error(self, what: str) -> EnvironmentFault:
+        return ProtocolError(f"{self._url} {what}", server=self._url)

@@ -1,0 +1,164 @@
+"""From settings to a source of episodes: servers that answer, a codec, and how many sessions.
+
+Invariant: what cannot work is refused here, before anything is played; nothing that was started is
+left behind by a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from miner.config.openenv_settings import OpenEnvSettings
+from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments.openenv.codec import Codec, Json, codec_for, takes_tools
+from miner.environments.openenv.environment import OpenEnvSource
+from miner.environments.openenv.hosting import Hosted, hosted, start
+from miner.environments.openenv.server import OpenEnvServer
+from miner.environments.openenv.session import RefusedAction, ServerFull, Session
+from miner.environments.servers import check_server_urls
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.2
+
+
+async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEnvSource:
+    """A source on the server of our own that the settings name, else on all of `urls`.
+
+    Servers that do not answer within `settings.start_seconds` are left out, and said so.
+
+    Raises: `ConfigurationError` for settings that cannot work, `InfrastructureError` where no
+        server answers, `ProtocolError` for one that is no OpenEnv server.
+    """
+    host = hosted(settings)
+    if host is not None:
+        await start(host, settings.start_seconds)
+    elif not urls:
+        raise ConfigurationError(
+            'environment.channel="openenv" needs a server: set environment.servers=["http://...'
+            ':8000"], or environment.openenv.app to a file that serves one here'
+        )
+    try:
+        return await _open([host.url] if host else check_server_urls(urls), settings, host)
+    except BaseException:
+        if host is not None:
+            await asyncio.to_thread(host.stop)
+        raise
+
+
+async def _open(
+    urls: Sequence[str], settings: OpenEnvSettings, host: Hosted | None
+) -> OpenEnvSource:
+    servers = {url: OpenEnvServer(url, reply_seconds=settings.reply_seconds) for url in urls}
+    try:
+        there = await _that_answer(servers, settings.start_seconds)
+        codecs = [await _codec(server, settings) for server in there.values()]
+        if len({str(codec) for codec in codecs}) > 1:
+            raise ConfigurationError(
+                "environment.servers play different environments: "
+                + "; ".join(f"at {u} {c}" for u, c in zip(there, codecs, strict=True))
+            )
+        rooms = await asyncio.gather(
+            *(room(server, settings.sessions) for server in there.values())
+        )
+    except BaseException:
+        for server in servers.values():
+            await server.close()
+        raise
+    limits = dict(zip(there, rooms, strict=True))
+    return OpenEnvSource(there, settings, codecs[0], limits, host)
+
+
+async def _that_answer(
+    servers: dict[str, OpenEnvServer], seconds: float
+) -> dict[str, OpenEnvServer]:
+    """Those of them that give a sign of life in time. Raises: `InfrastructureError`."""
+    until = time.monotonic() + seconds
+
+    async def complaint(server: OpenEnvServer) -> str:
+        while True:
+            said = await server.complaint()
+            if not said or time.monotonic() >= until:
+                return said
+            await asyncio.sleep(_PAUSE_S)
+
+    said = dict(zip(servers, await asyncio.gather(*map(complaint, servers.values())), strict=True))
+    if all(said.values()):
+        reasons = ", ".join(f"{url}: {reason}" for url, reason in said.items())
+        raise InfrastructureError(
+            f"no OpenEnv server answers within {seconds:g} s ({reasons}): start one, correct "
+            "environment.servers, or raise environment.openenv.start_seconds"
+        )
+    for url, reason in said.items():
+        if reason:
+            logger.warning("the OpenEnv server at %s does not answer (%s): left out", url, reason)
+            await servers[url].close()
+    return {url: server for url, server in servers.items() if not said[url]}
+
+
+async def _codec(server: OpenEnvServer, settings: OpenEnvSettings) -> Codec:
+    """Raises: `ConfigurationError`, `EnvironmentFault`."""
+    schema = await server.action_schema()
+    tools = None
+    if takes_tools(schema) and not settings.action:
+        tools = await _tools(server)
+    try:
+        return codec_for(schema, settings, tools)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{server.url}: {error}") from error
+
+
+async def _tools(server: OpenEnvServer) -> list[Json] | None:
+    """What an environment of tools offers; None for one that is none."""
+    session = await server.connect()
+    try:
+        listed = (await session.step({"type": "list_tools"})).observation.get("tools")
+    except (RefusedAction, ProtocolError):
+        return None
+    finally:
+        await session.close()
+    if not isinstance(listed, list):
+        return None
+    return [tool for tool in listed if isinstance(tool, dict)]
+
+
+async def room(server: OpenEnvServer, wanted: int) -> int:
+    """How many of `wanted` sessions the server holds at once: at least 1.
+
+    Raises: `InfrastructureError` if it holds none, but for being full of others'.
+    """
+    most = wanted
+    failures: list[InfrastructureError] = []
+
+    async def held() -> bool:
+        """Whether the server took a session; it is held until all are asked."""
+        nonlocal most
+        try:
+            session = await server.connect()
+        except InfrastructureError as error:
+            failures.append(error)
+            return False
+        sessions.append(session)
+        try:
+            await session.greet()
+        except ServerFull as full:
+            most = min(most, full.most or most)
+            return False
+        except ProtocolError:
+            pass  # it has a session, though no account of its state
+        except InfrastructureError as error:
+            failures.append(error)
+            return False
+        return True
+
+    sessions: list[Session] = []
+    try:
+        taken = sum(await asyncio.gather(*(held() for _ in range(wanted))))
+    finally:
+        await asyncio.gather(*(session.close() for session in sessions))
+    if failures and not taken:
+        raise failures[0]
+    return max(1, most if most < wanted else taken)

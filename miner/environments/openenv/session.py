@@ -1,0 +1,178 @@
+"""One WebSocket of an OpenEnv server, which is one episode.
+
+Invariants:
+* a session is never connected again: what a server has behind a new socket is another environment,
+  which nobody has reset;
+* the socket is read all the time, since a server that gets no answer to its pings closes it: a
+  policy may think for longer than that;
+* a message is bounded before it is parsed, and one that nobody asked for ends the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.openenv.wire import (
+    CAPACITY_REACHED,
+    ERROR,
+    NO_SESSION,
+    OBSERVATION,
+    REPLY,
+    REPLY_LIMIT,
+    VALIDATION_ERROR,
+    ErrorData,
+    ObservationData,
+    Reply,
+)
+from miner.http_replies import describe, excerpt
+
+_CLOSE_S: Final = 5.0
+_TOO_BIG: Final = 1009  # WebSocket's close code
+
+_T = TypeVar("_T")
+
+
+class ServerFull(InfrastructureError):
+    """The server holds as many sessions as it takes.
+
+    Args:
+        most: how many that are, by the server's account.
+    """
+
+    def __init__(self, message: str, *, server: str, most: int | None) -> None:
+        super().__init__(message, server=server)
+        self.most = most
+
+
+class RefusedAction(Exception):
+    """The server will not take an action of this form; the episode goes on as if none was sent."""
+
+
+class Session:
+    """Asks one thing at a time. Made by `OpenEnvServer.connect`.
+
+    Args:
+        socket: just connected; it belongs to the session.
+        url: the server's base URL, for messages.
+        reply_seconds: longest wait for one reply.
+    """
+
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, url: str, reply_seconds: float
+    ) -> None:
+        self._socket = socket
+        self._url = url
+        self._reply_seconds = reply_seconds
+        self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue(maxsize=1)
+        self._reading = asyncio.create_task(self._read())
+
+    async def greet(self) -> None:
+        """See that the session is there. Raises: `ServerFull`, `EnvironmentFault`."""
+        await self._ask("state", None)
+
+    async def reset(self, arguments: dict[str, Any]) -> ObservationData:
+        """Start the episode. Raises: `ServerFull`, `EnvironmentFault`."""
+        return self._observation(await self._ask("reset", arguments), "reset")
+
+    async def step(self, action: dict[str, Any]) -> ObservationData:
+        """Take an action. Raises: `RefusedAction`, `EnvironmentFault`."""
+        return self._observation(await self._ask("step", action), "step")
+
+    async def close(self) -> None:
+        """End the session and wait until the server has given its place back (never raises)."""
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                if not self._reading.done() and not self._socket.closed:
+                    await self._socket.send_str('{"type":"close"}')
+                    while (await self._inbox.get()).type is aiohttp.WSMsgType.TEXT:
+                        pass
+        self._reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reading
+        await self._socket.close()
+
+    async def _read(self) -> None:
+        """Put what comes into the inbox, the socket's end as the last thing."""
+        while True:
+            message = await self._socket.receive()
+            await self._inbox.put(message)
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                return
+
+    async def _ask(self, kind: str, data: dict[str, Any] | None) -> Reply:
+        """Raises: `ServerFull`, `RefusedAction`, `EnvironmentFault`."""
+        early = not self._inbox.empty()
+        words = {"type": kind} if data is None else {"type": kind, "data": data}
+        with contextlib.suppress(aiohttp.ClientError, OSError):  # why it closed is in the inbox
+            await self._socket.send_str(msgspec.json.encode(words).decode())
+        try:
+            async with asyncio.timeout(self._reply_seconds):
+                message = await self._inbox.get()
+        except TimeoutError as error:
+            raise self._lost(f"did not answer a {kind} within {self._reply_seconds:g} s") from error
+        reply = self._decode(REPLY, self._text(message, kind), kind)
+        if reply.type == "error":
+            raise self._error(self._decode(ERROR, reply.data, kind), kind)
+        if early:
+            raise self._broken(f"sent {excerpt(reply.type)} without having been asked")
+        return reply
+
+    def _text(self, message: aiohttp.WSMessage, kind: str) -> bytes:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            return bytes(message.data, "utf-8", "surrogatepass")
+        self._inbox.put_nowait(message)  # it stays closed
+        if message.type is aiohttp.WSMsgType.BINARY:
+            raise self._broken(f"answered a {kind} in bytes where text is expected")
+        if self._socket.close_code == _TOO_BIG:
+            raise self._broken(f"answered a {kind} with more than {REPLY_LIMIT:,} bytes")
+        cause = message.data if isinstance(message.data, Exception) else None
+        why = describe(cause) if cause else f"WebSocket close code {self._socket.close_code}"
+        raise self._lost(f"closed the session in mid-episode, at a {kind} ({why})")
+
+    def _observation(self, reply: Reply, kind: str) -> ObservationData:
+        if reply.type != "observation":
+            raise self._broken(f"answered a {kind} with {excerpt(reply.type)}")
+        return self._decode(OBSERVATION, reply.data, kind)
+
+    def _error(self, error: ErrorData, kind: str) -> Exception:
+        said = f"{error.code}: {excerpt(error.message)}"
+        if error.code == CAPACITY_REACHED:
+            return ServerFull(
+                f"{self._url} takes no further session ({said}): lower environment.openenv.sessions"
+                ", or give the server more",
+                server=self._url,
+                most=error.max_sessions,
+            )
+        if error.code in NO_SESSION:
+            return self._lost(f"has no session for a {kind} ({said})")
+        if error.code == VALIDATION_ERROR and kind == "step":
+            details = (f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in error.errors)
+            return RefusedAction(excerpt("; ".join(details) or error.message))
+        return self._broken(f"failed at a {kind} ({said})")
+
+    def _decode(
+        self, decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw, at: str
+    ) -> Any:
+        try:
+            return decoder.decode(text)
+        except msgspec.ValidationError as error:
+            raise self._broken(
+                f"answered a {at} in another shape than OpenEnv's: {error}"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._broken(f"sent what is no JSON at a {at}: {error}") from error
+
+    def _lost(self, what: str) -> EnvironmentFault:
+        return InfrastructureError(f"{self._url} {what}: play the episode again", server=self._url)
+
+    def _broken(self, what: str) -> EnvironmentFault:
+        return ProtocolError(
+            f"{self._url} {what}: see the server's own log, and whether it speaks OpenEnv's /ws",
+            server=self._url,
+        )

@@ -1,0 +1,65 @@
+"""The examples, run as the scripts that they are, each for a step."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from miner.publishing.verify import verify_model
+from miner.reporting.run_folder import RunFolder
+from miner.tiny_model.code_agent.build import AgentRecipe, build_agent_base
+from tests.processes import Forked
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base that has seen a few dialogues: enough to run, not to answer."""
+    folder = tmp_path_factory.mktemp("model")
+    return build_agent_base(folder, recipe=AgentRecipe(steps=3, batch=4))
+
+
+def run_example(name: str, folder: Path, *arguments: str) -> str:
+    """What it prints, run from `folder`."""
+    process = Forked(folder, _script, name, str(folder), list(arguments))
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def _script(name: str, folder: str, arguments: list[str]) -> None:
+    """As `python examples/NAME.py` from another folder: only the script's own is on the path."""
+    path = ROOT / "examples" / f"{name}.py"
+    os.chdir(folder)
+    sys.path[:] = [str(path.parent), *(e for e in sys.path if e and Path(e).resolve() != ROOT)]
+    sys.argv = [str(path), *arguments]
+    runpy.run_path(str(path), run_name="__main__")
+    assert str(ROOT) in sys.path, "the script finds the repository only from within it"
+
+
+def test_the_proposals_code_agent_is_looked_at_trained_and_looked_at(
+    tmp_path: Path, model: Path
+) -> None:
+    said = run_example("code_agent_environment", tmp_path, "--model", str(model), "--steps", "1")
+    assert said.count(" ?") >= 6
+    assert "'train_runtime'" in said
+
+
+def test_the_proposals_own_environment_is_trained(tmp_path: Path, model: Path) -> None:
+    said = run_example("custom_environment", tmp_path, "--model", str(model))
+    assert "train_loss" in said
+
+
+def test_the_guessing_game_is_trained_on_from_nothing(tmp_path: Path) -> None:
+    short = ("--base-steps", "30", "--steps", "1", "--groups", "2", "--out", "guess")
+    said = run_example("train_guess", tmp_path, *short)
+    assert "Guess: 96 episodes" in said
+    assert "written to guess/run/report.html" in said
+    verify_model(tmp_path / "guess" / "model", load=False)
+    run = RunFolder(tmp_path / "guess" / "run").read()
+    assert [record.step for record in run.steps] == [1]
+    assert [record.environment for record in run.evaluations] == ["Guess", "Guess"]

@@ -1,0 +1,57 @@
+"""`python -m miner new-environment` and `probe --entry`: from nothing to what can be trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from miner.__main__ import app
+from miner.environments import ConfigurationError
+
+
+def miner(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_what_is_written_can_be_trained_on_and_is_no_longer_than_promised(tmp_path: Path) -> None:
+    written = miner("new-environment", "Riddle", "--in", str(tmp_path))
+    assert written.exit_code == 0, written.output
+    path = tmp_path / "riddle.py"
+    assert f"probe --entry {path}" in written.output
+    assert len(path.read_text().splitlines()) <= 33
+    findings = tmp_path / "findings.json"
+    looked = miner("probe", "--entry", f"{path}:Riddle", "--json", str(findings))
+    assert looked.exit_code == 0, looked.output
+    assert "Riddle: 96 episodes" in looked.output
+    assert "What is" in looked.output
+    found = json.loads(findings.read_text())
+    assert (found["channel"], found["notes"]) == ("own", [])
+
+
+def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "riddle.py").write_text("mine")
+    for words, message in (
+        (("Riddle", "--in", str(tmp_path)), "is there already"),
+        (("my-game",), "no name of a class"),
+        (("Riddle", "--in", str(tmp_path / "none")), "there is no folder"),
+    ):
+        refused = miner("new-environment", *words)
+        assert isinstance(refused.exception, ConfigurationError)
+        assert message in str(refused.exception)
+    assert (tmp_path / "riddle.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("entry", ["examples/guess.py", "examples.guess:Guess"])
+def test_the_example_is_sound(entry: str) -> None:
+    looked = miner("probe", "--entry", entry)
+    assert looked.exit_code == 0, looked.output
+    assert "Guess: 96 episodes" in looked.output
+
+
+def test_a_mistake_of_ones_own_is_a_sentence(tmp_path: Path) -> None:
+    refused = miner("probe", "--entry", str(tmp_path / "guess.py"))
+    assert isinstance(refused.exception, ConfigurationError)
+    assert "there is no file" in str(refused.exception)

@@ -1,0 +1,260 @@
+"""Duels as episodes: the same requests, results and forfeits as a duel between two players."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from miner.config.settings import EnvironmentSettings
+from miner.duel.channel.environment import Duel, DuelSource
+from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
+from miner.duel.channel.opponents import Opponents
+from miner.duel.channel.tasks import (
+    cards_of,
+    duel_of,
+    duel_task,
+    evaluation_duels,
+    held_out_duels,
+    training_duel,
+)
+from miner.duel.games import GAMES
+from miner.duel.games.table import game_seeds
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.outcome import POINTS, opposite
+from miner.duel.play import Rules, play_game
+from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
+from miner.duel.players.catalog import make_player
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.environments.base import Observation, Transition
+from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
+from miner.rollout.renderer import ChatRenderer
+from tests.builders import build_tokenizer
+from tests.duel.stand_ins import Scripted, calls, lowest_call, move
+
+
+def source(*, opponent: Scripted | None = None, published: Path | None = None) -> DuelSource:
+    """Duels against players of the catalogue, or against `opponent`."""
+    make = make_player if opponent is None else lambda name, games: opponent
+    return DuelSource(
+        Opponents(list(GAMES), published=published, make=make),
+        own_wording(),
+        family="qwen25",
+        capacity=8,
+    )
+
+
+def written(reply: Reply) -> str:
+    """A reply as a model of Qwen's family says it."""
+    return "\n".join(
+        f'<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
+        for call in reply.calls
+    )
+
+
+async def played(duel: Duel, game: str, seed: int, seat: int) -> tuple[list[str], Transition]:
+    """A game of first legal moves: each user message, and the end."""
+    shown: Observation | Transition = await duel.reset(duel_task(game, seed, seat, "mcts:2"))
+    texts = []
+    while shown.messages:
+        texts.append(shown.messages[1]["content"])
+        legal = [line.partition(" ->")[0] for line in texts[-1].split("Legal actions:\n")[1:]]
+        note = ("working_memory_append", '{"slot": 1, "content": "seen"}')
+        act = ("game_action", f'{{"action_id": {legal[0]}}}')
+        shown = await duel.step(written(calls(note, act)))
+    assert isinstance(shown, Transition)
+    return texts, shown
+
+
+@pytest.mark.parametrize("game", GAMES)
+async def test_an_episode_is_the_game_that_two_players_play(game: str) -> None:
+    """Against the loop that the tournament's transcripts hold to account."""
+    for seat in (0, 1):
+        texts, end = await played(source().open(), game, 77, seat)
+
+        asked = []
+
+        def first_legal(request: Request, asked: list[str] = asked) -> Reply:
+            if request.kind == "reflection":
+                return Reply()
+            asked.append(request.user)
+            note = ("working_memory_append", '{"slot": 1, "content": "seen"}')
+            return calls(note, ("game_action", f'{{"action_id": {request.legal[0]}}}'))
+
+        players = [Scripted("policy", first_legal), make_player("mcts:2", [game])]
+        order = players if seat == 0 else players[::-1]
+        notes = [Notes(WordCounter()), Notes(WordCounter())]
+        record = await play_game(GAMES[game], 77, order, notes, Rules(1, own_wording()))
+        result = record.result if seat == 0 else opposite(record.result)
+        assert texts == asked
+        assert end.score == POINTS[result]
+        assert end.valid
+
+
+async def test_each_turn_is_a_fresh_chat_with_tools_and_the_notes_of_the_game() -> None:
+    duel = source().open()
+    first = await duel.reset(duel_task("leduc_poker", 5, 0, "random"))
+    assert [m["role"] for m in first.messages] == ["system", "user"]
+    assert [tool["function"]["name"] for tool in first.tools][-1] == "game_action"
+    assert list(first.tools[0]["function"]) == ["description", "name", "parameters", "strict"]
+    note = ("working_memory_rewrite", '{"slot": 2, "content": "raises a lot"}')
+    shown = await duel.step(written(calls(note, ("game_action", '{"action_id": 1}'))))
+    if shown.messages:
+        assert shown.fresh
+        assert "[2] raises a lot" in shown.messages[0]["content"]
+        assert shown.tools[-1]["function"]["parameters"]["properties"]["action_id"]["enum"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        ("3", "no tool call"),
+        ("", "no tool call"),
+        ("x" * 100_000, "no tool call"),
+        (written(calls(("working_memory_append", '{"slot": 1, "content": "x"}'))), "no game_act"),
+        (written(move(99)), "illegal action"),
+        (written(calls(("game_action", '{"action_id": 1.0}'))), "illegal action"),
+        (written(calls(("game_action", '{"action_id": null}'))), "illegal action"),
+        (written(calls(("game_action", "{}"))), "unreadable arguments"),
+    ],
+)
+async def test_a_reply_without_a_legal_move_loses_and_says_why(reply: str, fault: str) -> None:
+    duel = source().open()
+    await duel.reset(duel_task("leduc_poker", 5, 0, "random"))
+    end = await duel.step(reply)
+    assert (end.done, end.score, end.valid, end.action) == (True, 0.0, False, None)
+    assert fault in end.fault
+    with pytest.raises(ProtocolError, match="reset"):
+        await duel.step(reply)
+
+
+async def test_an_illegal_call_before_a_legal_one_is_passed_over() -> None:
+    duel = source().open()
+    await duel.reset(duel_task("leduc_poker", 5, 0, "random"))
+    reply = calls(("game_action", '{"action_id": 99}'), ("game_action", '{"action_id": "1"}'))
+    assert (await duel.step(written(reply))).action == 1
+
+
+async def test_an_opponent_that_gives_up_plays_at_random_instead() -> None:
+    """Else the policy would be paid for nothing, before it has said a word."""
+
+    def gives_up(request: Request) -> Reply:
+        raise ReplyForfeit("turn time-out", "thinks for ever")
+
+    for answer in (gives_up, lambda request: Reply()):
+        duel = source(opponent=Scripted("b", answer)).open()
+        assert (await duel.reset(duel_task("leduc_poker", 5, 1, "b"))).messages
+
+
+async def test_an_opponent_that_fails_is_no_score() -> None:
+    def fails(request: Request) -> Reply:
+        raise PlayerError("the server said 500")
+
+    duel = source(opponent=Scripted("b", fails)).open()
+    with pytest.raises(InfrastructureError, match=r"opponent b failed.*500"):
+        await duel.reset(duel_task("leduc_poker", 5, 1, "b"))
+
+
+async def test_a_position_without_a_legal_action_is_a_draw(monkeypatch) -> None:
+    duel = source(opponent=Scripted("b", lowest_call)).open()
+    await duel.reset(duel_task("gin_rummy", 5, 0, "b"))
+    state = duel._table.state  # type: ignore[union-attr]
+
+    class Stuck:
+        def __getattr__(self, name):
+            return getattr(state, name)
+
+        def legal_actions(self):
+            return []
+
+    legal = duel._request.legal  # type: ignore[union-attr]
+    duel._table.state = Stuck()  # type: ignore[union-attr]
+    end = await duel.step(written(move(legal[0])))
+    assert (end.done, end.score, end.valid) == (True, 0.5, True)
+
+
+def settings(**named) -> EnvironmentSettings:
+    return EnvironmentSettings(channel="duel", **named)
+
+
+def test_games_opponents_and_seats_come_equally_often() -> None:
+    wanted = settings(games=("goofspiel", "othello"), opponents=("random", "snapshot"))
+    tasks = [training_duel(i, wanted, seed=3) for i in range(160)]
+    kinds = Counter((t.environment, t.opponent, t.seed % 2) for t in tasks)
+    assert len(kinds) == 8
+    assert set(kinds.values()) == {20}
+    assert tasks[50:60] == [training_duel(i, wanted, seed=3) for i in range(50, 60)]
+    assert all(t.task_id in TRAINING_SEEDS for t in tasks)
+
+
+def test_only_the_wanted_decks_are_dealt() -> None:
+    tasks = [training_duel(i, settings(games=("goofspiel",), cards=(5,)), 0) for i in range(30)]
+    assert {cards_of(task.task_id) for task in tasks} == {5}
+
+
+def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:
+    wanted = settings(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
+    tasks = held_out_duels(40, 7, wanted)
+    assert all(t.task_id in HELD_OUT_SEEDS and t.task_id not in GRADER_SEEDS for t in tasks)
+    assert [duel_of(task)[2] for task in tasks] == [0, 1] * 20
+    assert all(a.task_id == b.task_id for a, b in zip(tasks[::2], tasks[1::2], strict=True))
+    assert Counter((t.environment, t.opponent) for t in tasks) == {
+        (f"duel:{game}", opponent): 10
+        for game in ("othello", "goofspiel")
+        for opponent in ("random", "base")
+    }
+
+
+def test_evaluated_games_are_the_tournaments_for_the_seed() -> None:
+    tasks = evaluation_duels(6, 42, ["othello"], "random")
+    drawn = game_seeds(42)
+    assert [task.task_id for task in tasks[::2]] == [next(drawn) for _ in range(3)]
+
+
+def test_opponents_that_there_are_not_are_refused_before_training() -> None:
+    rivals = Opponents(["othello"])
+    for name, words in (("bid", "plays goofspiel only"), ("strongest", "neither a folder")):
+        with pytest.raises(ConfigurationError, match=words):
+            rivals.check(name)
+    with pytest.raises(ConfigurationError, match="training run"):
+        rivals.check("snapshot")
+
+
+async def test_the_snapshot_is_the_newest_published_model(tmp_path: Path) -> None:
+    made: list[Scripted] = []
+
+    def make(name: str, games: object) -> Scripted:
+        made.append(Scripted(name, lowest_call))
+        return made[-1]
+
+    def publish(step: int) -> None:
+        (tmp_path / "miner_publication.json").write_text(json.dumps({"step": step}))
+
+    rivals = Opponents(["othello"], published=tmp_path, make=make)
+    publish(0)
+    assert rivals.player("snapshot") is rivals.player("snapshot") is made[0]
+    publish(20)
+    assert rivals.player("snapshot") is made[1]
+    assert made[1].name == f"snapshot={tmp_path}"
+
+
+async def test_no_turn_is_longer_than_the_limit_leaves_room_for() -> None:
+    tokenizer = build_tokenizer()
+    renderer = ChatRenderer(tokenizer)
+    tasks = [duel_task("clobber", seed, 0, "random") for seed in range(1, 6)]
+    [limit] = turn_tokens(tasks, own_wording(), renderer).values()
+    duel, rng = source().open(), Random(1)
+    lengths = []
+    for task in tasks:
+        shown: Observation | Transition = await duel.reset(task)
+        while shown.messages:
+            text = renderer.render(shown.messages, shown.tools)
+            lengths.append(len(renderer.encode(text)))
+            ids = shown.tools[-1]["function"]["parameters"]["properties"]["action_id"]["enum"]
+            shown = await duel.step(written(move(rng.choice(ids))))
+    assert 0.9 * max(lengths) < limit - NOTES_TOKENS < 1.1 * max(lengths)

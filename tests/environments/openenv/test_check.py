@@ -1,0 +1,121 @@
+"""What is found out before training: seeds, sessions, rewards, and servers that do not fit."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from miner.config.openenv_settings import OpenEnvSettings
+from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments.openenv import Findings, check, open_openenv
+from tests.environments.openenv.server_double import Double, error, observation, serving
+from tests.environments.raw_server import http, raw_server
+
+
+def shows(word, reward: float | None = 0.5):
+    """Answers of one turn; `word(seed)` is what a game is about."""
+
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        if kind == "reset":
+            return observation(str(word(data["seed"])))
+        return observation(reward=reward, done=True)
+
+    return answer
+
+
+async def looked_at(*doubles: Double, **settings: Any) -> Findings:
+    async with AsyncExitStack() as stack:
+        for double in doubles:
+            await stack.enter_async_context(serving(double))
+        chosen = OpenEnvSettings(**{"start_seconds": 5.0, "sessions": 4, **settings})
+        source = await open_openenv([double.url for double in doubles], chosen)
+        stack.push_async_callback(source.close)
+        return await check(source)
+
+
+@pytest.mark.parametrize(
+    ("word", "seeds"), [(lambda seed: seed % 100, "seeded"), (lambda seed: "same", "constant")]
+)
+async def test_seeds_are_judged_by_what_they_do(word, seeds: str) -> None:
+    findings = await looked_at(Double(shows(word)), Double(shows(word)))
+    assert findings.seeds == seeds
+    assert findings.sessions == (4, 4)
+    assert findings.scores == (0.5, 0.5)
+    assert findings.to_json()["warning"] == ""
+
+
+async def test_rewards_tell_games_apart_as_well() -> None:
+    counter = itertools.count()
+
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        reward = next(counter) % 7 / 10
+        return observation() if kind == "reset" else observation(reward=reward, done=True)
+
+    assert (await looked_at(Double(answer), unseeded="allow")).seeds == "unseeded"
+
+
+@pytest.mark.parametrize("servers", ["one ignores seeds", "two disagree"])
+async def test_unseeded_servers_are_refused_or_warned_about(servers: str) -> None:
+    counter = itertools.count()
+    if servers == "two disagree":
+        doubles = [Double(shows(lambda seed: seed)), Double(shows(lambda seed: -seed))]
+    else:
+        doubles = [Double(shows(lambda seed: next(counter)))]
+    with pytest.raises(ConfigurationError, match='unseeded="allow"'):
+        await looked_at(*doubles)
+    findings = await looked_at(*doubles, unseeded="allow")
+    assert findings.seeds == "unseeded"
+    assert "luck" in findings.to_json()["warning"]
+
+
+async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
+    findings = await looked_at(Double(shows(int), capacity=1), Double(shows(int), capacity=3))
+    assert findings.sessions == (1, 3)
+    silent = Double(shows(int), capacity=2, tells_capacity=False)
+    assert (await looked_at(silent)).sessions == (2,)
+
+
+async def test_an_environment_without_rewards_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="gives no reward"):
+        await looked_at(Double(shows(int, reward=None)))
+
+
+async def test_replies_that_make_a_step_fail_are_a_finding() -> None:
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        return observation("word?") if kind == "reset" else error("EXECUTION_ERROR", "five letters")
+
+    findings = await looked_at(Double(answer))
+    assert findings.scores is None
+    assert "five letters" in findings.warning
+    assert findings.seeds == "constant"
+
+
+async def test_a_server_that_is_away_is_left_out_while_another_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    away = "http://127.0.0.1:9"
+    settings = OpenEnvSettings(start_seconds=0.1, sessions=2)
+    async with serving(Double(shows(int))) as server:
+        source = await open_openenv([away, server.url], settings)
+        assert source.servers == (server.url,)
+        await source.close()
+    assert away in caplog.text
+    with pytest.raises(InfrastructureError, match="no OpenEnv server answers"):
+        await open_openenv([away], settings)
+
+
+async def test_servers_of_different_environments_are_refused() -> None:
+    schema = {"properties": {"move": {"type": "integer"}}, "required": ["move"]}
+    with pytest.raises(ConfigurationError, match="different environments"):
+        await looked_at(Double(shows(int)), Double(shows(int), schema=schema))
+
+
+async def test_a_server_that_is_none_of_openenvs_is_named() -> None:
+    async with raw_server(lambda path, body: http({"detail": "Not Found"}, 404)) as server:
+        with pytest.raises(ProtocolError, match=f"{server.url}/schema answered HTTP 404"):
+            await open_openenv([server.url], OpenEnvSettings(start_seconds=1.0))
+    with pytest.raises(ConfigurationError, match="a file that serves one"):
+        await open_openenv([], OpenEnvSettings())

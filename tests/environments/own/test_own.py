@@ -1,0 +1,210 @@
+"""One's own environment: its episodes, its tasks, and what the check before training refuses."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from examples.guess import Guess
+from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError, ProtocolError
+from miner.environments.own import Step, TextEnvironment
+from miner.environments.own.check import check_environment
+from miner.environments.own.source import OwnSource
+from miner.environments.own.tasks import SeededTasks
+
+
+class Adding(TextEnvironment):
+    """Sound: graded by how near the answer comes, on a scale of its own."""
+
+    max_turns = 2
+    score_range = (-1.0, 3.0)
+    replies = ("3", "8", "11")
+
+    def reset(self, seed: int) -> str:
+        rng = random.Random(seed)
+        self.sum = rng.randint(1, 9) + rng.randint(1, 9)
+        return f"which number, {seed}?"
+
+    def step(self, reply: str) -> Step:
+        if not reply.strip().isdecimal():
+            return Step("a number", valid=False)
+        return Step(score=3.0 if int(reply) == self.sum else 0.0)
+
+
+def task(kind: type[TextEnvironment], seed: int = 1) -> EpisodeTask:
+    return EpisodeTask(kind.__name__, seed, seed, "none")
+
+
+async def checked(kind: type[TextEnvironment]):
+    return await check_environment(kind, OwnSource(kind), SeededTasks(kind))
+
+
+async def test_an_episode_ends_with_its_score_on_the_common_scale() -> None:
+    environment = OwnSource(Adding).open()
+    shown = await environment.reset(task(Adding))
+    assert [message["content"] for message in shown.messages] == ["which number, 1?"]
+    again = await environment.step("what?")
+    assert (again.done, again.valid, again.messages[0]["content"]) == (False, False, "a number")
+    ended = await environment.step("99")
+    assert (ended.done, ended.score, ended.valid) == (True, 0.25, True)
+
+
+async def test_the_last_turn_is_scored_by_the_class_itself() -> None:
+    class Patient(Adding):
+        def score(self) -> float:
+            return 1.0
+
+    for kind, score in ((Adding, 0.0), (Patient, 0.5)):
+        environment = OwnSource(kind).open()
+        await environment.reset(task(kind))
+        assert not (await environment.step("no")).done
+        ended = await environment.step("no")
+        assert (ended.done, ended.score, ended.valid) == (True, score, False)
+        with pytest.raises(ProtocolError, match="no episode is open"):
+            await environment.step("no")
+
+
+async def test_coroutines_and_what_the_class_shows_around_its_texts() -> None:
+    class Waiting(Adding):
+        system = "Answer with a number."
+        stop = ("</answer>",)
+
+        async def reset(self, seed: int) -> str:  # type: ignore[override]
+            return Adding.reset(self, seed)
+
+        async def step(self, reply: str) -> Step:  # type: ignore[override]
+            return Adding.step(self, reply)
+
+    environment = OwnSource(Waiting).open()
+    shown = await environment.reset(task(Waiting))
+    assert [message["role"] for message in shown.messages] == ["system", "user"]
+    assert shown.stop == ("</answer>",)
+    assert (await environment.step("5")).done
+
+
+@pytest.mark.parametrize("problems", [None, 200])
+def test_held_out_tasks_are_never_trained_on(problems: int | None) -> None:
+    kind = type("Some", (Adding,), {"problems": problems})
+    tasks = SeededTasks(kind)
+    trained = {tasks.training(index, seed).seed for index in range(3000) for seed in (0, 1)}
+    held_out = [each.seed for seed in (7, 42) for each in tasks.held_out(40, seed)]
+    assert not trained & set(held_out)
+    assert len(set(held_out[:40])) == 40
+    assert tasks.training(5, 1) == SeededTasks(kind).training(5, 1)
+    if problems:
+        assert trained | set(tasks_seeds(tasks)) == set(range(problems))
+        with pytest.raises(ConfigurationError, match="has 40 of its 200 problems"):
+            tasks.held_out(41, 7)
+
+
+def tasks_seeds(tasks: SeededTasks) -> list[int]:
+    return [each.seed for each in tasks.held_out(40, 0)]
+
+
+async def test_a_sound_environment_is_described() -> None:
+    found = await checked(Guess)
+    assert "96 episodes of 24 tasks" in found.reason
+    assert "scores 0.00 to 1.00" in found.reason
+    assert found.remarks == ()
+    assert found.to_json()["channel"] == "own"
+
+
+DRAWN = itertools.count()
+
+
+class ByCount(Adding):
+    def reset(self, seed: int) -> str:
+        return f"{super().reset(seed)} {next(DRAWN)}"
+
+
+class ByGlobalDice(Adding):
+    """Alone it is sound; others that are played at the same time draw from the same dice."""
+
+    def reset(self, seed: int) -> str:
+        random.seed(seed)
+        return super().reset(seed)
+
+    def step(self, reply: str) -> Step:
+        return Step(score=float(random.randrange(4)))
+
+
+class SharedState(Adding):
+    """Alone it is sound; others that are played at the same time overwrite the sum."""
+
+    def reset(self, seed: int) -> str:
+        text = super().reset(seed)
+        type(self).sum = self.__dict__.pop("sum")  # type: ignore[misc]
+        return text
+
+
+class NeverCleared(Adding):
+    """Its object remembers the episode before."""
+
+    played = 0
+
+    def reset(self, seed: int) -> str:
+        self.played += 1
+        return f"{super().reset(seed)} {self.played}"
+
+
+class Raising(Adding):
+    def step(self, reply: str) -> Step:
+        if not reply:
+            raise KeyError("empty")
+        return super().step(reply)
+
+
+def scoring(value: object) -> type[TextEnvironment]:
+    return type("Odd", (Adding,), {"step": lambda self, reply: Step(score=value)})
+
+
+def returning(value: object) -> type[TextEnvironment]:
+    return type("Odd", (Adding,), {"step": lambda self, reply: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ByCount, r"ByCount: seed \d+ is another game when played again"),
+        (ByGlobalDice, "played side by side"),
+        (SharedState, "played side by side"),
+        (NeverCleared, "by an object that has played before"),
+        (Raising, r"step\(''\) raised KeyError.*test_own.py.*seed \d+"),
+        (scoring(3.5), "the score is 3.5, but score_range says -1 to 3"),
+        (scoring(float("nan")), "the score is nan"),
+        (scoring("3"), "the score is '3'"),
+        (returning("ok"), r"returned 'ok': expected a Step"),
+        (returning(Step()), "either a text"),
+        (returning(Step("on", score=1.0)), "either a text"),
+        (type("Mute", (Adding,), {"reset": lambda self, seed: ""}), "expected a text to answer"),
+    ],
+)
+async def test_what_cannot_be_trained_on_is_refused(
+    kind: type[TextEnvironment], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        await checked(kind)
+
+
+async def test_what_teaches_nothing_is_remarked_upon() -> None:
+    class Flat(Adding):
+        replies = ("3",)
+
+        def reset(self, seed: int) -> str:
+            return "go"
+
+        def step(self, reply: str) -> Step:
+            return Step("no", valid=False)
+
+    remarks = " ".join((await checked(Flat)).remarks)
+    for said in ("episodes scored 0.00", "every seed", "no reply was valid"):
+        assert said in remarks
+
+
+async def test_a_class_that_breaks_later_loses_episodes_and_makes_up_no_score() -> None:
+    environment = OwnSource(Raising).open()
+    await environment.reset(task(Raising))
+    with pytest.raises(InfrastructureError, match="raised KeyError"):
+        await environment.step("")

@@ -1,0 +1,115 @@
+"""Training on what plays no game: one's own environment, and code agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from miner.config.settings import EnvironmentSettings
+from miner.environments import ConfigurationError
+from miner.environments.probe_report import CHANNELS as GAMES
+from miner.evaluation.channels import CHANNELS
+from miner.reporting.page import write_report
+from miner.reporting.run_folder import RunFolder
+from tests.training.in_process import Work, working_in
+
+HIGH = """
+from miner.environments.own import Step, TextEnvironment
+
+class High(TextEnvironment):
+    max_turns = 2
+    replies = ("7", "1")
+
+    def reset(self, seed):
+        return f"say something, {seed}"
+
+    def step(self, reply):
+        if not reply:
+            return Step("louder", valid=False)
+        return Step(score=sum(each in "4567" for each in reply) / len(reply))
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    with working_in(tmp_path) as work:
+        yield work
+
+
+def own(folder: Path, text: str) -> tuple[str, str]:
+    path = folder / "high.py"
+    path.write_text(text)
+    return "environment.channel=own", f"environment.entry={path}"
+
+
+def test_every_channel_can_be_set() -> None:
+    names = get_args(EnvironmentSettings.model_fields["channel"].annotation)
+    assert set(names) == {"auto", *GAMES, *CHANNELS}
+
+
+def test_a_policy_learns_ones_own_environment(work: Work) -> None:
+    """Held-out episodes before and after, and the files that a run leaves."""
+    large = ("rollout.groups_per_step=4", "rollout.group_size=8", "evaluation.episodes=40")
+    result = work.train(*own(work.folder, HIGH), *large, "optimizer.max_steps=12")
+    run = RunFolder(work.run_dir).read()
+    first, *_, last = run.evaluations
+    assert result.step == last.step == 12
+    assert last.score.low > first.score.high
+    assert run.steps[-1].score > run.steps[0].score + 0.3
+    assert (first.channel, first.environment, first.by_seat) == ("own", "High", {})
+    assert json.loads((work.run_dir / "probe.json").read_text())["channel"] == "own"
+    page = write_report(work.run_dir).read_text()
+    assert "Channel own: High: 96 episodes" in page
+    assert "bid = prize" not in page
+
+
+def test_code_agents_are_trained(work: Work) -> None:
+    result = work.train(
+        "environment.channel=code_agent",
+        "environment.code_agent.form=inline",
+        "reward.scale=batch",
+        "optimizer.max_steps=2",
+    )
+    assert work.steps == [1, 2]
+    assert result.output_dir == work.published
+    probe = json.loads((work.run_dir / "probe.json").read_text())
+    assert probe["environment"] == "arithmetic"
+    assert "sandbox" in probe["reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("import nothing_of_the_kind", (), "cannot be imported: ModuleNotFoundError"),
+        (HIGH.replace("reset", "begin"), (), "High has no reset"),
+        (HIGH + "    problems = 20", (), "10 held-out episodes were asked for, High has 4"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_made(
+    work: Work, text: str, overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        work.train(*own(work.folder, text), *overrides)
+    assert not work.published.exists()
+    assert not work.run_dir.exists()
+
+
+def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_step(
+    work: Work,
+) -> None:
+    text = HIGH.replace('sum(each in "4567" for each in reply) / len(reply)', "float('nan')")
+    with pytest.raises(ConfigurationError, match="the score is nan, but score_range says 0 to 1"):
+        work.train(*own(work.folder, text))
+    assert work.steps == []
+    assert work.trainers == []
+
+
+def test_shaping_of_another_game_is_refused(work: Work) -> None:
+    with pytest.raises(ConfigurationError, match=r"reward.shaping='chance_to_win' knows Goofspiel"):
+        work.settings(
+            "environment.channel=own", "reward.shaping=chance_to_win", "reward.credit=turn"
+        )

@@ -1,0 +1,66 @@
+"""Trackers are told what a step was like, below the run's folder, or are refused by name."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from miner.environments import ConfigurationError
+from miner.training import tracking
+from tests.training.in_process import Work, working_in
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    for name in ("TENSORBOARD_LOGGING_DIR", "TRACKIO_DIR", "WANDB_DIR", "WANDB_MODE"):
+        monkeypatch.setenv(name, "")  # put back afterwards
+        monkeypatch.delenv(name)
+    with working_in(tmp_path) as work:
+        yield work
+
+
+class WriterDouble:
+    """tensorboardX's SummaryWriter, as far as transformers uses it."""
+
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir = log_dir
+        self.scalars: dict[tuple[str, int], float] = {}
+        WRITERS.append(self)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars[name, step] = value
+
+    def add_text(self, *_: object) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+WRITERS: list[WriterDouble] = []
+
+
+def test_a_tracker_is_told_each_steps_metrics(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("tensorboardX")
+    package.__spec__ = importlib.machinery.ModuleSpec("tensorboardX", None)
+    package.SummaryWriter = WriterDouble  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboardX", package)
+    WRITERS.clear()
+    work.train("optimizer.max_steps=2", 'report_to=["tensorboard"]')
+    (writer,) = WRITERS
+    assert writer.log_dir == str(work.run_dir / "tensorboard")
+    assert {("train/reward", 1), ("train/reward", 2)} <= writer.scalars.keys()
+
+
+def test_one_that_is_not_installed_is_refused_before_anything_is_done(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"report_to names wandb, .* not installed"):
+        work.train('report_to=["wandb"]')
+    assert not work.run_dir.exists()
