@@ -99,6 +99,18 @@ async def test_a_lying_server_is_a_fault_and_no_score(
     assert fault.server == grader.url
 
 
+async def test_a_parser_unlike_ours_is_told_once_and_its_verdicts_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with tiny_grader(Lies(strip="#")) as grader:
+        source = GradedSource([grader.url])
+        played = await play_on(source, TASK, lambda legal: f"#{legal[0]}#")
+        await source.close()
+    assert all(t.valid for t in played.transitions)
+    assert source.stats.disagreements > 1
+    assert caplog.text.count("judges replies otherwise than assumed") == 1
+
+
 async def test_a_grader_that_plays_other_actions_is_noticed() -> None:
     async with tiny_grader(Lies(play_lowest=True)) as grader:
         source = GradedSource([grader.url])
