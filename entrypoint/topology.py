@@ -27,7 +27,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
-from miner.config.contract import EPISODES_PER_SERVER
+from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
 Layout = Literal["cpu", "colocated", "split"]
 ZeroStage = Literal[0, 2, 3]
@@ -51,7 +51,7 @@ class BatchShape:
     @property
     def wanted_live(self) -> int:
         """Episodes of a step that the servers can play at once."""
-        return min(self.groups * self.group_size, EPISODES_PER_SERVER * max(1, self.servers))
+        return min(self.groups * self.group_size, GRADED_EPISODES_PER_SERVER * max(1, self.servers))
 
 
 @dataclass(frozen=True)

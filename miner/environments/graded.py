@@ -8,8 +8,8 @@ Invariants:
 * a message reaches the policy once, and only if the chat it belongs to repeats word for word what
   was said before; anything else is a `ProtocolError`;
 * a score is the server's own; an episode that the server reports as broken is never a zero;
-* no more than `EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about twice
-  as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
+* no more than `GRADED_EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about
+  twice as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from miner.environments.errors import (
     ProtocolError,
 )
 from miner.environments.games import clean_reply, parse_graded_reply
-from miner.environments.graded_calls import EPISODES_PER_SERVER, GradedCalls
+from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCalls
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
 from miner.environments.servers import ServerPool
@@ -75,7 +75,7 @@ class GradedSource:
     @property
     def capacity(self) -> int:
         """Episodes that may be under way at once over all servers."""
-        return EPISODES_PER_SERVER * len(self.pool.urls)
+        return GRADED_EPISODES_PER_SERVER * len(self.pool.urls)
 
     @property
     def applied_rate(self) -> float | None:

@@ -14,10 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from miner.config.contract import GAMES, agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
 from miner.environments.games import goofspiel
-from miner.environments.games.catalog import GAME_NAMES, game_name_of
+from miner.environments.games.catalog import game_name_of
 from miner.environments.games.rules import RULES
 from miner.environments.games.session import GameSession
 from miner.environments.games.turn import Turn
@@ -58,7 +59,7 @@ class PromptFormat:
         """The format in our own words. Raises: `ConfigurationError` for an unknown game."""
         if game_name not in RULES:
             raise ConfigurationError(
-                f"no prompt for game {game_name!r}: expected one of {', '.join(GAME_NAMES)}"
+                f"no prompt for game {game_name!r}: expected one of {', '.join(GAMES)}"
             )
         return cls(
             game_name=game_name,
@@ -144,7 +145,7 @@ def _turn_shown(game_name: str, text: str, seed: int) -> Turn | None:
     if game_name != "goofspiel":
         return None
     try:
-        return goofspiel.turn_shown(text, goofspiel.agent_seat(seed))
+        return goofspiel.turn_shown(text, agent_seat(seed))
     except goofspiel.StateTextError as error:
         raise PromptFormatError(f"cannot learn from a malformed turn: {error}") from error
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.config.contract import GAMES
 from miner.environments.base import Message
 from miner.environments.errors import ConfigurationError
 from miner.environments.games import (
-    GAME_NAMES,
     GameSession,
     GradedDialogue,
     PromptFormat,
@@ -38,7 +38,7 @@ def transcript(
     return dialogue.conversation
 
 
-@pytest.mark.parametrize("name", GAME_NAMES)
+@pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_our_own_format_is_learned_back(name: str, failures: int) -> None:
     own = PromptFormat.own(name)
