@@ -202,7 +202,7 @@ class OptimizerSettings(Section):
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="Of AdamW, decoupled from the gradient.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch_tokens: int = Field(
         8192,
