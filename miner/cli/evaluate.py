@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES, SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 
 BUILTIN = "builtin"
@@ -159,8 +160,8 @@ def evaluate_command(
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
     name: Name = None,
-    episodes: Episodes = 250,
-    base_seed: BaseSeed = 42,
+    episodes: Episodes = GRADER_EPISODES,
+    base_seed: BaseSeed = GRADER_BASE_SEED,
     environment: Game = "goofspiel",
     sizes: Sizes = None,
     env_url: EnvUrls = None,
@@ -244,7 +245,7 @@ def server_urls(given: list[str]) -> tuple[str, ...]:
         return ()
     if given:
         return check_server_urls(given)
-    listed = os.environ.get("ENVIRONMENT_SERVER_URLS", "")
+    listed = os.environ.get(SERVERS_VARIABLE, "")
     return parse_server_urls(listed) if listed.strip() else ()
 
 

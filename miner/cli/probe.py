@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from miner.config.contract import GAMES
+from miner.config.contract import GAMES, SERVERS_VARIABLE
 from miner.config.settings import EnvironmentSettings
 from miner.environments.errors import ConfigurationError, InfrastructureError
 from miner.environments.probe import probe
@@ -84,7 +84,7 @@ def probe_command(
     if model is not None:
         _tell(_looked_at(model), json_file)
         return
-    urls = tuple(env_url or parse_server_urls(os.environ.get("ENVIRONMENT_SERVER_URLS", "")))
+    urls = tuple(env_url or parse_server_urls(os.environ.get(SERVERS_VARIABLE, "")))
     if not urls:
         raise ConfigurationError(
             "no environment server is named: give --env-url http://host:port, or set "
