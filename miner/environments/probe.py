@@ -37,7 +37,7 @@ from miner.environments.probe_episode import (
     play,
     play_with_tries,
 )
-from miner.environments.probe_report import CHANNELS, Channel, ProbeReport, ServerFindings
+from miner.environments.probe_report import GAME_CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
 
@@ -106,9 +106,9 @@ async def open_source(
     Raises: `ConfigurationError` for bad settings, `InfrastructureError` when a channel is forced
     that no server can play.
     """
-    if channel != "auto" and channel not in CHANNELS:
+    if channel != "auto" and channel not in GAME_CHANNELS:
         raise ConfigurationError(
-            f"unknown channel {channel!r}: expected auto, {', '.join(CHANNELS)}"
+            f"unknown channel {channel!r}: expected auto, {', '.join(GAME_CHANNELS)}"
         )
     if report is None and channel == "builtin" and not urls:
         report = ProbeReport(environment, ())
