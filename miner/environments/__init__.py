@@ -11,14 +11,12 @@ from miner.environments.base import (
     Transition,
 )
 from miner.environments.errors import (
-    ConfigurationError,
     EnvironmentFault,
     InfrastructureError,
     ProtocolError,
 )
 
 __all__ = [
-    "ConfigurationError",
     "Environment",
     "EnvironmentFault",
     "EnvironmentSource",

@@ -19,11 +19,11 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import (
-    ConfigurationError,
     EnvironmentFault,
     InfrastructureError,
     ProtocolError,

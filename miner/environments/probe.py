@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.environments.errors import (
-    ConfigurationError,
     EnvironmentFault,
     InfrastructureError,
     ProtocolError,

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from miner.config.contract import LARGEST_SEED
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentFault,
     EpisodeTask,
     InfrastructureError,

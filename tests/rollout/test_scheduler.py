@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentFault,
     InfrastructureError,
     ProtocolError,

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.environments import ConfigurationError
 from miner.environments.probe_report import GAME_CHANNELS
 from miner.evaluation.channels import CHANNELS
 from miner.reporting.page import write_report

@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.environments.code_agent.problems import Problem
-from miner.environments.errors import ConfigurationError
 from miner.environments.split import split
 
 OPERATIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {

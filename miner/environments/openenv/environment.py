@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import (
-    ConfigurationError,
     EnvironmentFault,
     InfrastructureError,
     ProtocolError,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
 from miner.environments.split import split
 

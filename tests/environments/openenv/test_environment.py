@@ -8,8 +8,8 @@ import json
 import pytest
 from aiohttp import web
 
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EpisodeTask,
     InfrastructureError,
     ProtocolError,
