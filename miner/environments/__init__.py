@@ -10,11 +10,7 @@ from miner.environments.base import (
     Tool,
     Transition,
 )
-from miner.environments.errors import (
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 
 __all__ = [
     "Environment",

@@ -12,9 +12,7 @@ from typing import TypeVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Transition
-from miner.environments.errors import (
-    ProtocolError,
-)
+from miner.environments.errors import ProtocolError
 from miner.environments.games import (
     GameSession,
     GradedDialogue,

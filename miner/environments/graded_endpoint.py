@@ -26,9 +26,7 @@ from yarl import URL
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.errors import (
-    InfrastructureError,
-)
+from miner.environments.errors import InfrastructureError
 
 MODEL_NAME: Final = "policy"
 _REQUEST_LIMIT: Final = 8 << 20

@@ -22,11 +22,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
-from miner.environments.errors import (
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import PromptFormat, PromptFormatError, task_id_range
 from miner.environments.graded import GradedSource
 from miner.environments.probe_episode import (

@@ -15,10 +15,7 @@ from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.findings import look_at
 from miner.duel.channel.opening import open_duels
-from miner.environments import (
-    EnvironmentSource,
-    InfrastructureError,
-)
+from miner.environments import EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel, ProbeReport
 from miner.evaluation.channels import CHANNELS

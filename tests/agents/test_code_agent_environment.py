@@ -17,9 +17,7 @@ from miner.agents import (
 )
 from miner.agents.completions import Completion
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    InfrastructureError,
-)
+from miner.environments import InfrastructureError
 from tests.builders import build_tokenizer
 
 TOKENIZER = build_tokenizer()

@@ -32,10 +32,7 @@ from miner.duel.players.catalog import make_player
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import Observation, Transition
-from miner.environments.errors import (
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer

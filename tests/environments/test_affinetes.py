@@ -9,12 +9,7 @@ import pytest
 
 from miner.config.contract import LARGEST_SEED
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EnvironmentFault,
-    EpisodeTask,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments import EnvironmentFault, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.affinetes import (
     EVALUATE_REPLY_LIMIT,
     STEP_REPLY_LIMIT,

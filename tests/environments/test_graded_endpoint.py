@@ -13,9 +13,7 @@ import aiohttp
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    InfrastructureError,
-)
+from miner.environments import InfrastructureError
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange, route_address
 from tests.environments.tiny_grader import streamed_text
 

@@ -8,9 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EpisodeTask,
-)
+from miner.environments import EpisodeTask
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import PolicyError
 

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EpisodeTask,
-)
+from miner.environments import EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy

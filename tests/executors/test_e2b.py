@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    InfrastructureError,
-)
+from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits
 from tests.executors.e2b_double import KEY, E2BDouble, e2b_double, printed, raised
 

@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode

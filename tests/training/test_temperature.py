@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    InfrastructureError,
-)
+from miner.environments import InfrastructureError
 from miner.training import run as training
 from miner.training.temperature import FittedTemperature, Tried, fit_temperature
 from miner.training.trainer import EpisodeTrainer

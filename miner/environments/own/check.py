@@ -27,10 +27,7 @@ from miner.environments.base import (
     TaskStream,
     Transition,
 )
-from miner.environments.errors import (
-    EnvironmentFault,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, ProtocolError
 from miner.environments.own.source import NAME
 from miner.environments.own.text_environment import TextEnvironment
 from miner.environments.playing import play

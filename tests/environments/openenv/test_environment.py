@@ -9,11 +9,7 @@ import pytest
 from aiohttp import web
 
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EpisodeTask,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.openenv.environment import OpenEnvEnvironment, OpenEnvSource
 from miner.environments.openenv.wire import REPLY_LIMIT
 from tests.environments.openenv.server_double import (

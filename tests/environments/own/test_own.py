@@ -9,11 +9,7 @@ import pytest
 
 from examples.guess import Guess
 from miner.config.errors import ConfigurationError
-from miner.environments import (
-    EpisodeTask,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
