@@ -127,7 +127,8 @@ async def _decide(
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)
-    is_game, is_goofspiel = task.environment in GAMES, task.environment == "goofspiel"
+    is_game = task.environment.rpartition(":")[2] in GAMES  # duels are named duel:GAME
+    is_goofspiel = task.environment == "goofspiel"
     return EpisodeRecord(
         environment=task.environment,
         task_id=task.task_id,
