@@ -29,7 +29,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from examples.train_openenv import ASKED, EXAMPLES, build_base
 from miner.agents import legacy_rollout
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.openenv.hosting import LocalApp, start
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import MARKERS, MUTED, SERIES, new_figure, save_figure, styled

@@ -23,6 +23,7 @@ from rich.progress import Progress
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
@@ -94,7 +95,7 @@ def demo_command(
             f"deadline.seconds={seconds}",
             *(setting or ()),
         ]
-        environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
+        environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
         recipe = str(RECIPES / f"{show.recipe}.toml")
         command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:

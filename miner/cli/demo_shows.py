@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from rich.console import Console
 
+from miner.config.contract import GRADER_EPISODES
+
 
 class Sizes(StrEnum):
     """Deck sizes the demo learns."""
@@ -59,7 +61,7 @@ SHOWS = {
         name="demo-8-cards",
         recipe="tiny-8-cards",
         deck_sizes=(8,),
-        episodes=250,
+        episodes=GRADER_EPISODES,
         training_seconds=225.0,
         base_minutes=(1.0, 2.5),
         rest_minutes=(1, 2),
@@ -68,7 +70,7 @@ SHOWS = {
         name="demo-all-cards",
         recipe="tiny-all-sizes",
         deck_sizes=(8, 10, 12, 14, 16),
-        episodes=250,
+        episodes=GRADER_EPISODES,
         training_seconds=690.0,
         base_minutes=(2.0, 5.0),
         rest_minutes=(1, 2),

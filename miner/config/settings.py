@@ -16,6 +16,7 @@ from typing import Literal
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
     DUEL_CARDS,
@@ -30,7 +31,6 @@ from miner.config.contract import (
 )
 from miner.config.errors import ConfigurationError
 from miner.config.mistakes import explained
-from miner.config.openenv_settings import OpenEnvSettings
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
 from miner.config.section import Section
@@ -60,19 +60,6 @@ GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othel
 """Those of `contract.GAMES`."""
 
 Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
-
-
-class CodeAgentSettings(Section):
-    """channel = code_agent."""
-
-    form: Literal["message", "inline"] = Field(
-        "message",
-        description="Where a program's output goes: a message of its own, or on within the reply.",
-    )
-    max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
-    executor: Literal["local", "e2b"] = Field(
-        "local", description="What runs the code: the sandbox of this machine, or E2B."
-    )
 
 
 class EnvironmentSettings(Section):
@@ -215,7 +202,7 @@ class OptimizerSettings(Section):
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="Of AdamW, decoupled from the gradient.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch_tokens: int = Field(
         8192,

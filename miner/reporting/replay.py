@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from miner.config.contract import GAMES
 from miner.environments.base import EpisodeTask
-from miner.environments.games import CHANCE, GAME_NAMES, GameSession, goofspiel
+from miner.environments.games import CHANCE, GameSession, goofspiel
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay, Round
 
@@ -105,7 +106,7 @@ def build_replay(
 def replay_of(result: EvaluationResult, episode: EpisodeRecord, step: int | None = None) -> Replay:
     """The replay of one evaluated episode. Raises: ValueError as `build_replay`."""
     task = EpisodeTask(episode.environment, episode.task_id, episode.seed, episode.opponent)
-    build = build_replay if task.environment in GAME_NAMES else build_transcript
+    build = build_replay if task.environment in GAMES else build_transcript
     return build(
         task,
         episode.replies,

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings, load_settings, to_toml
+from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
@@ -84,6 +86,9 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
     taken_over = (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora")
     if taken_over and not settings.optimizer.zero_stage:
         changed = [name for name in changed if name not in WITH_ADAPTERS]
+    channels = (before.environment.channel, settings.environment.channel)
+    if channels[0] != channels[1] and not {DUEL_CHANNEL, *CHANNELS}.isdisjoint(channels):
+        changed.append("environment.channel")  # only the games' channels play the same tasks
     if not begun:  # a checkpoint is one of its stage; without any, the ladder may raise it
         changed = [name for name in changed if name != "optimizer.zero_stage"]
     if changed:

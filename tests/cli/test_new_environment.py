@@ -55,3 +55,11 @@ def test_a_mistake_of_ones_own_is_a_sentence(tmp_path: Path) -> None:
     refused = miner("probe", "--entry", str(tmp_path / "guess.py"))
     assert isinstance(refused.exception, ConfigurationError)
     assert "there is no file" in str(refused.exception)
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    root = Path(__file__).resolve().parents[2]
+    example = (root / "examples" / "guess.py").read_text()
+    shown = example[example.index("import random") :]
+    assert f"```python\n{shown}```" in (root / "README.md").read_text()
+    assert len(shown.splitlines()) <= 30

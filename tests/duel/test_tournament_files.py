@@ -92,3 +92,12 @@ def test_the_command_copies_what_it_read(
 def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"core/pvp/game_prompts\.yml: copy that file"):
         read_wording(tmp_path)
+
+
+def test_a_folder_that_only_the_image_has_made_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tournament").mkdir()
+    (tmp_path / "tournament" / "README.md").write_text("of this repository")
+    monkeypatch.chdir(tmp_path)
+    assert wording_of(None).source == OWN

@@ -91,7 +91,8 @@ def test_settings_in_json_will_do(tmp_path: Path) -> None:
 
 def test_trouble_is_told(folder: RunFolder) -> None:
     folder.add_step(
-        step(21, lost_episodes=5, invalid_replies=500, groups=16, flat_groups=16,
+        step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,
+             groups=16, flat_groups=16,
              drift={"clean": 90, "fork": 10}, action_applied_rate=0.28,
              metrics={"loss": float("nan"), LOGPROB_GAP: 0.3})
     )  # fmt: skip
@@ -102,6 +103,8 @@ def test_trouble_is_told(folder: RunFolder) -> None:
     told = "\n".join(run_warnings(folder.read()))
     for text in (
         "Not a number in the metrics, first at step 21", "5 episodes were lost",
+        "2 episodes did not fit into rollout.max_episode_tokens",
+        "of the replies in the last 10 steps were cut off",
         "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
         "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
         "8.3% of the replies in the last 10 steps", "100% of the groups",

@@ -53,6 +53,15 @@ def test_settings_are_written_and_equal_ones_resume(tmp_path):
     assert load_settings(tmp_path / "run" / "settings.toml", environ={}).deadline.seconds == 60
 
 
+def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
+    prepare_run_dir(settings(tmp_path, "environment.channel=graded"))
+    prepare_run_dir(settings(tmp_path, "environment.channel=builtin"))
+    own = ("environment.channel=own", "environment.entry=guess.py")
+    for now in (own, ["environment.channel=code_agent"]):
+        with pytest.raises(ConfigurationError, match=r"other settings \(.*environment.channel"):
+            prepare_run_dir(settings(tmp_path, *now))
+
+
 def test_memory_may_be_bounded_in_another_way_on_resume(tmp_path):
     prepare_run_dir(settings(tmp_path))
     prepare_run_dir(settings(tmp_path, "optimizer.micro_batch_tokens=8192"))

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import (
     ConfigurationError,

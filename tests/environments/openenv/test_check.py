@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
 from miner.environments.openenv import Findings, check, open_openenv
 from tests.environments.openenv.server_double import Double, error, observation, serving

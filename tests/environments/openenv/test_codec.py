@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import ConfigurationError
 from miner.environments.openenv.codec import InvalidReply, codec_for, takes_tools
 
