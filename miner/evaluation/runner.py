@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from miner.config.contract import GAMES, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentSource,
     EpisodeTask,
     InfrastructureError,

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.report import report_command
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.reporting.page import write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
 from miner.reporting.run_folder import RunFolder
@@ -124,6 +124,12 @@ def test_a_game_that_nobody_chose_and_nobody_grades_is_told(
     sentence = "Not trained on what is graded: neither /step nor /evaluate."
     assert warnings == ([sentence] if told else [])
     assert (sentence in write_report(folder.path).read_text()) is told
+
+
+def test_what_a_channel_of_ones_choice_warned_of_comes_first(folder: RunFolder) -> None:
+    (folder.path / "settings.toml").write_text('[environment]\nchannel = "openenv"\n')
+    folder.write_probe({"channel": "openenv", "reason": "", "warning": "seeds are ignored"})
+    assert run_warnings(folder.read())[0] == "Channel openenv: seeds are ignored."
 
 
 def test_a_run_without_trouble_has_no_warnings(folder: RunFolder) -> None:
