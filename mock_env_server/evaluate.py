@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from miner.config.contract import agent_seat
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games import GameSession, GradedDialogue, PromptFormat, game_name_of
 from mock_env_server import wording
 from mock_env_server.chat_client import ChatModel, ChatRefusedError

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from miner.config.contract import GAMES
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games import GameSession, task_id_range
 from miner.environments.games.catalog import load_game
 from miner.environments.games.opponents import Stream

@@ -156,7 +156,7 @@ def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) 
         return cached_real_model(REAL_CACHE)
     from miner.tiny_model import build
 
-    recipe = build.recipe_for(show.deck_sizes)
+    recipe = build.base_recipe_for(show.deck_sizes)
     there = build.is_made(CACHE / build.content_key(recipe, 0), recipe=recipe)
     announce(console, show, seconds, base_is_there=there)
     return build.cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from miner.config.contract import GAMES, SERVERS_VARIABLE
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
 from miner.environments.servers import parse_server_urls
 from miner.evaluation.channels import CHANNELS, Findings, channel_settings

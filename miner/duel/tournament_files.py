@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES
 from miner.duel.memory import APPEND, LONG_TERM, REWRITE, WORKING
 from miner.duel.wording import SLOTS, ToolWording, Wording, own_wording
-from miner.environments.errors import ConfigurationError
 
 FILES = {
     "prompts": ("core/pvp/game_prompts.yml", "core/config/pvp_game_prompts.yml"),

@@ -19,15 +19,11 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.channel_stats import ChannelStats
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import clean_reply, parse_graded_reply
 from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCalls
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from miner.config.contract import GAMES, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentSource,
     EpisodeTask,
     InfrastructureError,
@@ -127,7 +127,8 @@ async def _decide(
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)
-    is_game, is_goofspiel = task.environment in GAMES, task.environment == "goofspiel"
+    is_game = task.environment.rpartition(":")[2] in GAMES  # duels are named duel:GAME
+    is_goofspiel = task.environment == "goofspiel"
     return EpisodeRecord(
         environment=task.environment,
         task_id=task.task_id,

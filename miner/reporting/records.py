@@ -219,7 +219,6 @@ class Replay(Record):
 
     Attributes:
         policy: who played the agent's seat.
-        step: training step of the weights, if any.
         rounds: Goofspiel's rounds; empty in other games.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
@@ -233,7 +232,6 @@ class Replay(Record):
     deck_size: int | None = None
     channel: str = ""
     policy: str
-    step: int | None = None
     score: float | None
     failure: str | None = None
     rounds: tuple[Round, ...] = ()

@@ -11,7 +11,7 @@ from miner.__main__ import main
 from miner.cli.demo import WarmStartProgress, last_weights
 from miner.cli.demo_replies import tell_replies
 from miner.cli.demo_shows import SHOWS, DemoModel, Sizes, announce
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.in_process import working_in
 

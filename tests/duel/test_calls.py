@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.duel.calls import PARSERS, family_of, parse_calls
-from miner.environments.errors import ConfigurationError
 
 OFFERED = ("working_memory_rewrite", "game_action")
 NOTE = '{"name": "working_memory_rewrite", "arguments": {"slot": 1, "content": "a } ] \\" ü"}}'

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
+from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
-from miner.environments.errors import ConfigurationError
 from tests.duel.golden import GAMES
 from tests.duel.stand_ins import write_copy
 

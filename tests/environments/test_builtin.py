@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from miner.config.contract import GAMES, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
-from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.environments.errors import ProtocolError
 from miner.environments.games import PromptFormat, task_id_range
 from miner.environments.games.reference import REFERENCE_POLICIES
 

@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 import pytest
 from rich.console import Console
 
-from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
 from miner.environments.servers import parse_server_urls

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.report import report_command
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.reporting.page import write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
 from miner.reporting.run_folder import RunFolder

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.environments import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.config.errors import ConfigurationError
+from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode

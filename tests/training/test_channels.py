@@ -9,9 +9,10 @@ from typing import get_args
 
 import pytest
 
+from miner.config.contract import DUEL_CHANNEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.environments import ConfigurationError
-from miner.environments.probe_report import CHANNELS as GAMES
+from miner.environments.probe_report import GAME_CHANNELS
 from miner.evaluation.channels import CHANNELS
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
@@ -48,7 +49,7 @@ def own(folder: Path, text: str) -> tuple[str, str]:
 
 def test_every_channel_can_be_set() -> None:
     names = get_args(EnvironmentSettings.model_fields["channel"].annotation)
-    assert set(names) == {"auto", *GAMES, *CHANNELS}
+    assert set(names) == {"auto", DUEL_CHANNEL, *GAME_CHANNELS, *CHANNELS}
 
 
 def test_a_policy_learns_ones_own_environment(work: Work) -> None:
@@ -109,7 +110,7 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
 
 
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
-    with pytest.raises(ConfigurationError, match=r"reward.shaping='chance_to_win' knows Goofspiel"):
+    with pytest.raises(ConfigurationError, match=r"chance_to_win' knows the servers' G"):
         work.settings(
             "environment.channel=own", "reward.shaping=chance_to_win", "reward.credit=turn"
         )

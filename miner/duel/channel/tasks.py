@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count, islice, product
 
 from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.games import DuelGame, duel_game
 from miner.duel.games.table import configuration_of, game_seeds
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError
 from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
 
 _PREFIX = f"{DUEL_CHANNEL}:"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from miner.config.channel_settings import OpenEnvSettings
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from miner.config.channel_settings import OpenEnvSettings
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.openenv.server import OpenEnvServer
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from miner.config.contract import GAMES
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games import game_name_of, task_id_range
 from miner.environments.games.catalog import load_game
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.config.contract import GAMES
+from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.errors import ConfigurationError
 from miner.environments.games import (
     GameSession,
     GradedDialogue,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.config.contract import GAMES, LARGEST_SEED, agent_seat
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games import (
     CHANCE,
     GameSession,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from miner.config.channel_settings import OpenEnvSettings
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.openenv.hosting import LocalApp, LocalImage, hosted, start
 from miner.environments.openenv.server import OpenEnvServer
 
