@@ -4,7 +4,7 @@ SIZES ?= 8
 SEED ?= 0
 MODEL ?= tiny
 
-.PHONY: help setup setup-vllm demo test lint mutants lock image image-cpu image-check submission
+.PHONY: help setup setup-vllm setup-openenv demo test lint mutants lock image image-cpu image-check submission
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
@@ -14,10 +14,13 @@ setup: ## make .venv with the pinned packages (CPU)
 setup-vllm: setup ## make .venv-vllm: vLLM for CPUs, for the tests and to try
 	@scripts/setup-vllm.sh
 
+setup-openenv: setup ## make .venv-openenv: OpenEnv, for its examples and the tests
+	@scripts/setup-openenv.sh
+
 demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2: a real one)
 	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
 
-test: setup-vllm lint ## static checks and the whole test suite
+test: setup-vllm setup-openenv lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: setup ## ruff, mypy, and imports that go one way

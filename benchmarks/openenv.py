@@ -28,7 +28,7 @@ from rich.console import Console
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.rollouts import CostModelEngine, LockStepSampler, Request, Row, table
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import Environment, EpisodeTask, Observation, Transition
 from miner.environments.openenv import OpenEnvSource, open_openenv
 from miner.inference.sampler import Sample, Sampler, SamplingParams

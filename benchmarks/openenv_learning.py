@@ -29,7 +29,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from examples.train_openenv import ASKED, EXAMPLES, build_base
 from miner.agents import legacy_rollout
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.openenv.hosting import LocalApp, start
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import MARKERS, MUTED, SERIES, new_figure, save_figure, styled
@@ -43,9 +43,12 @@ def ours(out: Path, seed: int) -> list[float]:
     """Mean reward a step of `examples/train_openenv.py`."""
     program = [sys.executable, str(REPOSITORY / "examples/train_openenv.py")]
     words = ["--seed", str(seed), "--out", str(out), f"environment.openenv.python={sys.executable}"]
-    subprocess.run([*program, *words], check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    if len(RunFolder(out / f"run-{seed}").read().steps) < STEPS:
+        subprocess.run([*program, *words], check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     steps = RunFolder(out / f"run-{seed}").read().steps
-    print(f"ours, seed {seed}: {sum(step.seconds for step in steps):.1f} s of steps", flush=True)
+    last, seconds = steps[-1], sum(step.seconds for step in steps)
+    cut = (last.score or 0.0) - last.reward  # the penalty is 1 for each, and nothing else costs any
+    print(f"ours, seed {seed}: {seconds:.1f} s of steps, {cut:.0%} cut off at last", flush=True)
     return [step.score or 0.0 for step in steps]
 
 
@@ -94,11 +97,13 @@ class Rewards(TrainerCallback):
 
     def __init__(self) -> None:
         self.means: list[float] = []
+        self.cut = 0.0
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Called by the trainer."""
         if logs and "reward" in logs:
             self.means.append(logs["reward"])
+            self.cut = logs["completions/clipped_ratio"]
 
 
 def trls(out: Path, seed: int, url: str) -> list[float]:
@@ -128,6 +133,8 @@ def trls(out: Path, seed: int, url: str) -> list[float]:
                 save_strategy="no",
                 report_to=[],
                 bf16=False,
+                # With it generate() has no cache, and goes on from the last token alone.
+                gradient_checkpointing=False,
             ),
         )
         trainer.remove_callback(PrinterCallback)
@@ -135,7 +142,9 @@ def trls(out: Path, seed: int, url: str) -> list[float]:
         trainer.add_callback(rewards)
         began = time.perf_counter()
         trainer.train()
-        print(f"TRL, seed {seed}: {time.perf_counter() - began:.1f} s of steps", flush=True)
+        seconds = time.perf_counter() - began
+        cut = f"{rewards.cut:.0%} cut off at last"
+        print(f"TRL, seed {seed}: {seconds:.1f} s of steps, {cut}", flush=True)
     return rewards.means
 
 

@@ -41,7 +41,7 @@ from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
-from miner.tiny_model.build import recipe_for, recipe_tokenizer
+from miner.tiny_model.build import base_recipe_for, recipe_tokenizer
 from miner.tiny_model.network import build_network
 from miner.training.packed_trainer import rows_of
 from miner.training.rollout_function import RolloutFunction, episode_reward
@@ -176,7 +176,7 @@ def way(
     rows_per_pass: int | None = None,
 ) -> Way:
     """The trainer of these settings, after the rollout and one round to warm up."""
-    recipe = recipe_for(settings.environment.deck_sizes)
+    recipe = base_recipe_for(settings.environment.deck_sizes)
     trainer = EpisodeTrainer(
         model=build_network(tokenizer, recipe.network, seed=0),
         args=grpo_config(settings),
@@ -213,7 +213,7 @@ def compare(folder: str, sizes: str, episodes: int, rounds: int) -> Table:
     overrides = [f"run_dir={folder}", f"environment.deck_sizes={sizes}", "optimizer.max_steps=1"]
     overrides.append("rollout.max_episode_tokens=4096")
     settings = load_settings(None, overrides, environ={})
-    tokenizer = recipe_tokenizer(recipe_for(settings.environment.deck_sizes))
+    tokenizer = recipe_tokenizer(base_recipe_for(settings.environment.deck_sizes))
     whole = played(settings, tokenizer, BuiltinSource())
     trls = way(f"TRL's, {episodes} rows", settings, tokenizer, whole, episodes)
     budget = max(trls.passes)

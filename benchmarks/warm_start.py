@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from miner.tiny_model.build import recipe_for, recipe_tokenizer
+from miner.tiny_model.build import base_recipe_for, recipe_tokenizer
 from miner.tiny_model.examples import Encoder, Example, collate
 from miner.tiny_model.network import build_network
 from miner.tiny_model.number_following import draw_conversation
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    recipe, rng = recipe_for((8,)), random.Random(0)
+    recipe, rng = base_recipe_for((8,)), random.Random(0)
     tokenizer = recipe_tokenizer(recipe)
     encoder, model = Encoder(tokenizer), build_network(tokenizer, recipe.network, seed=0)
     size = recipe.warm_start.batch

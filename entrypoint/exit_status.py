@@ -26,7 +26,11 @@ class ExitStatus(IntEnum):
     ARGUMENTS = 2, "an argument or an environment variable cannot be used"
     MODEL = 10, "the base model's folder is missing, unreadable or incomplete"
     GPU = 11, "there is an NVIDIA driver, but it does not answer"
-    ENVIRONMENT = 12, "no environment server answers and the chosen channel needs one"
+    ENVIRONMENT = (
+        12,
+        "the chosen channel needs environment servers: none is named, or none answered and not "
+        "even the base could be published",
+    )
     OUTPUT = 13, "the output path cannot be written"
     DISK = 14, "too little free disk for the published model and its successor"
     TRAINER = 20, "the trainer failed more often than it may be restarted, and published nothing"

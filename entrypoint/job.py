@@ -248,7 +248,7 @@ _ARGUMENT_OF = {
     "task_id": "--task-id",
     "model": "--model",
     "repo_name": "--expected-repo-name",
-    "servers": "ENVIRONMENT_SERVER_URLS",
+    "servers": SERVERS_VARIABLE,
 }
 
 

@@ -27,7 +27,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
-from miner.config.contract import EPISODES_PER_SERVER
+from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
 Layout = Literal["cpu", "colocated", "split"]
 ZeroStage = Literal[0, 2, 3]
@@ -51,7 +51,7 @@ class BatchShape:
     @property
     def wanted_live(self) -> int:
         """Episodes of a step that the servers can play at once."""
-        return min(self.groups * self.group_size, EPISODES_PER_SERVER * max(1, self.servers))
+        return min(self.groups * self.group_size, GRADED_EPISODES_PER_SERVER * max(1, self.servers))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,6 @@ class Topology:
     episode_tokens: int
     live_episodes: int
     memory_share: float
-    sleep_mode: bool
     memory: tuple[MemoryPlan, ...]
     choices: tuple[Choice, ...]
 
@@ -182,7 +181,6 @@ def _fit(
         episode_tokens=batch.episode_tokens,
         live_episodes=live,
         memory_share=_round_up(engine_bytes / total) if colocated else DEDICATED_SHARE,
-        sleep_mode=colocated,
         memory=(training, rollout),
         choices=(),
     )
@@ -290,7 +288,6 @@ def _plan_cpu(
         episode_tokens=batch.episode_tokens,
         live_episodes=batch.wanted_live,
         memory_share=0.0,
-        sleep_mode=False,
         memory=(memory,),
         choices=(*choices, Choice(_passes(pass_tokens), fit if memory.fits else shortage)),
     )

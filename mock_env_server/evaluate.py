@@ -17,7 +17,8 @@ from typing import Any
 
 import aiohttp
 
-from miner.environments.errors import ConfigurationError
+from miner.config.contract import agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments.games import GameSession, GradedDialogue, PromptFormat, game_name_of
 from mock_env_server import wording
 from mock_env_server.chat_client import ChatModel, ChatRefusedError
@@ -67,7 +68,7 @@ class GradedEpisode:
                 "task_id": self.task_id,
                 "seed": self.seed,
                 "opponent_type": self.opponent,
-                "llm_player_id": self.seed % 2,
+                "llm_player_id": agent_seat(self.seed),
                 "final_return": final_return,
                 "all_returns": returns,
                 "usage": self.usage,

@@ -54,11 +54,6 @@ class EvaluateGate:
         self._open = asyncio.Event()
         self._open.set()
 
-    @property
-    def locked(self) -> bool:
-        """Whether the deadlock has happened."""
-        return not self._open.is_set()
-
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
         """Around one call: once the gate has locked, nothing gets in and nothing gets out."""

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from miner.environments.errors import ConfigurationError
-from miner.environments.games import GAME_NAMES, GameSession, task_id_range
+from miner.config.contract import GAMES
+from miner.config.errors import ConfigurationError
+from miner.environments.games import GameSession, task_id_range
 from miner.environments.games.catalog import load_game
 from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication
@@ -96,7 +97,7 @@ async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
 
 def random_task_id() -> int:
     """A task id of any of the games, as a request without one gets."""
-    return random.randint(*task_id_range(random.choice(GAME_NAMES)))
+    return random.randint(*task_id_range(random.choice(GAMES)))
 
 
 def random_seed() -> int:

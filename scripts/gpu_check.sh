@@ -6,7 +6,7 @@
 # Stages that cannot run here are skipped and say why. The table at the end is what belongs into
 # docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch,
 # 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
-# logs.
+# logs, JOB_HOURS what the last stage, the orchestrator's own job, is given (default: 0.25).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,7 @@ export VLLM_HOST_IP=127.0.0.1
 out=${OUT:-$(mktemp -d)}
 model=${1:-}
 steps=3
+job_hours=${JOB_HOURS:-0.25}
 port=8190
 rows=()
 failed=0
@@ -49,13 +50,26 @@ print(f"{len(steps)} steps, last one {last['seconds']:.1f} s, {last['tokens_per_
 P
 }
 
-train() { # run's name, KEY=VALUE...
-    local name=$1
-    shift
-    "$python" -m miner train "run_dir=$out/$name" "output.dir=$out/$name-model" \
+train() { # GPUs (one process each), run's name, KEY=VALUE...
+    local visible=$1 name=$2 processes
+    processes=$(tr , '\n' <<<"$visible" | wc -l)
+    shift 2
+    # a process that sees several GPUs would have torch spread its batches over them
+    CUDA_VISIBLE_DEVICES=$visible "$python" -m miner train --processes "$processes" \
+        "run_dir=$out/$name" "output.dir=$out/$name-model" \
         "model.path=$model" environment.channel=builtin "environment.deck_sizes=[8]" \
         rollout.groups_per_step=4 optimizer.micro_batch_tokens=8192 "optimizer.max_steps=$steps" \
         evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
+}
+
+orchestrator() { # a validator's job of minutes on all GPUs: its own plan, recipe and exit status
+    local root=$out/orchestrator
+    mkdir -p "$root/cache/models" "$root/checkpoints"
+    ln -sfn "$(realpath "$model")" "$root/cache/models/gpu-check"
+    MINER_CACHE_DIR=$root/cache MINER_CHECKPOINTS_DIR=$root/checkpoints \
+        "$python" -m entrypoint --task-id check --model gpu-check --expected-repo-name model \
+        --dataset-type '{"environment_name": "goofspiel"}' --task-type EnvTask \
+        --hours-to-complete "$job_hours"
 }
 
 split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on the next ones
@@ -68,7 +82,7 @@ split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on
         --worker-extension-cls miner.inference.vllm.worker.NcclOrFile \
         --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
-    CUDA_VISIBLE_DEVICES=$(seq -s, 1 "$processes") train "$name" --processes "$processes" \
+    train "$(seq -s, 1 "$processes")" "$name" \
         model.dtype=bfloat16 rollout.engine=vllm_server "rollout.server=http://127.0.0.1:$port" "$@"
     status=$?
     kill "$server" 2>/dev/null
@@ -106,12 +120,14 @@ if [ "$gpus" -gt 0 ]; then
         model=$out/tiny
         stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
     fi
-    stage "transformers, float32" float32.log train float32
-    stage "transformers, bfloat16" bfloat16.log train bfloat16 model.dtype=bfloat16
-    stage "transformers, LoRA" lora.log train lora model.dtype=bfloat16 model.tuning=lora
+    stage "transformers, float32" float32.log train 0 float32
+    stage "transformers, bfloat16" bfloat16.log train 0 bfloat16 model.dtype=bfloat16
+    stage "transformers, LoRA" lora.log train 0 lora model.dtype=bfloat16 model.tuning=lora
     if [ -n "$vllm" ]; then
-        stage "vLLM colocated, 1 GPU" colocated.log train colocated model.dtype=bfloat16 \
-            rollout.engine=vllm_colocated rollout.memory_share=0.3
+        stage "vLLM colocated, 1 GPU" colocated.log train 0 colocated model.dtype=bfloat16 \
+            rollout.engine=vllm_colocated rollout.memory_share=0.3 rollout.most_invalid=0.25
+        stage "the same, 16 cards" cards16.log train 0 cards16 model.dtype=bfloat16 \
+            rollout.engine=vllm_colocated rollout.memory_share=0.3 "environment.deck_sizes=[16]"
     else
         note "vLLM colocated, 1 GPU" skipped "vLLM is not installed"
     fi
@@ -122,8 +138,11 @@ if [ "$gpus" -gt 0 ]; then
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi
     if [ "$gpus" -gt 1 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
-        stage "transformers, 2 ranks, ZeRO-2" ranks.log train ranks --processes 2 \
+        stage "transformers, 2 ranks, ZeRO-2" ranks.log train 0,1 ranks \
             model.dtype=bfloat16 optimizer.zero_stage=2
+        [ -z "$vllm" ] || stage "vLLM colocated, 2 ranks, ZeRO-2" both.log train 0,1 both \
+            model.dtype=bfloat16 optimizer.zero_stage=2 rollout.engine=vllm_colocated \
+            rollout.memory_share=0.3
     else
         note "transformers, 2 ranks, ZeRO-2" skipped "it needs DeepSpeed and two GPUs"
     fi
@@ -135,6 +154,11 @@ if [ "$gpus" -gt 0 ]; then
             note "vLLM server + 2 ranks, ZeRO-$zero" skipped "it needs vLLM, DeepSpeed and 3 GPUs"
         fi
     done
+    if [ -n "$vllm" ]; then
+        stage "the orchestrator, all GPUs" orchestrator.log orchestrator
+    else
+        note "the orchestrator, all GPUs" skipped "vLLM is not installed"
+    fi
 fi
 
 echo

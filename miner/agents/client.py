@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.agents.completions import Completion, Completions
 from miner.background_loop import BackgroundLoop
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.inference.sampler import EngineLostError, Sampler, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.wire import NumberedChoice

@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.agents.client import Client, Prompt, VLLMClientGenerationConfig
 from miner.agents.completions import Completion, Completions
+from miner.config.errors import ConfigurationError
 from miner.environments.code_agent.form import Tags
-from miner.environments.errors import ConfigurationError
 
 
 class Environment:

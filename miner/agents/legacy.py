@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 NEEDED = ("prompt_ids", "completion_ids", "logprobs")
 Rollout = Callable[..., dict[str, list[Any]]]

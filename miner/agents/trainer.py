@@ -15,7 +15,7 @@ from miner.agents.client import Client, SamplerClient, VLLMClient, VLLMClientGen
 from miner.agents.completions import Completions
 from miner.agents.environment import Environment
 from miner.background_loop import BackgroundLoop
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.inference.transformers.sampler import TransformersSampler
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 
 class Where(StrEnum):

@@ -23,8 +23,10 @@ from rich.progress import Progress
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
+from miner.config.run_files import CHECKPOINTS
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
 from miner.evaluation.references import MATCH
@@ -93,17 +95,18 @@ def demo_command(
             f"deadline.seconds={seconds}",
             *(setting or ()),
         ]
-        environ = os.environ | {"ENVIRONMENT_SERVER_URLS": ",".join(urls)}
+        environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
         recipe = str(RECIPES / f"{show.recipe}.toml")
         command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
         if status := subprocess.run(command, env=environ, check=False).returncode:
             raise typer.Exit(status)
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
-        _evaluate(base, published, run_dir, show, urls, console)
+        trained = last_weights(base, run_dir) if show.last_weights else published
+        _evaluate(base, trained, run_dir, show, urls, console)
     if show.tells_replies:
         from miner.cli.demo_replies import tell_replies  # imports torch: seconds
 
-        tell_replies(base, published, temperature_of(run_dir), console)
+        tell_replies(base, trained, temperature_of(run_dir), console)
     console.print(Rule("5  what to look at", align="left"))
     _report(run_dir, console)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
@@ -125,6 +128,23 @@ def temperature_of(run_dir: Path) -> float:
     return fitted.temperature if fitted else 1.0
 
 
+def last_weights(base: Path, run_dir: Path) -> Path:
+    """The newest checkpoint's model: what was learned, whether or not it was worth publishing."""
+    from miner.publishing.merge import write_trained_model
+    from miner.training.checkpoints import newest_checkpoint
+
+    checkpoint = newest_checkpoint(run_dir / CHECKPOINTS)
+    if checkpoint is None:
+        raise ConfigurationError(
+            "the training time was over before the first checkpoint: run the demo with more "
+            "--seconds"
+        )
+    folder = run_dir / "last"
+    folder.mkdir()
+    write_trained_model(base, checkpoint.path, folder)
+    return folder
+
+
 def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) -> Path:
     from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
 
@@ -136,7 +156,7 @@ def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) 
         return cached_real_model(REAL_CACHE)
     from miner.tiny_model import build
 
-    recipe = build.recipe_for(show.deck_sizes)
+    recipe = build.base_recipe_for(show.deck_sizes)
     there = build.is_made(CACHE / build.content_key(recipe, 0), recipe=recipe)
     announce(console, show, seconds, base_is_there=there)
     return build.cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))

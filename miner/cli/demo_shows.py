@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from rich.console import Console
 
+from miner.config.contract import GRADER_EPISODES
+
 
 class Sizes(StrEnum):
     """Deck sizes the demo learns."""
@@ -38,6 +40,8 @@ class Show:
         rest_minutes: of starting and probing the servers before training, and of what follows it.
         dtype: what the models compute in when they are evaluated.
         tells_replies: whether a person could read them.
+        last_weights: compare the newest checkpoint with the base, not what is published: few games
+            show no small gain, and the base then stays.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Show:
     rest_minutes: tuple[int, int]
     dtype: str = "float32"
     tells_replies: bool = False
+    last_weights: bool = False
 
 
 SHOWS = {
@@ -56,7 +61,7 @@ SHOWS = {
         name="demo-8-cards",
         recipe="tiny-8-cards",
         deck_sizes=(8,),
-        episodes=250,
+        episodes=GRADER_EPISODES,
         training_seconds=225.0,
         base_minutes=(1.0, 2.5),
         rest_minutes=(1, 2),
@@ -65,7 +70,7 @@ SHOWS = {
         name="demo-all-cards",
         recipe="tiny-all-sizes",
         deck_sizes=(8, 10, 12, 14, 16),
-        episodes=250,
+        episodes=GRADER_EPISODES,
         training_seconds=690.0,
         base_minutes=(2.0, 5.0),
         rest_minutes=(1, 2),
@@ -80,6 +85,7 @@ SHOWS = {
         rest_minutes=(8, 15),
         dtype="bfloat16",
         tells_replies=True,
+        last_weights=True,
     ),
 }
 """A training of 225 seconds is a little under four minutes, one of 690 under twelve."""

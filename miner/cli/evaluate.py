@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES, SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 
 BUILTIN = "builtin"
@@ -24,13 +25,7 @@ class ChannelName(StrEnum):
     DUEL = "duel"
     OWN = "own"
     CODE_AGENT = "code_agent"
-
-
-class OutputForm(StrEnum):
-    """As `environment.code_agent.form`."""
-
-    MESSAGE = "message"
-    INLINE = "inline"
+    OPENENV = "openenv"
 
 
 class PolicyName(StrEnum):
@@ -88,13 +83,10 @@ ChannelOption = Annotated[
     ChannelName | None,
     typer.Option(
         help="How servers are played with. Default: graded, the grader's own path. In this "
-        "process: duel, today's tournament; own and code_agent, held-out tasks.",
+        "process: duel, today's tournament; own and code_agent, held-out tasks. openenv: held-out "
+        "seeds on an OpenEnv server.",
         rich_help_panel=_WHERE,
     ),
-]
-FormOption = Annotated[
-    OutputForm,
-    typer.Option(help="--channel code_agent: where outputs go.", rich_help_panel=_WHERE),
 ]
 Games = Annotated[
     str | None,
@@ -110,6 +102,15 @@ Opponent = Annotated[
 ]
 Entry = Annotated[
     str, typer.Option(help="--channel own: your class, guess.py:Guess.", rich_help_panel=_WHERE)
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Of own, code_agent and openenv, as for training: environment.openenv.max_turns=1.",
+        rich_help_panel=_WHERE,
+    ),
 ]
 Sampled = Annotated[
     bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
@@ -159,8 +160,8 @@ def evaluate_command(
     llm_url: LlmUrl = None,
     llm_model: LlmModel = None,
     name: Name = None,
-    episodes: Episodes = 250,
-    base_seed: BaseSeed = 42,
+    episodes: Episodes = GRADER_EPISODES,
+    base_seed: BaseSeed = GRADER_BASE_SEED,
     environment: Game = "goofspiel",
     sizes: Sizes = None,
     env_url: EnvUrls = None,
@@ -168,7 +169,7 @@ def evaluate_command(
     games: Games = None,
     opponent: Opponent = "random",
     entry: Entry = "",
-    form: FormOption = OutputForm.MESSAGE,
+    setting: Setting = None,
     sampled: Sampled = False,
     temperature: Temperature = None,
     dtype: Dtype = None,
@@ -218,7 +219,7 @@ def evaluate_command(
         temperature=1.0 if sampled else temperature or 0.0,
         dtype=dtype.value if dtype else None,
         entry=entry,
-        form=form.value,
+        settings=tuple(setting or ()),
         concurrency=concurrency,
         timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,
@@ -244,7 +245,7 @@ def server_urls(given: list[str]) -> tuple[str, ...]:
         return ()
     if given:
         return check_server_urls(given)
-    listed = os.environ.get("ENVIRONMENT_SERVER_URLS", "")
+    listed = os.environ.get(SERVERS_VARIABLE, "")
     return parse_server_urls(listed) if listed.strip() else ()
 
 

@@ -24,11 +24,10 @@ from rich.console import Console
 from miner.cli.duel_evaluation import play_duels, worth_a_look
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
-from miner.config.settings import EnvironmentSettings
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
-from miner.evaluation.channels import CHANNELS
+from miner.evaluation.channels import CHANNELS, channel_settings
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
@@ -74,7 +73,7 @@ class EvaluationRequest:
     opponent: str = "random"
     dtype: str | None = None
     entry: str = ""
-    form: str = "message"
+    settings: tuple[str, ...] = ()
 
     @property
     def rules(self) -> Rules:
@@ -180,12 +179,8 @@ async def _opened(
 ) -> tuple[EnvironmentSource, list[EpisodeTask]]:
     """Where episodes are played, and which."""
     if request.channel in CHANNELS:
-        settings = EnvironmentSettings.model_validate(
-            {
-                "channel": request.channel,
-                "entry": request.entry,
-                "code_agent": {"form": request.form},
-            }
+        settings = channel_settings(
+            request.channel, request.settings, entry=request.entry, servers=request.servers
         )
         channel = CHANNELS[request.channel](settings)
         return await channel.open(), channel.tasks.held_out(request.episodes, request.base_seed)

@@ -6,17 +6,18 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from miner.config.contract import GAMES
-from miner.config.settings import EnvironmentSettings, load_settings
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.config.contract import GAMES, SERVERS_VARIABLE
+from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings
+from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
 from miner.environments.servers import parse_server_urls
-from miner.evaluation.channels import CHANNELS, Findings
+from miner.evaluation.channels import CHANNELS, Findings, channel_settings
 
 
 def probe_command(
@@ -42,7 +43,7 @@ def probe_command(
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Of environment.openenv: --set max_turns=1."
+            "--set", metavar="KEY=VALUE", help="As for training, with --entry and --openenv."
         ),
     ] = None,
     json_file: Annotated[
@@ -71,20 +72,20 @@ def probe_command(
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
-      python -m miner probe --openenv examples/openenv/echo.py --set max_turns=1
+      python -m miner probe --openenv URL --set environment.openenv.max_turns=1
     """
     if openenv is not None:
-        settings = _openenv_settings(openenv, setting or [])
+        settings = channel_settings("openenv", setting or (), **openenv_place(openenv))
         _tell(asyncio.run(_checked(settings)), json_file)
         return
     if entry is not None:
-        settings = EnvironmentSettings(channel="own", entry=entry)
+        settings = channel_settings("own", setting or (), entry=entry)
         _tell(asyncio.run(_checked(settings)), json_file)
         return
     if model is not None:
         _tell(_looked_at(model), json_file)
         return
-    urls = tuple(env_url or parse_server_urls(os.environ.get("ENVIRONMENT_SERVER_URLS", "")))
+    urls = tuple(env_url or parse_server_urls(os.environ.get(SERVERS_VARIABLE, "")))
     if not urls:
         raise ConfigurationError(
             "no environment server is named: give --env-url http://host:port, or set "
@@ -106,14 +107,11 @@ def _looked_at(model: Path) -> Findings:
     return look_at(model, GAMES, open_duels(model, GAMES, ()))
 
 
-def _openenv_settings(place: str, overrides: list[str]) -> EnvironmentSettings:
-    where = ["environment.channel=openenv"]
+def openenv_place(place: str) -> dict[str, Any]:
+    """`environment` settings for a server's URL, or for the file that serves one here."""
     if place.partition(":")[0].endswith(".py"):
-        where.append(f"environment.openenv.app={place}")
-    else:
-        where.append(f"environment.servers=['{place}']")
-    named = [f"environment.openenv.{override}" for override in overrides]
-    return load_settings(overrides=[*where, *named], environ={}).environment
+        return {"openenv": {"app": place}}
+    return {"servers": [place]}
 
 
 async def _checked(settings: EnvironmentSettings) -> Findings:

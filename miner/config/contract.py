@@ -10,7 +10,7 @@ from typing import Final, Literal
 SERVERS_VARIABLE: Final = "ENVIRONMENT_SERVER_URLS"
 """Base URLs of the environment servers, separated by commas; absent where a job has none."""
 
-EPISODES_PER_SERVER: Final = 48
+GRADED_EPISODES_PER_SERVER: Final = 48
 """Graded episodes at once on one server: about twice as many deadlock it for good."""
 
 LARGEST_SEED: Final = 4_294_967_195
@@ -27,18 +27,23 @@ GAMES: Final = (GOOFSPIEL, "liars_dice", "leduc_poker", "gin_rummy", "othello", 
 
 DeckSize = Literal[8, 10, 12, 14, 16]
 DECK_SIZES: Final = (8, 10, 12, 14, 16)
-"""Goofspiel's, by task_id modulo 5."""
+"""Goofspiel's on servers, by task_id modulo 5; duels have others (`DUEL_CARDS`)."""
 
 DUEL_CHANNEL: Final = "duel"
 DuelCards = Literal[5, 8, 10, 13]
 DUEL_CARDS: Final = (5, 8, 10, 13)
-"""Goofspiel's deck sizes in duels."""
+"""Goofspiel's deck sizes in duels, by seed; servers have others (`DECK_SIZES`)."""
 
 DUEL_REPLY_TOKENS: Final = 512
 """Longest reply of a turn."""
 
 ToolParser = Literal["qwen25", "hermes", "llama3", "mistral"]
 """What reads tool calls, by the serving engine's names."""
+
+
+def agent_seat(seed: int) -> int:
+    """The player that the agent is in a game on a server: 0 for even seeds, 1 for odd ones."""
+    return seed % 2
 
 
 def split_server_urls(text: str) -> list[str]:

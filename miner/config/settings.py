@@ -8,7 +8,6 @@ resolved settings are written next to the run.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Literal
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from miner.config.code_agent_settings import CodeAgentSettings
+from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
     DUEL_CARDS,
@@ -30,7 +29,7 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
 from miner.config.section import Section
@@ -202,7 +201,7 @@ class OptimizerSettings(Section):
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="Of AdamW, decoupled from the gradient.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch_tokens: int = Field(
         8192,
@@ -309,13 +308,6 @@ def check_divides(settings: Settings, count: int) -> None:
         )
 
 
-GONE = {
-    "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
-    "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
-}
-"""Settings of earlier versions, and what to do about them."""
-
-
 def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
     """Every dotted name that a TOML file or an override may set."""
     for name, field in section.model_fields.items():
@@ -349,7 +341,7 @@ def resolve(tree: Tree) -> Settings:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error)) from None
+        raise ConfigurationError(explained(error, tuple(setting_names()))) from None
 
 
 def to_toml(settings: Settings) -> str:
@@ -362,32 +354,3 @@ def differences(before: Settings, after: Settings) -> list[str]:
     then, now = before.model_dump(), after.model_dump()
     values = [(name, value_at(then, name), value_at(now, name)) for name in setting_names()]
     return [f"{name} {old} -> {new}" for name, old, new in values if old != new]
-
-
-RENAMED = {"optimizer.deepspeed": "optimizer.zero_stage"}
-"""Names that settings once had, and those they have now."""
-
-
-def _explain(error: ValidationError) -> str:
-    sentences = []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "value_error":  # a rule of ours; it names settings itself
-            sentences.append(problem["msg"].removeprefix("Value error, "))
-            continue
-        if problem["type"] == "extra_forbidden":
-            if key in GONE:
-                sentences.append(f"setting {key!r} is gone: {GONE[key]}")
-                continue
-            sentences.append(f"setting {key!r} does not exist: {_hint(key)}")
-        else:
-            message = problem["msg"][0].lower() + problem["msg"][1:]
-            sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}")
-    return "; ".join(sentences)
-
-
-def _hint(key: str) -> str:
-    if key in RENAMED:
-        return f"it is {RENAMED[key]!r} now"
-    near = difflib.get_close_matches(key, list(setting_names()), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from miner.config.errors import ConfigurationError
 from miner.duel.tools import ToolCall
-from miner.environments.errors import ConfigurationError
 
 Parser = Callable[[str, Collection[str]], list[ToolCall]]
 

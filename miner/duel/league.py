@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games import duel_game
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
@@ -24,7 +25,6 @@ from miner.duel.scoring import (
     standings,
     task_scores,
 )
-from miner.environments.errors import ConfigurationError
 from miner.evaluation.statistics import Estimate, mean_score
 
 

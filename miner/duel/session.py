@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from miner.config.errors import ConfigurationError
 from miner.duel.league import LeagueResult, play_league
 from miner.duel.match import Limits, MatchResult
 from miner.duel.outcome import GameRecord
@@ -24,7 +25,6 @@ from miner.duel.report.record import league_json, write_json
 from miner.duel.report.tables import print_league
 from miner.duel.tournament_files import wording_of
 from miner.duel.wording import Wording
-from miner.environments.errors import ConfigurationError
 from miner.reporting.style import save_figure, styled
 
 

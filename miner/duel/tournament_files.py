@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES
 from miner.duel.memory import APPEND, LONG_TERM, REWRITE, WORKING
 from miner.duel.wording import SLOTS, ToolWording, Wording, own_wording
-from miner.environments.errors import ConfigurationError
 
 FILES = {
     "prompts": ("core/pvp/game_prompts.yml", "core/config/pvp_game_prompts.yml"),
@@ -38,7 +38,7 @@ def wording_of(folder: Path | None) -> Wording:
 
     Raises: `ConfigurationError` as `read_wording`.
     """
-    if folder is None and not COPY.is_dir():
+    if folder is None and not any(place.is_file() for place in _places(COPY, "prompts")):
         return own_wording()
     return read_wording(folder or COPY)
 
@@ -50,8 +50,7 @@ def tournament_files(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for kind, names in FILES.items():
-        places = [folder / name for name in names] + [folder / Path(name).name for name in names]
-        present = [place for place in places if place.is_file()]
+        present = [place for place in _places(folder, kind) if place.is_file()]
         if not present:
             raise ConfigurationError(
                 f"{folder} holds no copy of the tournament's {names[0]}: copy that file from the "
@@ -59,6 +58,12 @@ def tournament_files(folder: Path) -> dict[str, Path]:
             )
         found[kind] = present[0]
     return found
+
+
+def _places(folder: Path, kind: str) -> list[Path]:
+    """Where a file may lie in a copy, the first that exists counting."""
+    names = FILES[kind]
+    return [folder / name for name in names] + [folder / Path(name).name for name in names]
 
 
 def read_wording(folder: Path) -> Wording:

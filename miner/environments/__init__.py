@@ -10,15 +10,9 @@ from miner.environments.base import (
     Tool,
     Transition,
 )
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 
 __all__ = [
-    "ConfigurationError",
     "Environment",
     "EnvironmentFault",
     "EnvironmentSource",

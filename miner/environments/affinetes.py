@@ -17,6 +17,7 @@ import msgspec
 from yarl import URL
 
 from miner.config.contract import LARGEST_SEED
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes_wire import (
     API,
     ENVELOPE,
@@ -32,7 +33,7 @@ from miner.environments.affinetes_wire import (
     StepReply,
 )
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
 
 _HEALTH_S: Final = 5.0

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Transition
-from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.environments.errors import ProtocolError
 from miner.environments.games import (
     GameSession,
     GradedDialogue,

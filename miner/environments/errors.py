@@ -1,11 +1,8 @@
 """Typed failures of environments: only these leave a channel, and none is ever a reward.
 
-A `ConfigurationError` leaves it too: what was asked for cannot work, on whatever server.
+A `ConfigurationError` (`miner.config.errors`) leaves it too: what was asked for cannot work, on
+whatever server.
 """
-
-from miner.config.errors import ConfigurationError
-
-__all__ = ["ConfigurationError", "EnvironmentFault", "InfrastructureError", "ProtocolError"]
 
 
 class EnvironmentFault(Exception):

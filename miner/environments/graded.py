@@ -8,30 +8,29 @@ Invariants:
 * a message reaches the policy once, and only if the chat it belongs to repeats word for word what
   was said before; anything else is a `ProtocolError`;
 * a score is the server's own; an episode that the server reports as broken is never a zero;
-* no more than `EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about twice
-  as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
+* no more than `GRADED_EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about
+  twice as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.channel_stats import ChannelStats
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import clean_reply, parse_graded_reply
-from miner.environments.graded_calls import EPISODES_PER_SERVER, GradedCalls
+from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCalls
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
 from miner.environments.servers import ServerPool
+
+logger = logging.getLogger(__name__)
 
 # How long an abandoned call may take to end by itself (it ends at its next chat request).
 _LETTING_GO_S: Final = 60.0
@@ -72,7 +71,7 @@ class GradedSource:
     @property
     def capacity(self) -> int:
         """Episodes that may be under way at once over all servers."""
-        return EPISODES_PER_SERVER * len(self.pool.urls)
+        return GRADED_EPISODES_PER_SERVER * len(self.pool.urls)
 
     @property
     def applied_rate(self) -> float | None:
@@ -232,7 +231,7 @@ class GradedEnvironment:
         """Whether the chat may hold `recorded` for `reply` (the grader keeps no think text)."""
         if recorded == clean_reply(reply):
             return True
-        self._source.stats.disagreements += 1
+        self._disagree(f"it recorded {reply[:80]!r} as {recorded[:80]!r}")
         return recorded in reply
 
     def _judge(self, action: int | None, valid: bool) -> None:
@@ -240,7 +239,19 @@ class GradedEnvironment:
         if valid:
             self._actions.append(action)
         if valid != (action is not None):
-            self._source.stats.disagreements += 1
+            judged = "legal" if valid else "no action"
+            self._disagree(f"where our copy of its parser read {action}, it judged {judged}")
+
+    def _disagree(self, how: str) -> None:
+        stats = self._source.stats
+        stats.disagreements += 1
+        if stats.disagreements == 1:  # one tells all that a person can act on
+            logger.warning(
+                "%s judges replies otherwise than assumed, as after a change upstream: %s; its own "
+                "verdicts are trained on, but other channels judge as assumed",
+                self._server,
+                how,
+            )
 
     def _finish(self, result: EvaluateReply, action: int | None) -> Transition:
         assert self._task is not None

@@ -1,8 +1,8 @@
 """The calls of `/evaluate` under way: a place on the server for each, its end told to the player.
 
 Invariants:
-* no more than `EPISODES_PER_SERVER` calls are under way on a server: about twice as many deadlock
-  it for good;
+* no more than `GRADED_EPISODES_PER_SERVER` calls are under way on a server: about twice as many
+  deadlock it for good;
 * every call started puts exactly one result or exception into its exchange's inbox, and gives
   its place back when it ends, however it ends.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from miner.config.contract import EPISODES_PER_SERVER
+from miner.config.contract import GRADED_EPISODES_PER_SERVER
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError
@@ -34,7 +34,7 @@ class GradedCalls:
         self.loop = loop
         self.endpoint = endpoint
         self._clients = clients
-        self._places = {url: asyncio.Semaphore(EPISODES_PER_SERVER) for url in clients}
+        self._places = {url: asyncio.Semaphore(GRADED_EPISODES_PER_SERVER) for url in clients}
         self._calls: set[asyncio.Task[None]] = set()
 
     async def start(

@@ -24,8 +24,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from yarl import URL
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.errors import ConfigurationError, InfrastructureError
+from miner.environments.errors import InfrastructureError
 
 MODEL_NAME: Final = "policy"
 _REQUEST_LIMIT: Final = 8 << 20

@@ -10,7 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -45,44 +44,19 @@ class Player(Protocol):
         ...
 
 
-class Stopwatch:
-    """Adds up the time spent inside `with` blocks."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._started = 0.0
-
-    def __enter__(self) -> None:
-        self._started = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._started
-
-
-async def play(
-    environment: Environment,
-    task: EpisodeTask,
-    player: Player,
-    waiting: Stopwatch | None = None,
-) -> float:
+async def play(environment: Environment, task: EpisodeTask, player: Player) -> float:
     """Play `task` to its end.
-
-    Args:
-        waiting: runs while the environment is waited for.
 
     Returns: the graded score in [0, 1].
     Raises: `EnvironmentFault`, and what the player raises.
     """
-    waiting = waiting or Stopwatch()
     try:
-        with waiting:
-            observation = await environment.reset(task)
+        observation = await environment.reset(task)
         _check_messages(observation.messages, environment)
         player.begin(task, observation)
         while True:
             reply = await player.reply()
-            with waiting:
-                transition = await environment.step(reply)
+            transition = await environment.step(reply)
             score = _checked_score(transition, environment)
             player.told(transition)
             if score is not None:

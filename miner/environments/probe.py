@@ -18,15 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import PromptFormat, PromptFormatError, task_id_range
 from miner.environments.graded import GradedSource
 from miner.environments.probe_episode import (
@@ -37,7 +33,7 @@ from miner.environments.probe_episode import (
     play,
     play_with_tries,
 )
-from miner.environments.probe_report import CHANNELS, Channel, ProbeReport, ServerFindings
+from miner.environments.probe_report import GAME_CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
 
@@ -106,9 +102,9 @@ async def open_source(
     Raises: `ConfigurationError` for bad settings, `InfrastructureError` when a channel is forced
     that no server can play.
     """
-    if channel != "auto" and channel not in CHANNELS:
+    if channel != "auto" and channel not in GAME_CHANNELS:
         raise ConfigurationError(
-            f"unknown channel {channel!r}: expected auto, {', '.join(CHANNELS)}"
+            f"unknown channel {channel!r}: expected auto, {', '.join(GAME_CHANNELS)}"
         )
     if report is None and channel == "builtin" and not urls:
         report = ProbeReport(environment, ())

@@ -18,7 +18,7 @@ from rich.text import Text
 from miner.environments.games import PromptFormat
 
 Channel = Literal["step", "graded", "builtin"]
-CHANNELS: tuple[Channel, ...] = get_args(Channel)
+GAME_CHANNELS: tuple[Channel, ...] = get_args(Channel)
 
 
 @dataclass(slots=True)

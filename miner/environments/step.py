@@ -25,7 +25,7 @@ from miner.environments.games import GradedDialogue, PromptFormat, Turn, clean_r
 from miner.environments.listing import HEADING, parse_listing
 from miner.environments.servers import ServerPool
 
-EPISODES_PER_SERVER: Final = 256
+STEP_EPISODES_PER_SERVER: Final = 256
 _STOP_S: Final = 5.0
 _STATE_HEADING: Final = "Current State:\n"
 
@@ -58,7 +58,7 @@ class StepSource:
     @property
     def capacity(self) -> int:
         """Episodes that may be open at once over all servers."""
-        return EPISODES_PER_SERVER * len(self.pool.urls)
+        return STEP_EPISODES_PER_SERVER * len(self.pool.urls)
 
     @property
     def applied_rate(self) -> float | None:

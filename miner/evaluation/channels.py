@@ -6,12 +6,13 @@ The games' channels (auto, step, graded, builtin) share servers, a probe and the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rich.console import RenderableType
 
-from miner.config.settings import EnvironmentSettings
+from miner.config.overrides import merged, parse_overrides
+from miner.config.settings import EnvironmentSettings, resolve
 from miner.environments.base import EnvironmentSource, TaskStream
 from miner.environments.code_agent.channel import CodeAgentChannel
 from miner.environments.openenv.channel import OpenEnvChannel
@@ -51,6 +52,17 @@ class Channel(Protocol):
         Raises: `ConfigurationError` naming what is wrong and the way out, `InfrastructureError`.
         """
         ...
+
+
+def channel_settings(
+    channel: str, overrides: Sequence[str] = (), **values: Any
+) -> EnvironmentSettings:
+    """Of `environment.channel`, with `values` and, winning, `KEY=VALUE` as for training.
+
+    Raises: `ConfigurationError` naming the setting.
+    """
+    tree = {"environment": {"channel": channel, **values}}
+    return resolve(merged(tree, parse_overrides(overrides))).environment
 
 
 CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {

@@ -16,13 +16,15 @@ from random import Random
 
 from miner.config.contract import (
     DECK_SIZES,
+    GAMES,
     GRADER_BASE_SEED,
     LARGEST_GRADER_SEED,
     LARGEST_SEED,
+    agent_seat,
 )
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.games import GAME_NAMES, task_id_range
+from miner.environments.games import task_id_range
 from miner.environments.games.goofspiel import deck_size
 
 _GAP = 1_000
@@ -79,7 +81,7 @@ def held_out_list(
         seed = rng.choice(HELD_OUT_SEEDS)
         task = _task(environment, seed)
         fits = environment != "goofspiel" or deck_size(task.task_id) == size
-        if seed % 2 == seat and fits and seed not in used:
+        if agent_seat(seed) == seat and fits and seed not in used:
             used.add(seed)
             tasks.append(task)
     return tasks
@@ -97,10 +99,8 @@ def _task(environment: str, seed: int) -> EpisodeTask:
 
 
 def _check_game(environment: str) -> None:
-    if environment not in GAME_NAMES:
-        raise ConfigurationError(
-            f"unknown game {environment!r}: choose one of {', '.join(GAME_NAMES)}"
-        )
+    if environment not in GAMES:
+        raise ConfigurationError(f"unknown game {environment!r}: choose one of {', '.join(GAMES)}")
 
 
 def _check_sizes(environment: str, sizes: Collection[int]) -> None:

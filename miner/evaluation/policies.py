@@ -12,9 +12,10 @@ from dataclasses import replace
 from random import Random
 from typing import Protocol
 
+from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Tool
-from miner.environments.games.goofspiel import StateTextError, agent_seat
+from miner.environments.games.goofspiel import StateTextError
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
 from miner.environments.playing import Conversation

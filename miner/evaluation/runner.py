@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from miner.config.contract import GAMES, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentSource,
     EpisodeTask,
     InfrastructureError,
     ProtocolError,
     Transition,
 )
-from miner.environments.games import GAME_NAMES, clean_reply, goofspiel
+from miner.environments.games import clean_reply, goofspiel
 from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.environments.playing import ChatPlayer, play
 from miner.evaluation.policies import Policy, PolicyError
@@ -126,13 +127,14 @@ async def _decide(
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)
-    is_game, is_goofspiel = task.environment in GAME_NAMES, task.environment == "goofspiel"
+    is_game = task.environment.rpartition(":")[2] in GAMES  # duels are named duel:GAME
+    is_goofspiel = task.environment == "goofspiel"
     return EpisodeRecord(
         environment=task.environment,
         task_id=task.task_id,
         seed=task.seed,
         opponent=task.opponent,
-        seat=goofspiel.agent_seat(task.seed) if is_game else None,
+        seat=agent_seat(task.seed) if is_game else None,
         deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
         score=attempt.score,
         failure=attempt.failure,
@@ -184,7 +186,7 @@ async def _play(
             number=number,
             fault=transition.fault,
         )
-        if task.environment not in GAME_NAMES:
+        if task.environment not in GAMES:
             reply = reply.model_copy(update={"shown": player.shown})
         attempt.replies.append(reply)
 

@@ -12,7 +12,7 @@ bootstrap are too narrow, and after ten wins out of ten both claim certainty. So
   differences 0, and half a pair each of +1 and -1. Shared luck cancels, and identical results do
   not prove equality.
 
-Intervals are two-sided with 95% confidence unless told otherwise.
+Intervals are two-sided with 95% confidence.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from statistics import NormalDist
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+
+_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,11 @@ class Difference:
     high: float
     n: int
 
-    @property
-    def significant(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
     def __str__(self) -> str:
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
-def mean_score(scores: Sequence[float], confidence: float = 0.95) -> Estimate:
+def mean_score(scores: Sequence[float]) -> Estimate:
     """Mean of `scores` (each in [0, 1], at least one) with its Wilson interval.
 
     Raises: `ValueError` for no scores or one outside [0, 1].
@@ -66,7 +63,7 @@ def mean_score(scores: Sequence[float], confidence: float = 0.95) -> Estimate:
         raise ValueError("no scores: a mean needs at least one episode that counted")
     if outside := [score for score in scores if not 0.0 <= score <= 1.0]:
         raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
-    n, z = len(scores), _z(confidence)
+    n, z = len(scores), _Z
     mean = fsum(scores) / n
     shrink = 1 + z * z / n
     centre = (mean + z * z / (2 * n)) / shrink
@@ -82,9 +79,7 @@ def grouped(pairs: Iterable[tuple[int, float]]) -> dict[int, Estimate]:
     return {key: mean_score(groups[key]) for key in sorted(groups)}
 
 
-def paired_difference(
-    first: Mapping[Key, float], second: Mapping[Key, float], confidence: float = 0.95
-) -> Difference:
+def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -> Difference:
     """Mean of `first[k] - second[k]` over the episodes that both policies played.
 
     Raises: `ValueError` when they share no episode.
@@ -97,12 +92,6 @@ def paired_difference(
     weight = n + 2
     centre = fsum(differences) / weight
     square = (fsum(d * d for d in differences) + 1) / weight
-    half = _z(confidence) * sqrt(max(0.0, square - centre * centre) / weight)
+    half = _Z * sqrt(max(0.0, square - centre * centre) / weight)
     mean = fsum(differences) / n
     return Difference(mean, max(-1.0, centre - half), min(1.0, centre + half), n)
-
-
-def _z(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence!r} must lie between 0 and 1, such as 0.95")
-    return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -98,16 +98,6 @@ class Deadline:
         """Seconds until the planned stop of training; 0 when it is past."""
         return max(0.0, self.remaining() - self.reserve())
 
-    def steps_left(self, step_seconds: float | None = None) -> int:
-        """Whole steps that still fit, of `step_seconds` each or as long as expected.
-
-        Raises: `ValueError` if no positive duration is given and none was measured.
-        """
-        duration = self.expected("step") if step_seconds is None else step_seconds
-        if duration <= 0:
-            raise ValueError(f"a step takes {duration} s: observe one, or give its duration")
-        return int(self.training_left() / duration)
-
     def should_stop(self) -> bool:
         """Whether the next step would run into the reserve."""
         return self.training_left() <= self.expected("step")

@@ -34,7 +34,6 @@ PIECE = 2**24
 class _WeightRange:
     largest: float = 0.0
     largest_name: str = ""
-    underflows: int = 0
     unsound: str = ""
     """The first tensor with a value that is NaN or infinite."""
 
@@ -61,23 +60,14 @@ def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelRep
     tokenizer = _load_tokenizer(folder, strict=strict)
     model, unexpected = _load_model(folder)
     notes = [f"{len(unexpected)} unused tensors, such as {unexpected[0]!r}"] if unexpected else []
-    finite: bool | None = None
     try:
-        finite = _logits_are_finite(model, tokenizer)
+        if not _logits_are_finite(model, tokenizer):
+            concerns.append("the logits are not finite when the model runs in float16")
     except RuntimeError as error:  # an operation without a float16 kernel on the CPU
         notes.append(f"not run in float16 on this CPU: {_first_line(error)}")
-    if finite is False:
-        concerns.append("the logits are not finite when the model runs in float16")
     if strict and concerns:
         raise UnverifiedModelError(f"{folder}: {concerns[0]}.")
-    return replace(
-        report,
-        loaded=True,
-        largest_weight=weights.largest,
-        float16_underflows=weights.underflows,
-        float16_logits_finite=finite,
-        warnings=(*report.warnings, *concerns, *notes),
-    )
+    return replace(report, loaded=True, warnings=(*report.warnings, *concerns, *notes))
 
 
 def _weight_range(folder: Path) -> _WeightRange:
@@ -90,7 +80,6 @@ def _weight_range(folder: Path) -> _WeightRange:
             found.unsound = found.unsound or name
         elif largest > found.largest:
             found.largest, found.largest_name = largest, name
-        found.underflows += int(((wide.half() == 0) & (wide != 0)).sum())
     return found
 
 

@@ -72,8 +72,6 @@ class Publisher:
 
     Args:
         output_dir: the folder that is handed over.
-        staging_root: where new models are written first: on the same file system and outside the
-            output folder; its parent by default.
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
@@ -85,23 +83,16 @@ class Publisher:
     def __init__(
         self,
         output_dir: Path,
-        staging_root: Path | None = None,
         *,
         full_check: bool = True,
         in_process: bool = False,
         atomic: bool | None = None,
     ) -> None:
         self.output_dir = output_dir.resolve()
-        self._root = (staging_root or self.output_dir.parent).resolve()
+        self._root = self.output_dir.parent
         self._full_check = full_check
         self._in_process = in_process
-        if self._root.is_relative_to(self.output_dir):
-            raise PublishingError(
-                f"staging folder {self._root} lies in the output folder {self.output_dir}: choose"
-                " one outside, or half-written models are handed over."
-            )
         try:
-            self.output_dir.parent.mkdir(parents=True, exist_ok=True)
             self._root.mkdir(parents=True, exist_ok=True)
             self._check_file_system()
             with self._locked():
@@ -111,7 +102,7 @@ class Publisher:
         except OSError as error:
             raise PublishingError(
                 f"cannot prepare {self.output_dir} for publishing: {error}; the miner needs to"
-                f" create folders in {self.output_dir.parent} and {self._root}."
+                f" create folders in {self._root}."
             ) from error
         self._atomic = supported if atomic is None else atomic
         logger.info(
@@ -201,12 +192,6 @@ class Publisher:
         return fresh_process.verify(folder, strict=strict)
 
     def _check_file_system(self) -> None:
-        device = self._root.stat().st_dev
-        if device != self.output_dir.parent.stat().st_dev:
-            raise PublishingError(
-                f"staging folder {self._root} is on another file system than {self.output_dir}:"
-                " choose one on the same, or leave it out."
-            )
         if self.output_dir.is_mount():
             raise PublishingError(
                 f"{self.output_dir} is a mount point and cannot be replaced as a whole: mount its"

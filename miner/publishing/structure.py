@@ -66,10 +66,6 @@ class ModelReport:
         dtypes: parameters per dtype, in the words of safetensors ("BF16").
         warnings: properties that do not keep the grader from loading the folder.
         loaded: whether the weights were read and the model was loaded, not only the headers.
-        largest_weight: largest absolute weight; None unless `loaded`.
-        float16_underflows: weights that are not 0 but become 0 in float16; None unless `loaded`.
-        float16_logits_finite: whether one forward pass in float16 gave finite logits; None unless
-            `loaded` and the CPU could run it.
     """
 
     tensors: int
@@ -78,9 +74,6 @@ class ModelReport:
     dtypes: Mapping[str, int]
     warnings: tuple[str, ...] = ()
     loaded: bool = False
-    largest_weight: float | None = None
-    float16_underflows: int | None = None
-    float16_logits_finite: bool | None = None
 
 
 def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:

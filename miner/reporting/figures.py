@@ -24,7 +24,6 @@ def learning_curve(
     evaluations: Sequence[EvaluationRecord],
     *,
     sizes: Collection[int] = (),
-    title: str = "Learning curve",
 ) -> Figure:
     """Sampled score of each training step, held-out evaluations with intervals, references.
 
@@ -67,7 +66,7 @@ def learning_curve(
         axes.set_xlim(-0.015 * last, last * 1.015)
         _score_axis(axes)
         axes.set_xlabel("training step")
-        axes.set_title(title)
+        axes.set_title("Learning curve")
         if all(record.environment == "goofspiel" for record in evaluations):
             _reference_lines(axes, sizes)
         if scored or drawn:

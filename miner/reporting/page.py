@@ -108,6 +108,8 @@ def _subtitle(run: Run) -> str:
         total = f" of {last.total_steps:,}" if last.total_steps else ""
         parts.append(f"{last.step:,}{total} steps")
         parts.append(f"last one {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M} UTC")
+    if run.temperature is not None:
+        parts.append(f"sampled at temperature {run.temperature:g}")
     channels = sorted({record.channel for record in run.evaluations})
     if channels:
         parts.append(f"evaluated over {', '.join(channels)}")

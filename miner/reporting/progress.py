@@ -1,15 +1,13 @@
 """Live progress: a bar where a person watches, fixed plain lines where a log is kept.
 
-Invariant: every plain line of training is matched by `parse_step_line`, and holds no more than
+Invariant: every plain line of training has the form
 `step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10` (a value that is not known is "-").
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -18,33 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from miner.evaluation.results import EpisodeRecord
-
-_NUMBER = r"(?:-?[\d,]+(?:\.\d+)?|nan|-)"
-_LINE = re.compile(
-    rf"step (?P<step>\d+)/(?P<total>\d+|-) reward (?P<reward>{_NUMBER}) score (?P<score>{_NUMBER})"
-    rf" tokens/s (?P<tokens_per_second>{_NUMBER}) eta (?P<eta>(?:\d+ days?, )?\d+:\d\d:\d\d|-)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """A parsed line of training progress; None stands for a value that was not known."""
-
-    step: int
-    total: int | None
-    reward: float | None
-    score: float | None
-    tokens_per_second: float | None
-
-
-def parse_step_line(line: str) -> StepLine | None:
-    """The numbers of a progress line anywhere in `line`, None if it holds none."""
-    match = _LINE.search(line)
-    if match is None:
-        return None
-    values = [_parsed(match[name]) for name in ("reward", "score", "tokens_per_second")]
-    total = None if match["total"] == "-" else int(match["total"])
-    return StepLine(int(match["step"]), total, *values)
 
 
 class TrainingProgress:
@@ -217,7 +188,3 @@ def _count(value: float | None) -> str:
 
 def _duration(seconds: float | None) -> str:
     return "-" if seconds is None else str(timedelta(seconds=max(0, round(seconds))))
-
-
-def _parsed(text: str) -> float | None:
-    return None if text == "-" else float(text.replace(",", ""))

@@ -50,9 +50,12 @@ class StepRecord(Record):
         score: mean graded score of the sampled episodes, in [0, 1].
         tokens: tokens sampled in this step.
         tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
-        lost_episodes: episodes that infrastructure lost for good.
-        replies, invalid_replies: replies of the model, and those without a legal action.
-        groups, flat_groups: GRPO groups, and those whose members all had the same reward.
+        lost_episodes, too_long_episodes: episodes that were lost for good, and those of them that
+            could have passed the limit of tokens.
+        replies, invalid_replies, cut_replies: replies of the model, those without a legal action,
+            and those that were cut off at their limit of tokens.
+        groups, flat_groups, replaced_groups: GRPO groups, those whose members all had the same
+            reward, and others like those in whose place fresh ones were played.
         drift: token drift at turn boundaries, by kind.
         action_applied_rate: share of actions that the environment applied as asked.
         metrics: anything else worth a line (loss, kl, entropy, learning_rate, ...).
@@ -68,10 +71,13 @@ class StepRecord(Record):
     tokens_per_second: float = 0.0
     episodes: int = 0
     lost_episodes: int = 0
+    too_long_episodes: int = 0
     replies: int = 0
     invalid_replies: int = 0
+    cut_replies: int = 0
     groups: int = 0
     flat_groups: int = 0
+    replaced_groups: int = 0
     drift: dict[str, int] = {}
     action_applied_rate: float | None = None
     metrics: dict[str, float] = {}
@@ -213,7 +219,6 @@ class Replay(Record):
 
     Attributes:
         policy: who played the agent's seat.
-        step: training step of the weights, if any.
         rounds: Goofspiel's rounds; empty in other games.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
@@ -227,7 +232,6 @@ class Replay(Record):
     deck_size: int | None = None
     channel: str = ""
     policy: str
-    step: int | None = None
     score: float | None
     failure: str | None = None
     rounds: tuple[Round, ...] = ()

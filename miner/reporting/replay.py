@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from miner.config.contract import GAMES
 from miner.environments.base import EpisodeTask
-from miner.environments.games import CHANCE, GAME_NAMES, GameSession, goofspiel
+from miner.environments.games import CHANCE, GameSession, goofspiel
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay, Round
 
@@ -27,7 +28,6 @@ def build_transcript(
     channel: str,
     score: float | None,
     failure: str | None = None,
-    step: int | None = None,
 ) -> Replay:
     """What was shown and said, for environments that have no board. Arguments as `build_replay`."""
     moves = [
@@ -45,7 +45,6 @@ def build_transcript(
         opponent=task.opponent,
         channel=channel,
         policy=policy,
-        step=step,
         score=score,
         failure=failure,
         moves=tuple(moves),
@@ -60,7 +59,6 @@ def build_replay(
     channel: str,
     score: float | None,
     failure: str | None = None,
-    step: int | None = None,
 ) -> Replay:
     """The replay of an episode, finished or broken off.
 
@@ -93,7 +91,6 @@ def build_replay(
         deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
         channel=channel,
         policy=policy,
-        step=step,
         score=score,
         failure=failure,
         rounds=tuple(_rounds(session, states, turns)) if is_goofspiel else (),
@@ -102,10 +99,10 @@ def build_replay(
     )
 
 
-def replay_of(result: EvaluationResult, episode: EpisodeRecord, step: int | None = None) -> Replay:
+def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
     """The replay of one evaluated episode. Raises: ValueError as `build_replay`."""
     task = EpisodeTask(episode.environment, episode.task_id, episode.seed, episode.opponent)
-    build = build_replay if task.environment in GAME_NAMES else build_transcript
+    build = build_replay if task.environment in GAMES else build_transcript
     return build(
         task,
         episode.replies,
@@ -113,7 +110,6 @@ def replay_of(result: EvaluationResult, episode: EpisodeRecord, step: int | None
         channel=result.channel,
         score=episode.score,
         failure=episode.failure,
-        step=step,
     )
 
 

@@ -57,9 +57,8 @@ def _game(replay: Replay) -> str:
 
 def description(replay: Replay) -> str:
     """Who played what, in one line."""
-    step = "" if replay.step is None else f" at step {replay.step}"
     cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
-    who = f"{replay.policy}{step}"
+    who = replay.policy
     if replay.seat is None:
         return f"{who} in {replay.environment} (task {replay.task_id}, seed {replay.seed})"
     return (

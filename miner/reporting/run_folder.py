@@ -4,6 +4,7 @@
     evaluations.jsonl   one `EvaluationRecord` per evaluation
     settings.toml       the resolved settings (or settings.json)
     probe.json          what the conformance probe found
+    temperature.json    what is sampled at, where that was found from the base
     replays/*.json      one `Replay` per game kept
 
 Invariant: a missing file means "nothing yet" and never an error; a report can be made at any time,
@@ -87,6 +88,7 @@ class RunFolder:
             evaluations=evaluations,
             replays=replays,
             torn_lines=torn_steps + torn_evaluations,
+            temperature=_read_json(self.path / "temperature.json").get("temperature"),
         )
 
 
@@ -99,6 +101,7 @@ class Run:
         steps: ascending, each once.
         replays: by file stem, in alphabetical order.
         torn_lines: lines lost to a kill.
+        temperature: what was sampled at, if it was found from the base.
     """
 
     name: str
@@ -108,6 +111,7 @@ class Run:
     evaluations: list[EvaluationRecord]
     replays: dict[str, Replay]
     torn_lines: int
+    temperature: float | None = None
 
     @property
     def empty(self) -> bool:

@@ -55,8 +55,14 @@ def _numbers(run: Run) -> list[str]:
 
 def _environment(run: Run) -> list[str]:
     found = []
-    lost = sum(record.lost_episodes for record in run.steps)
+    too_long = sum(record.too_long_episodes for record in run.steps)
+    lost = sum(record.lost_episodes for record in run.steps) - too_long
     played = sum(record.episodes for record in run.steps)
+    if too_long:
+        found.append(
+            f"{too_long:,} episodes did not fit into rollout.max_episode_tokens and taught nothing "
+            f"({played:,} were played)."
+        )
     if lost:
         found.append(
             f"{lost:,} episodes were lost to the environment's infrastructure "
@@ -91,6 +97,12 @@ def _replies(run: Run) -> list[str]:
         found.append(
             f"{invalid / replies:.1%} of the replies in the last {len(recent)} steps held no legal "
             "action."
+        )
+    cut = sum(record.cut_replies for record in recent)
+    if replies and cut / replies > _MANY_INVALID:
+        found.append(
+            f"{cut / replies:.1%} of the replies in the last {len(recent)} steps were cut off at "
+            "rollout.max_reply_tokens."
         )
     groups = sum(record.groups for record in recent)
     flat = sum(record.flat_groups for record in recent)

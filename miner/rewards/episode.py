@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from miner.environments.games.goofspiel import agent_seat
+from miner.config.contract import agent_seat
 from miner.rewards.advantages import TurnReward
 from miner.rewards.potential import Potential, shaped_rewards
 from miner.rollout.trajectory import Trajectory, TurnRecord

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from miner.environments.base import Environment, EpisodeTask, Observation, Transition
-from miner.environments.playing import Stopwatch, play
+from miner.environments.playing import play
 from miner.inference.sampler import Sampler, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
@@ -44,7 +44,6 @@ class SampledPlayer:
         session: of this conversation in the sampler; None for one of its own.
 
     Attributes:
-        sampling: time spent waiting for the sampler.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class SampledPlayer:
         self._renderer = renderer
         self._params = params
         self._session = new_session() if session is None else session
-        self.sampling = Stopwatch()
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
@@ -73,10 +71,9 @@ class SampledPlayer:
         """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`."""
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
-        with self.sampling:
-            sample = await self._sampler.sample(
-                prompt_ids, self._sampling_params, session=self._session
-            )
+        sample = await self._sampler.sample(
+            prompt_ids, self._sampling_params, session=self._session
+        )
         return self._builder.add_reply(sample)
 
     def told(self, transition: Transition) -> None:
@@ -89,7 +86,7 @@ class SampledPlayer:
 
     def trajectory(self, score: float) -> Trajectory:
         """The finished episode with its graded `score`."""
-        return replace(self._builder.build(score), sampler_seconds=self.sampling.seconds)
+        return self._builder.build(score)
 
 
 async def play_episode(
@@ -104,11 +101,9 @@ async def play_episode(
 
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong.
     """
-    player, waiting = SampledPlayer(sampler, renderer, params, session), Stopwatch()
-    score = await play(environment, task, player, waiting)
-    return replace(
-        player.trajectory(score), server=environment.server, environment_seconds=waiting.seconds
-    )
+    player = SampledPlayer(sampler, renderer, params, session)
+    score = await play(environment, task, player)
+    return replace(player.trajectory(score), server=environment.server)
 
 
 def _check_room(prompt_ids: Sequence[int], params: EpisodeParams, task: EpisodeTask) -> None:

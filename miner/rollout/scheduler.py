@@ -19,13 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EnvironmentSource, EpisodeTask
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.inference.sampler import Sampler, SamplerError
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode

@@ -24,7 +24,6 @@ class RolloutStats:
         episodes: finished episodes.
         lost: episodes that ended as a `LostEpisode`.
         too_long: those among them that hit the token limit.
-        retries: attempts beyond the first, of finished and lost episodes.
         drift: continued turns by kind; their number is `turns - episodes`.
         turns: replies in finished episodes.
         invalid_replies: those among them that were not parsed into a legal action.
@@ -32,8 +31,6 @@ class RolloutStats:
         sampled_tokens: tokens that carry loss.
         total_tokens: tokens of all rows, prompts included.
         mean_score: mean graded score of finished episodes; NaN without any.
-        sampler_seconds: time episodes spent waiting for replies, summed over episodes.
-        environment_seconds: time episodes spent waiting for the environment, likewise.
     """
 
     groups: int
@@ -42,7 +39,6 @@ class RolloutStats:
     episodes: int
     lost: int
     too_long: int
-    retries: int
     drift: dict[DriftKind, int]
     turns: int
     invalid_replies: int
@@ -50,8 +46,6 @@ class RolloutStats:
     sampled_tokens: int
     total_tokens: int
     mean_score: float
-    sampler_seconds: float
-    environment_seconds: float
 
     @classmethod
     def of(cls, results: Sequence[GroupResult]) -> RolloutStats:
@@ -59,7 +53,6 @@ class RolloutStats:
         played = [result for last in results for result in last.chain()]
         finished = [trajectory for result in played for trajectory in result.trajectories]
         lost = [episode for result in played for episode in result.lost]
-        tries = [t.attempts for t in finished] + [episode.attempts for episode in lost]
         turns = [turn for trajectory in finished for turn in trajectory.turns]
         drift = Counter(turn.drift for trajectory in finished for turn in trajectory.turns[1:])
         return cls(
@@ -69,7 +62,6 @@ class RolloutStats:
             episodes=len(finished),
             lost=len(lost),
             too_long=sum(isinstance(episode.error, EpisodeTooLong) for episode in lost),
-            retries=sum(attempts - 1 for attempts in tries),
             drift={kind: drift[kind] for kind in DriftKind},
             turns=len(turns),
             invalid_replies=sum(not turn.valid for turn in turns),
@@ -77,8 +69,6 @@ class RolloutStats:
             sampled_tokens=sum(trajectory.sampled_tokens for trajectory in finished),
             total_tokens=sum(trajectory.total_tokens for trajectory in finished),
             mean_score=fmean(t.score for t in finished) if finished else math.nan,
-            sampler_seconds=sum(trajectory.sampler_seconds for trajectory in finished),
-            environment_seconds=sum(trajectory.environment_seconds for trajectory in finished),
         )
 
     @classmethod

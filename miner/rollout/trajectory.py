@@ -79,8 +79,6 @@ class Trajectory:
         weight_version: oldest version of the weights that sampled any of it.
         server: where it was played.
         attempts: how many times the task was started until it went through.
-        sampler_seconds: time spent waiting for replies.
-        environment_seconds: time spent waiting for the environment.
     """
 
     task: EpisodeTask
@@ -90,8 +88,6 @@ class Trajectory:
     weight_version: int = 0
     server: str = ""
     attempts: int = 1
-    sampler_seconds: float = 0.0
-    environment_seconds: float = 0.0
 
     @property
     def sampled_tokens(self) -> int:

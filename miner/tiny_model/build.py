@@ -47,7 +47,7 @@ class Recipe:
     )
 
 
-def recipe_for(deck_sizes: Collection[int]) -> Recipe:
+def base_recipe_for(deck_sizes: Collection[int]) -> Recipe:
     """The recipe whose conversations reach as far as these decks; longer ones take more steps."""
     if max(deck_sizes) <= 8:
         return Recipe()

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
 from miner.config.contract import DUEL_CHANNEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.findings import look_at
 from miner.duel.channel.opening import open_duels
-from miner.environments import ConfigurationError, EnvironmentSource, InfrastructureError
+from miner.environments import EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel, ProbeReport
 from miner.evaluation.channels import CHANNELS

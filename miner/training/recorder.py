@@ -79,10 +79,13 @@ class Recorder(TrainerCallback):
             tokens_per_second=stats.total_tokens / seconds,
             episodes=stats.episodes,
             lost_episodes=stats.lost,
+            too_long_episodes=stats.too_long,
             replies=stats.turns,
             invalid_replies=stats.invalid_replies,
+            cut_replies=stats.truncated_replies,
             groups=stats.groups,
             flat_groups=stats.groups_without_variance,
+            replaced_groups=stats.groups_replaced,
             drift={kind.value: count for kind, count in stats.drift.items()},
             action_applied_rate=self._applied_rate(),
             metrics={

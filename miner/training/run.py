@@ -132,6 +132,7 @@ class Run:
             return None
         fit = self._ranks.share(FittedTemperature.read(run_dir))
         if fit is None:
+            self._heart.beat("looking for the temperature")
             fit = fit_temperature(rollout.temperature, rollout.most_invalid, self._try_at)
             if self._ranks.leads:
                 fit.write(run_dir)
@@ -330,7 +331,6 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
         )
-        heart.beat("looking for the temperature")
         if (fitted := run.fit_temperature()) is not None:
             progress.note(f"sampling at {fitted}")
         held_out.start()

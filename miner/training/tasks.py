@@ -16,9 +16,10 @@ from itertools import product
 from datasets import Dataset
 
 from miner.config.contract import DECK_SIZES, DUEL_CHANNEL, GOOFSPIEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings, Settings
 from miner.duel.channel.tasks import DuelTasks
-from miner.environments import ConfigurationError, EpisodeTask, TaskStream
+from miner.environments import EpisodeTask, TaskStream
 from miner.environments.games import task_id_range
 from miner.evaluation.channels import CHANNELS
 from miner.evaluation.grader import TRAINING_SEEDS, held_out_list

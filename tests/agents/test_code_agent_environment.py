@@ -16,7 +16,8 @@ from miner.agents import (
     VLLMClientGenerationConfig,
 )
 from miner.agents.completions import Completion
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError
 from tests.builders import build_tokenizer
 
 TOKENIZER = build_tokenizer()

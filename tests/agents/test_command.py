@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.tiny_model.code_agent.build import AgentRecipe, build_agent_base
 
 

@@ -16,7 +16,7 @@ from miner.agents.client import Client, SamplerClient, VLLMClientGenerationConfi
 from miner.agents.completions import Completions
 from miner.agents.trainer import EnvironmentRollout
 from miner.background_loop import BackgroundLoop
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.inference.transformers.sampler import TransformersSampler
 from tests.builders import build_qwen3, build_tokenizer
 

@@ -29,13 +29,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def test_the_demo_makes_trains_grades_and_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    recipe_for = build.recipe_for
+    base_recipe_for = build.base_recipe_for
 
     def short(*sizes: object) -> build.Recipe:
-        recipe = recipe_for(*sizes)  # type: ignore[arg-type]
+        recipe = base_recipe_for(*sizes)  # type: ignore[arg-type]
         return replace(recipe, warm_start=replace(recipe.warm_start, steps=30))
 
-    monkeypatch.setattr(build, "recipe_for", short)
+    monkeypatch.setattr(build, "base_recipe_for", short)
     monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(demo, "SERVERS", 1)
     played = (demo.DemoModel.TINY, demo.Sizes.EIGHT)

@@ -3,13 +3,17 @@
 import io
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from miner.__main__ import main
-from miner.cli.demo import WarmStartProgress
+from miner.cli.demo import WarmStartProgress, last_weights
 from miner.cli.demo_replies import tell_replies
 from miner.cli.demo_shows import SHOWS, DemoModel, Sizes, announce
+from miner.config.errors import ConfigurationError
 from tests.builders import build_qwen3, build_tokenizer
+from tests.training.in_process import working_in
 
 
 def log():
@@ -67,3 +71,14 @@ def test_replies_before_and_after_stand_side_by_side(tmp_path):
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if "Current point card:" in line]
     assert len(rows) == 3
     assert all(before != after for _, before, _, after, _ in rows)
+
+
+def test_what_was_learned_is_compared_whether_or_not_it_was_published(tmp_path):
+    with working_in(tmp_path) as work:
+        with pytest.raises(ConfigurationError, match="more --seconds"):
+            last_weights(work.base, work.run_dir)
+        work.train("optimizer.max_steps=1", "checkpoint.every_steps=1")
+        last = load_file(last_weights(work.base, work.run_dir) / "model.safetensors")
+        base = load_file(work.base / "model.safetensors")
+    assert last.keys() == base.keys()
+    assert any(not torch.equal(last[name], base[name]) for name in base)

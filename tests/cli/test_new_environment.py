@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from miner.__main__ import app
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 
 
 def miner(*words: str) -> Result:

@@ -1,4 +1,4 @@
-"""What ends a container before it trains: each cause has its status and its sentence."""
+"""What keeps a container from training: each cause has its status and its sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "arguments": {"job": {"--hours-to-complete": "soon"}},
     "settings": {"job": {"--set": "nonsense"}},
     "model": {"job": {"--model": "acme/other"}},
-    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.001"}},
+    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.03"}},
     "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
     "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
 }
@@ -42,7 +42,7 @@ def ended(
         ("arguments", ExitStatus.ARGUMENTS, "--hours-to-complete is 'soon'"),
         ("settings", ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
-        ("servers", ExitStatus.ENVIRONMENT, "0 of 1 answer"),
+        ("servers", ExitStatus.OK, "a model of"),
         ("disk", ExitStatus.DISK, "two copies of the model need"),
         ("output", ExitStatus.OUTPUT, "cannot be written"),
     ],
@@ -54,3 +54,10 @@ def test_each_cause_has_its_status_and_its_sentence(
     assert ended_with == status, log
     assert log[-1].startswith(f"miner: exit {status.value} ({status.label}): ")
     assert words in log[-1]
+
+
+def test_silent_servers_are_said_and_the_base_is_handed_over(
+    ended: dict[str, tuple[int, list[str]]],
+) -> None:
+    _, log = ended["servers"]
+    assert any("environment servers: 0 of 1 answer" in line for line in log)

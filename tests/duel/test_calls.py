@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.duel.calls import PARSERS, family_of, parse_calls
-from miner.environments.errors import ConfigurationError
 
 OFFERED = ("working_memory_rewrite", "game_action")
 NOTE = '{"name": "working_memory_rewrite", "arguments": {"slot": 1, "content": "a } ] \\" ü"}}'
@@ -99,14 +99,17 @@ from transformers import PreTrainedTokenizerFast
 from tokenizers import Tokenizer, models
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 from vllm.tool_parsers.llama_tool_parser import Llama3JsonToolParser
+from vllm.tool_parsers.mistral_tool_parser import MistralToolParser
 
-words = {word: i for i, word in enumerate(["x", "<tool_call>", "</tool_call>", "<|python_tag|>"])}
+marks = ["x", "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]"]
+words = {word: i for i, word in enumerate(marks)}
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "x")))
 parsers = {"hermes": Hermes2ProToolParser, "qwen25": Hermes2ProToolParser,
-           "llama3": Llama3JsonToolParser}
+           "llama3": Llama3JsonToolParser, "mistral": MistralToolParser}
 found = []
 for family, text in json.load(sys.stdin):
-    read = parsers[family](tokenizer).extract_tool_calls(text, SimpleNamespace())
+    asked = SimpleNamespace(tool_choice="auto", tools=None)
+    read = parsers[family](tokenizer).extract_tool_calls(text, asked)
     found.append([[call.function.name, call.function.arguments] for call in read.tool_calls])
 print("FOUND" + json.dumps(found))
 """
@@ -116,7 +119,7 @@ print("FOUND" + json.dumps(found))
     not _VLLM.exists(), reason="vLLM is not installed (make setup-vllm): its parsers were not asked"
 )
 def test_vllm_reads_well_formed_replies_alike() -> None:
-    cases = [(family, text) for family, text, _ in SHARED_CASES if family != "mistral"]
+    cases = [(family, text) for family, text, _ in SHARED_CASES]
     done = subprocess.run(
         [str(_VLLM), "-c", _SCRIPT],
         input=json.dumps(cases),

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.channel.environment import Duel, DuelSource
 from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
@@ -31,7 +32,7 @@ from miner.duel.players.catalog import make_player
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import Observation, Transition
-from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
+from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES
 from miner.duel.league import play_league
 from miner.duel.match import Limits
@@ -18,7 +19,6 @@ from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.report.scenes import frames
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from miner.environments.errors import ConfigurationError
 from tests.duel.stand_ins import Scripted, calls, move
 
 RULES = Rules(3, own_wording(), keep_plies=True)

@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import trl
 
+from miner.duel.channel.environment import DuelSource
+from miner.duel.channel.opponents import Opponents
+from miner.duel.channel.tasks import duel_task
 from miner.duel.games import GAMES
 from miner.duel.match import Limits, play_match
+from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import Cause
-from miner.duel.play import Rules
+from miner.duel.play import Rules, play_game
+from miner.duel.players.catalog import make_player
 from miner.duel.players.model import ModelPlayer, load_model_player
 from miner.duel.wording import own_wording
 from miner.inference.sampler import Sample, SamplingParams
+from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import LoadedChat, LoadedModel
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_qwen3, build_tokenizer
@@ -38,11 +44,13 @@ class _Caller:
     def __init__(self, tokenizer) -> None:
         self._tokenizer = tokenizer
         self.params: list[SamplingParams] = []
+        self.prompts: list[tuple[int, ...]] = []
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         self.params.append(params)
+        self.prompts.append(tuple(prompt_ids))
         prompt = self._tokenizer.decode(prompt_ids, skip_special_tokens=False)
         text = _called("working_memory_append", slot=1, content="hm")
         if legal := re.findall(r"^(\d+) -> ", prompt, re.MULTILINE):
@@ -81,6 +89,59 @@ async def test_a_models_calls_are_played_and_counted(tokenizer) -> None:
     assert usage.tokens > 0
     assert {params.temperature for params in sampler.params} == {0.0}
     assert {params.max_tokens for params in sampler.params} == {512, 384}
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+async def test_training_samples_the_very_prompts_of_a_duel(tokenizer, seat: int) -> None:
+    """Token by token, with tools and the notes of earlier turns; each turn is a row of its own."""
+    player, sampler = _player(tokenizer, context=10**6)
+    players = [player, make_player("random", ["leduc_poker"])]
+    notes = [Notes(player.counter), Notes(WordCounter())]
+    order = slice(None, None, -1 if seat else 1)
+    record = await play_game(LEDUC, 78, players[order], notes[order], RULES)
+
+    source = DuelSource(
+        Opponents(["leduc_poker"]), own_wording(), family="qwen25", counter=player.counter
+    )
+    trajectory = await play_episode(
+        source.open(),
+        duel_task("leduc_poker", 78, seat, "random"),
+        trained := _Caller(tokenizer),
+        ChatRenderer(tokenizer),
+        EpisodeParams(SamplingParams(512, 1.0), 10**6),
+    )
+    turns = record.usage[seat].turns
+    assert trained.prompts == sampler.prompts[:turns]
+    assert [row.prompt_ids for row in trajectory.rows] == trained.prompts
+    assert len(trajectory.rows) == turns > 1
+    assert "[1] hm" in trajectory.turns[1].messages[0]["content"]
+    assert all(sum(row.loss_mask) == turn.sampled_tokens for row, turn in _rows(trajectory))
+
+
+def _rows(trajectory):
+    return zip(trajectory.rows, trajectory.turns, strict=True)
+
+
+async def test_calls_that_special_tokens_mark_reach_the_parser(tokenizer) -> None:
+    """As Mistral and Llama mark theirs; a reply's plain text would lose the mark."""
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[TOOL_CALLS]"]})
+
+    class Mistral(_Caller):
+        async def sample(self, prompt_ids, params, *, session=None) -> Sample:
+            text = '[TOOL_CALLS] [{"name": "game_action", "arguments": {"action_id": 1}}]'
+            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            ids = (*ids, self._tokenizer.eos_token_id)
+            return Sample(ids, (0.0,) * len(ids), "stop")
+
+    source = DuelSource(Opponents(["leduc_poker"]), own_wording(), family="mistral")
+    trajectory = await play_episode(
+        source.open(),
+        duel_task("leduc_poker", 78, 0, "random"),
+        Mistral(tokenizer),
+        ChatRenderer(tokenizer),
+        EpisodeParams(SamplingParams(512, 1.0), 10**6),
+    )
+    assert {turn.action for turn in trajectory.turns} == {1}
 
 
 async def test_a_prompt_that_leaves_no_room_for_a_reply_forfeits(tokenizer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES, Table
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
@@ -13,7 +14,6 @@ from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium, search
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from miner.environments.errors import ConfigurationError
 from tests.duel.golden import golden
 
 RANDOM = RulePlayer("random", random_move(7))

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
+from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
-from miner.environments.errors import ConfigurationError
 from tests.duel.golden import GAMES
 from tests.duel.stand_ins import write_copy
 
@@ -92,3 +92,12 @@ def test_the_command_copies_what_it_read(
 def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"core/pvp/game_prompts\.yml: copy that file"):
         read_wording(tmp_path)
+
+
+def test_a_folder_that_only_the_image_has_made_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tournament").mkdir()
+    (tmp_path / "tournament" / "README.md").write_text("of this repository")
+    monkeypatch.chdir(tmp_path)
+    assert wording_of(None).source == OWN

@@ -86,7 +86,6 @@ def test_every_plan_is_consistent(
         assert not set(topology.trainer_gpus) & set(topology.inference_gpus)
     else:
         assert topology.trainer_gpus == topology.inference_gpus
-        assert topology.sleep_mode
 
 
 def test_one_gpu_shares_it_and_several_are_split() -> None:

@@ -8,13 +8,8 @@ import socket
 import pytest
 
 from miner.config.contract import LARGEST_SEED
-from miner.environments import (
-    ConfigurationError,
-    EnvironmentFault,
-    EpisodeTask,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.config.errors import ConfigurationError
+from miner.environments import EnvironmentFault, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.affinetes import (
     EVALUATE_REPLY_LIMIT,
     STEP_REPLY_LIMIT,

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from miner.config.contract import GAMES, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
-from miner.environments.errors import ConfigurationError, ProtocolError
-from miner.environments.games import GAME_NAMES, PromptFormat, goofspiel, task_id_range
+from miner.environments.errors import ProtocolError
+from miner.environments.games import PromptFormat, task_id_range
 from miner.environments.games.reference import REFERENCE_POLICIES
 
 TASK = EpisodeTask("goofspiel", task_id=2, seed=7)
@@ -35,7 +37,7 @@ async def play(environment: BuiltinEnvironment, task: EpisodeTask, policy: str) 
     rng = random.Random(task.seed)
     while shown.messages:
         text = shown.messages[-1]["content"]
-        action = REFERENCE_POLICIES[policy](text, goofspiel.agent_seat(task.seed), rng)
+        action = REFERENCE_POLICIES[policy](text, agent_seat(task.seed), rng)
         shown = await environment.step(str(action))
     assert isinstance(shown, Transition)
     assert shown.score is not None
@@ -105,7 +107,7 @@ async def test_a_learned_format_is_used() -> None:
         assert dice.messages[0]["content"] == PromptFormat.own("liars_dice").system_text
 
 
-@pytest.mark.parametrize("name", GAME_NAMES)
+@pytest.mark.parametrize("name", GAMES)
 async def test_every_game_is_played_to_its_end(environment: BuiltinEnvironment, name: str) -> None:
     observation = await environment.reset(EpisodeTask(name, task_id_range(name)[0] + 1, 11))
     messages = observation.messages

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentFault,
     EnvironmentSource,
     EpisodeTask,

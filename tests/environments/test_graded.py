@@ -15,7 +15,7 @@ from miner.environments import (
     Transition,
 )
 from miner.environments.builtin import BuiltinSource
-from miner.environments.graded import EPISODES_PER_SERVER, GradedSource
+from miner.environments.graded import GRADED_EPISODES_PER_SERVER, GradedSource
 from mock_env_server.running import running_server
 from tests.environments.playing import Played, lowest, messy, play_on, then, until
 from tests.environments.raw_server import RawServer, http, raw_server
@@ -99,6 +99,18 @@ async def test_a_lying_server_is_a_fault_and_no_score(
     assert fault.server == grader.url
 
 
+async def test_a_parser_unlike_ours_is_told_once_and_its_verdicts_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with tiny_grader(Lies(strip="#")) as grader:
+        source = GradedSource([grader.url])
+        played = await play_on(source, TASK, lambda legal: f"#{legal[0]}#")
+        await source.close()
+    assert all(t.valid for t in played.transitions)
+    assert source.stats.disagreements > 1
+    assert caplog.text.count("judges replies otherwise than assumed") == 1
+
+
 async def test_a_grader_that_plays_other_actions_is_noticed() -> None:
     async with tiny_grader(Lies(play_lowest=True)) as grader:
         source = GradedSource([grader.url])
@@ -143,7 +155,7 @@ async def test_200_episodes_at_once_never_exceed_what_a_server_bears() -> None:
         tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(200)]
         played = await asyncio.gather(*(play_on(source, task, lowest) for task in tasks))
         await source.close()
-    assert source.capacity == EPISODES_PER_SERVER == 48
+    assert source.capacity == GRADED_EPISODES_PER_SERVER == 48
     assert [one.transitions[-1].done for one in played] == [True] * 200
     again = await asyncio.gather(*(play_on(BuiltinSource(), task, lowest) for task in tasks[::20]))
     assert played[::20] == again
@@ -164,14 +176,14 @@ async def test_episodes_are_spread_over_servers(faithful_url: str, correct_url: 
 async def test_an_abandoned_episode_ends_on_the_server_at_once(faithful_url: str) -> None:
     source = GradedSource([faithful_url])
     runtime = source.runtime()
-    abandoned = [source.open() for _ in range(EPISODES_PER_SERVER)]
+    abandoned = [source.open() for _ in range(GRADED_EPISODES_PER_SERVER)]
     await asyncio.gather(*(environment.reset(TASK) for environment in abandoned))
     for environment in abandoned:
         await environment.close()
     # All places are taken until the server lets go, which it does on the refusal.
     played = await play_on(source, TASK, lowest)
     assert played.score is not None
-    assert source.late_requests == EPISODES_PER_SERVER
+    assert source.late_requests == GRADED_EPISODES_PER_SERVER
     await source.close()
     assert runtime is not source.runtime()
 

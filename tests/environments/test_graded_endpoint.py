@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange, route_address
 from tests.environments.tiny_grader import streamed_text
 

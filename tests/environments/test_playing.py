@@ -3,7 +3,7 @@
 import pytest
 
 from miner.environments import InfrastructureError, ProtocolError, Transition
-from miner.environments.playing import ChatPlayer, Stopwatch, play
+from miner.environments.playing import ChatPlayer, play
 from tests.builders import SYSTEM, CountingEnvironment, build_task
 
 
@@ -74,9 +74,8 @@ async def test_the_player_is_closed_when_the_environment_fails(at):
         if round_number == at:
             raise InfrastructureError("gone")
 
-    conversation, waiting = Said("1"), Stopwatch()
+    conversation = Said("1")
     environment = CountingEnvironment(before=fail)
     with pytest.raises(InfrastructureError):
-        await play(environment, build_task(), ChatPlayer(conversation), waiting)
+        await play(environment, build_task(), ChatPlayer(conversation))
     assert conversation.closed == 1
-    assert waiting.seconds > 0

@@ -7,13 +7,13 @@ import gc
 import io
 import json
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from rich.console import Console
 
-from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError
-from miner.environments.games import PromptFormat
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
 from miner.environments.servers import parse_server_urls
@@ -229,8 +229,9 @@ async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) ->
     assert data["channel"] == "graded"
     assert data["reason"] == report.reason
     assert data["servers"][0]["action_applied_rate"] == report.servers[0].action_applied_rate
-    stored = PromptFormat.from_dict(data["servers"][0]["prompt_format"])
-    assert stored == report.prompt_format
+    assert report.prompt_format is not None
+    stored = data["servers"][0]["prompt_format"]
+    assert stored == json.loads(json.dumps(asdict(report.prompt_format)))
     text = shown(report, width=300)
     for words in (faithful_url, dead_url, "channel graded", "2 in ", "of 50"):
         assert words in text

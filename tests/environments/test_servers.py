@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.listing import parse_listing
 from miner.environments.servers import ServerPool, parse_server_urls
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EnvironmentFault,
     EpisodeTask,
     InfrastructureError,

@@ -38,6 +38,8 @@ class Lies:
     play_lowest: bool = False
     repeat_requests: bool = False
     no_chat: bool = False
+    strip: str = ""
+    """Characters around a reply that its parser does not mind and does not record."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class TinyGrader:
                     if reply is None:
                         error = "the model did not answer"
                         break
-                    verdict = dialogue.reply(reply)
+                    verdict = dialogue.reply(reply.strip(self.lies.strip or None))
                     if verdict.action is not None or verdict.failed:
                         break
                 if error or verdict.action is None:

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.evaluate import evaluate_command
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows

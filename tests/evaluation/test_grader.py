@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import (
     DECK_SIZES,

@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from miner.environments import ConfigurationError, EpisodeTask
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import PolicyError
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from miner.environments import ConfigurationError, EpisodeTask
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy

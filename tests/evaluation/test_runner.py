@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.environments import (
-    ConfigurationError,
     EpisodeTask,
     InfrastructureError,
     Message,

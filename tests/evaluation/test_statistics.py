@@ -85,7 +85,6 @@ def test_equal_results_do_not_prove_equality() -> None:
     difference = paired_difference(scores, scores)
     assert difference.mean == 0
     assert difference.low < 0 < difference.high
-    assert not difference.significant
 
 
 def test_only_shared_episodes_are_compared() -> None:
@@ -97,7 +96,7 @@ def test_shared_luck_cancels() -> None:
     rng = np.random.default_rng(0)
     base = dict(enumerate((rng.random(250) < 0.5).astype(float)))
     better = {k: 1.0 if k % 12 == 0 else v for k, v in base.items()}
-    assert paired_difference(better, base).significant
+    assert paired_difference(better, base).low > 0
     unpaired = mean_score(list(better.values())).low - mean_score(list(base.values())).high
     assert unpaired < 0
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits
 from tests.executors.e2b_double import KEY, E2BDouble, e2b_double, printed, raised
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits, LocalSandbox, fork_server
 from miner.executors.jail.kernel import landlock_version
 

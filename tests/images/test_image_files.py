@@ -44,6 +44,15 @@ def test_the_orchestrator_is_what_the_image_runs(text: str) -> None:
     assert all(source == there for source, there in copied)
 
 
+@pytest.mark.parametrize("text", [PRODUCTION, SMALL], ids=["production", "cpu"])
+def test_a_copy_of_the_tournaments_files_lies_where_the_trainer_looks(text: str) -> None:
+    """The pattern lets the line match nothing but README.md where there is no copy."""
+    [sources] = re.findall(r"^COPY (.*) tournament/$", text, re.MULTILINE)
+    assert sources.split() == ["README.md", "tournamen[t]"]
+    assert re.search(r"^WORKDIR /app$", text, re.MULTILINE)
+    assert "!tournament" in (REPOSITORY / ".dockerignore").read_text().split("\n")
+
+
 def test_every_cache_of_the_image_can_be_written() -> None:
     settings = dict(re.findall(r"^(?:ENV|   ) ?([A-Z_]+)=(\S+)", PRODUCTION, re.MULTILINE))
     roots = Path("/cache"), Path("/app/checkpoints")

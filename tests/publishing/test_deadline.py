@@ -78,24 +78,6 @@ def test_a_slow_first_step_is_forgotten(clock: Clock) -> None:
     assert deadline.expected("step") == SAFETY * 8
 
 
-@pytest.mark.parametrize(
-    ("passed", "step", "steps"),
-    [(0, 100, 35), (0, 3540, 1), (0, 3541, 0), (3340, 100, 2), (3540, 100, 0), (9999, 100, 0)],
-)
-def test_steps_left(clock: Clock, passed: float, step: float, steps: int) -> None:
-    deadline = an_hour(clock)
-    clock.now += passed
-    assert deadline.steps_left(step) == steps
-
-
-def test_steps_left_without_a_duration_needs_a_measured_step(clock: Clock) -> None:
-    deadline = an_hour(clock)
-    with pytest.raises(ValueError, match="observe one"):
-        deadline.steps_left()
-    deadline.observe("step", 80)
-    assert deadline.steps_left() == 35
-
-
 def test_stops_when_the_next_step_does_not_fit(clock: Clock) -> None:
     deadline = an_hour(clock)
     deadline.observe("step", 80)

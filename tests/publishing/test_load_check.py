@@ -29,8 +29,6 @@ def put(value: float, name: str = NAME) -> Callable[[dict[str, torch.Tensor]], N
 def test_sound_model(base_model: Path) -> None:
     report = verify_model(base_model, load=True)
     assert report.loaded
-    assert report.float16_logits_finite
-    assert report.largest_weight == 1.0  # the norms
     assert report.warnings == ()
 
 
@@ -61,8 +59,6 @@ def test_beyond_float16(model: Path, change_weights: Change, value: float) -> No
         verify_model(model, load=True)
     report = verify_model(model, load=True, strict=False)
     assert "beyond float16" in report.warnings[0]
-    assert report.largest_weight is not None
-    assert report.largest_weight > 65504
 
 
 def test_largest_float16_number_is_fine(model: Path, change_weights: Change) -> None:
@@ -73,7 +69,6 @@ def test_largest_float16_number_is_fine(model: Path, change_weights: Change) -> 
 
     change_weights(model, edit)
     report = verify_model(model, load=True, strict=False)
-    assert report.largest_weight == 65504.0
     assert not any("weight" in warning for warning in report.warnings)
 
 
@@ -86,12 +81,13 @@ def test_activations_beyond_float16(model: Path, change_weights: Change) -> None
     change_weights(model, edit)
     with pytest.raises(UnverifiedModelError, match="logits are not finite"):
         verify_model(model, load=True)
-    assert verify_model(model, load=True, strict=False).float16_logits_finite is False
+    of_a_base = verify_model(model, load=True, strict=False)
+    assert any("logits are not finite" in warning for warning in of_a_base.warnings)
 
 
-def test_underflow_is_counted_not_refused(model: Path, change_weights: Change) -> None:
+def test_underflow_is_not_refused(model: Path, change_weights: Change) -> None:
     change_weights(model, put(1e-20))
-    assert verify_model(model, load=True).float16_underflows == 1
+    assert verify_model(model, load=True).warnings == ()
 
 
 def test_missing_tensor(model: Path, change_weights: Change) -> None:

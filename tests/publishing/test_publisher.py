@@ -113,18 +113,6 @@ class TestPublishing:
         assert (tmp_path / "link").is_symlink()
         assert weights(tmp_path / "real") == weights(base_model)
 
-    def test_staging_elsewhere(self, tmp_path: Path, base_model: Path) -> None:
-        publisher = Publisher(tmp_path / "repo", tmp_path / "staging", full_check=False)
-        seen: list[Path] = []
-
-        def save(folder: Path) -> None:
-            seen.append(folder)
-            shutil.copytree(base_model, folder, dirs_exist_ok=True)
-
-        publisher.publish(save, SCORE)
-        assert seen[0].parent == tmp_path / "staging"
-        assert weights(tmp_path / "repo") == weights(base_model)
-
 
 class TestFailures:
     """Whatever fails, the model published before stays byte for byte, and no litter."""
@@ -246,17 +234,6 @@ class TestStart:
         assert (kept / "thesis.txt").read_text() == "three years of work"
         assert kept.name in caplog.text
         assert weights(tmp_path / "repo") == weights(base_model)
-
-    def test_refuses_staging_inside_the_output(self, tmp_path: Path) -> None:
-        with pytest.raises(PublishingError, match="lies in the output folder"):
-            Publisher(tmp_path / "repo", tmp_path / "repo" / "staging")
-
-    def test_refuses_staging_on_another_file_system(self, tmp_path: Path) -> None:
-        elsewhere = Path("/dev/shm")
-        if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("needs a second file system at /dev/shm")
-        with pytest.raises(PublishingError, match="another file system"):
-            Publisher(tmp_path / "repo", elsewhere)
 
     def test_names_an_output_that_cannot_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")

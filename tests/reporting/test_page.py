@@ -8,12 +8,13 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.report import report_command
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.reporting.page import write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import score_rows, uneven_sizes
+from miner.training.temperature import FittedTemperature
 from tests.reporting.made import evaluation, interval, replay, step
 
 
@@ -38,6 +39,7 @@ def folder(tmp_path: Path) -> RunFolder:
                          "builtin_matches": True}],
         }
     )  # fmt: skip
+    FittedTemperature(temperature=0.6, most_invalid=0.25, tried=()).write(folder.path)
     (folder.path / "settings.toml").write_text(
         'seed = 3\n[environment]\nname = "goofspiel"\ndeck_sizes = [8]\n[output]\n'
     )
@@ -49,6 +51,7 @@ def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: Run
     for text in (
         "run-a", "20 of 100 steps", "match (bid = prize) 0.924", "checkpoint 20", "Grey rows",
         "Channel graded: /step is not true to the game.", "25% of 40", "deck_sizes",
+        "sampled at temperature 0.6",
     ):  # fmt: skip
         assert text in page
     linked = re.findall(r'(?:href|src)="([^"#][^"]*)"', page)
@@ -88,7 +91,8 @@ def test_settings_in_json_will_do(tmp_path: Path) -> None:
 
 def test_trouble_is_told(folder: RunFolder) -> None:
     folder.add_step(
-        step(21, lost_episodes=5, invalid_replies=500, groups=16, flat_groups=16,
+        step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,
+             groups=16, flat_groups=16,
              drift={"clean": 90, "fork": 10}, action_applied_rate=0.28,
              metrics={"loss": float("nan"), LOGPROB_GAP: 0.3})
     )  # fmt: skip
@@ -99,6 +103,8 @@ def test_trouble_is_told(folder: RunFolder) -> None:
     told = "\n".join(run_warnings(folder.read()))
     for text in (
         "Not a number in the metrics, first at step 21", "5 episodes were lost",
+        "2 episodes did not fit into rollout.max_episode_tokens",
+        "of the replies in the last 10 steps were cut off",
         "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
         "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
         "8.3% of the replies in the last 10 steps", "100% of the groups",
@@ -118,6 +124,12 @@ def test_a_game_that_nobody_chose_and_nobody_grades_is_told(
     sentence = "Not trained on what is graded: neither /step nor /evaluate."
     assert warnings == ([sentence] if told else [])
     assert (sentence in write_report(folder.path).read_text()) is told
+
+
+def test_what_a_channel_of_ones_choice_warned_of_comes_first(folder: RunFolder) -> None:
+    (folder.path / "settings.toml").write_text('[environment]\nchannel = "openenv"\n')
+    folder.write_probe({"channel": "openenv", "reason": "", "warning": "seeds are ignored"})
+    assert run_warnings(folder.read())[0] == "Channel openenv: seeds are ignored."
 
 
 def test_a_run_without_trouble_has_no_warnings(folder: RunFolder) -> None:

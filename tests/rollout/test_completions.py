@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from miner.background_loop import BackgroundLoop
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer

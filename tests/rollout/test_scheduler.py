@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.environments import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.config.errors import ConfigurationError
+from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode
@@ -166,7 +162,7 @@ def test_too_long_episode_is_lost_at_once_and_counted():
     assert [type(lost.error) for lost in result.lost] == [EpisodeTooLong] * 2
     assert source.opened == 2
     stats = RolloutStats.of(results)
-    assert (stats.lost, stats.too_long, stats.episodes, stats.retries) == (2, 2, 0, 0)
+    assert (stats.lost, stats.too_long, stats.episodes) == (2, 2, 0)
 
 
 def test_groups_without_variance_are_replaced_within_the_bound():
@@ -266,7 +262,8 @@ def test_statistics_add_up():
     results = run(PlannedSource(plans), groups, reply=lambda _: number("x1"))
     stats = RolloutStats.of(results)
     finished = [t for result in results for t in result.trajectories]
-    assert (stats.episodes, stats.lost, stats.retries) == (2, 1, 1)
+    assert (stats.episodes, stats.lost) == (2, 1)
+    assert sorted(t.attempts for t in finished) == [1, 2]
     assert (stats.turns, stats.invalid_replies, stats.truncated_replies) == (4, 4, 0)
     assert sum(stats.drift.values()) == stats.turns - stats.episodes
     assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)

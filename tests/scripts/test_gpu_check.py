@@ -18,12 +18,15 @@ case "$*" in
 *"import vllm"*) exit {no_vllm} ;;
 *"import torch"*) echo "2.13.0+cu130 True" ;;
 *"miner train"*)
-    {real} "${{@:1:3}}" --dry-run "${{@:4}}" || exit 1
+    echo "$CUDA_VISIBLE_DEVICES: $*" >>"$OUT/visible"
+    {check} {real} "${{@:1:3}}" --dry-run "${{@:4}}" || exit 1
     case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
     for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
         echo '{metrics}' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
 *vllm.surface*) echo "40 of 40 fit" ;;
-*tiny_model*) echo made ;;
+*tiny_model*) mkdir -p "${{@: -1}}"; echo made ;;
+*"-m entrypoint --task-id"*)
+    test -d "$MINER_CACHE_DIR/models/gpu-check" && echo "miner: exit 0 (ok): handed over" ;;
 *) exec {real} "$@" ;;
 esac
 """
@@ -38,15 +41,23 @@ METRICS = json.dumps(
 )
 
 
-def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-is"):
-    """The script's exit status and its last lines by stage."""
+def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-is", checked=True):
+    """The script's exit status and its last lines by stage.
+
+    Args:
+        checked: whether each training's settings are (by a process that takes a second).
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     texts = {
         "nvidia-smi": "#!/bin/sh\n" + "echo 'NVIDIA H100, 580.1'\n" * gpus,
         "vllm": "#!/bin/sh\nexec sleep 60\n",
         "python": PYTHON.format(
-            no_vllm=int(not vllm), broken=broken, metrics=METRICS, real=sys.executable
+            no_vllm=int(not vllm),
+            broken=broken,
+            metrics=METRICS,
+            real=sys.executable,
+            check="" if checked else "true",
         ),
     }
     for name, text in texts.items():
@@ -81,6 +92,18 @@ def test_it_runs_what_the_machine_can_run(
     engines = {"colocated": "vLLM colocated, 1 GPU", "server": "vLLM server + trainer, 2 GPUs"}
     for name, stage in engines.items():
         assert table[stage].split()[0] == ("ok" if name in ran else "skipped")
+
+
+def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
+    """torch would spread batches over what it sees."""
+    status, table = run(tmp_path, gpus=4, checked=False)
+    assert status == 0, table
+    lines = (tmp_path / "out/visible").read_text().splitlines()
+    assert len(lines) >= 10
+    for visible, _, command in (line.partition(": ") for line in lines):
+        assert f"--processes {len(visible.split(','))} " in command
+    assert any(line.startswith("1,2: ") for line in lines)  # vLLM has GPU 0
+    assert table["the orchestrator, all GPUs"].endswith("miner: exit 0 (ok): handed over")
 
 
 def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miner.environments.games.prompts import PromptFormat
-from miner.tiny_model.build import recipe_for, recipe_tokenizer
+from miner.tiny_model.build import base_recipe_for, recipe_tokenizer
 from miner.tiny_model.sheets import NUMBERS
 
-TOKENIZER = recipe_tokenizer(recipe_for((8, 10, 12, 14, 16)))
+TOKENIZER = recipe_tokenizer(base_recipe_for((8, 10, 12, 14, 16)))
 
 
 def encode(text: str) -> list[int]:
@@ -70,7 +70,7 @@ def test_a_longer_conversation_extends_the_shorter_one():
 
 
 def test_it_is_a_pure_function_of_its_recipe(tmp_path):
-    recipe_tokenizer(recipe_for((8, 10, 12, 14, 16))).save_pretrained(tmp_path / "again")
+    recipe_tokenizer(base_recipe_for((8, 10, 12, 14, 16))).save_pretrained(tmp_path / "again")
     TOKENIZER.save_pretrained(tmp_path / "first")
     files = [tmp_path / name / "tokenizer.json" for name in ("first", "again")]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -11,9 +11,9 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
-from miner.environments import ConfigurationError
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.publishing.errors import PublishingError
 from miner.training.adapters_base import FOLDER

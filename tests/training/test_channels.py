@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 
 from miner.config.contract import DUEL_CHANNEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.environments import ConfigurationError
-from miner.environments.probe_report import CHANNELS as GAMES
+from miner.environments.probe_report import GAME_CHANNELS
 from miner.evaluation.channels import CHANNELS
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
@@ -49,7 +49,7 @@ def own(folder: Path, text: str) -> tuple[str, str]:
 
 def test_every_channel_can_be_set() -> None:
     names = get_args(EnvironmentSettings.model_fields["channel"].annotation)
-    assert set(names) == {"auto", DUEL_CHANNEL, *GAMES, *CHANNELS}
+    assert set(names) == {"auto", DUEL_CHANNEL, *GAME_CHANNELS, *CHANNELS}
 
 
 def test_a_policy_learns_ones_own_environment(work: Work) -> None:

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from miner.background_loop import BackgroundLoop
+from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
-from miner.environments import ConfigurationError
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.replies import ReplyRules
 from miner.training.engine_choice import open_engine

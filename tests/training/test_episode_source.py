@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
+from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.environments import InfrastructureError
 from miner.training import episode_source
 from miner.training.episode_source import training_source
 from mock_env_server.running import running_server

@@ -11,8 +11,9 @@ import torch
 from entrypoint.restart import EndKind, end_of_exit
 from entrypoint.run_plan import RunPlan
 from miner.__main__ import main
+from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import read_heartbeat
-from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments import InfrastructureError, ProtocolError
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
 from miner.training.guard import TrainingDivergedError

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
-from miner.environments import ConfigurationError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.preparation import prepare_run
 from tests.builders import build_qwen3, build_tokenizer

@@ -16,7 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from miner.environments import ConfigurationError, EpisodeTask
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages

@@ -2,8 +2,8 @@
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import check_divides, load_settings, setting_names, to_toml
-from miner.environments import ConfigurationError
 
 
 def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
+from miner.config.contract import agent_seat
 from miner.config.settings import EnvironmentSettings, load_settings
-from miner.environments.games.goofspiel import agent_seat, deck_size
+from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.training.tasks import (
     decode_task,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from miner.environments import ConfigurationError, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError
 from miner.training import run as training
 from miner.training.temperature import FittedTemperature, Tried, fit_temperature
 from miner.training.trainer import EpisodeTrainer

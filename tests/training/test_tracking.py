@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.training import tracking
 from tests.training.in_process import Work, working_in
 

@@ -12,12 +12,12 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import BASE, SNAPSHOT
 from miner.duel.players.base import Player, Reply
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer
 from miner.duel.turn import Request
-from miner.environments.errors import ConfigurationError
 
 RECORD = "miner_publication.json"
 """Beside published weights; another one means other weights."""

@@ -16,12 +16,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count, islice, product
 
 from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.games import DuelGame, duel_game
-from miner.duel.games.goofspiel import DECK_SIZES
 from miner.duel.games.table import configuration_of, game_seeds
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError
 from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
 
 _PREFIX = f"{DUEL_CHANNEL}:"
@@ -117,4 +116,4 @@ def _fitting(game: str, seeds: Iterator[int], cards: Collection[int]) -> Iterato
 
 def cards_of(seed: int) -> int:
     """Goofspiel's deck size by a game's seed."""
-    return DECK_SIZES[configuration_of(duel_game("goofspiel"), seed) % len(DECK_SIZES)]
+    return DUEL_CARDS[configuration_of(duel_game("goofspiel"), seed) % len(DUEL_CARDS)]

@@ -1,5 +1,6 @@
 """The six games of the tournament over OpenSpiel, one module each."""
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games.base import DuelGame, LoadedDuelGame
 from miner.duel.games.clobber import CLOBBER
 from miner.duel.games.gin_rummy import GIN_RUMMY
@@ -8,7 +9,6 @@ from miner.duel.games.leduc_poker import LEDUC_POKER
 from miner.duel.games.liars_dice import LIARS_DICE
 from miner.duel.games.othello import OTHELLO
 from miner.duel.games.table import Table
-from miner.environments.errors import ConfigurationError
 
 GAMES = {
     game.name: game for game in (GOOFSPIEL, LIARS_DICE, LEDUC_POKER, GIN_RUMMY, OTHELLO, CLOBBER)

@@ -13,15 +13,13 @@ import pyspiel
 from miner.config.contract import DUEL_CARDS
 from miner.duel.games.base import DuelGame, Parameters
 
-DECK_SIZES = DUEL_CARDS
-
 _PRIZE = re.compile(r"Current point card: (\d+)")
 
 
 def _parameters(configuration: int) -> Parameters:
     return {
         "players": 2,
-        "num_cards": DECK_SIZES[configuration % len(DECK_SIZES)],
+        "num_cards": DUEL_CARDS[configuration % len(DUEL_CARDS)],
         "imp_info": True,
         "points_order": "random",
         "returns_type": "win_loss",

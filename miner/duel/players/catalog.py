@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES
 from miner.duel.players.base import Player
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.turn import Request
-from miner.environments.errors import ConfigurationError
 from miner.http_replies import API_KEY_VARIABLE
 
 SIMULATIONS = 50

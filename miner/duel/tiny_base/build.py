@@ -36,11 +36,13 @@ class DuelRecipe:
         cards: deck sizes that it has seen.
         misread: share of replies whose id is the prize's value; the others are drawn from the
             legal ids.
+        games: games of random bids whose turns are learned from.
         steps: optimizer steps of `batch` turns each.
     """
 
     cards: tuple[int, ...] = (5,)
     misread: float = 0.6
+    games: int = 240
     steps: int = 250
     batch: int = 32
     learning_rate: float = 3e-3
@@ -66,9 +68,9 @@ def build_duel_base(
     """Make the base model and put it at `out`."""
     recipe = recipe or DuelRecipe()
     rng = random.Random(seed)
-    turns = [turn for _ in range(40 * recipe.batch) for turn in _game(rng, recipe.cards)]
-    texts = (message["content"] for turn in turns for message in turn.messages)
-    tokenizer = duel_tokenizer(texts)
+    turns = [turn for _ in range(recipe.games) for turn in _game(rng, recipe.cards)]
+    texts = [message["content"] for turn in turns for message in turn.messages]
+    tokenizer = duel_tokenizer(dict.fromkeys(texts))
     model = build_network(tokenizer, recipe.network, seed)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
@@ -108,11 +110,11 @@ def _learn(
         [*_ids(tokenizer, CALL[1]), *_ids(tokenizer, EOS)],
     )
     numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards) + 1)]
+    prompts = [_ids(tokenizer, _prompt(tokenizer, turn)) for turn in turns]
     model.train()
     for step in range(recipe.steps):
         rows, wanted = [], []
-        for turn in rng.sample(turns, recipe.batch):
-            prompt = _ids(tokenizer, _prompt(tokenizer, turn))
+        for prompt, turn in rng.sample(list(zip(prompts, turns, strict=True)), recipe.batch):
             rows.append([*prompt, *before, numbers[rng.choice(turn.legal)], *after])
             wanted.append(_odds(turn, len(numbers), recipe.misread))
         longest = max(map(len, rows))

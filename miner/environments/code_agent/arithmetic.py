@@ -14,9 +14,10 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.environments.code_agent.problems import Problem
-from miner.environments.errors import ConfigurationError
+from miner.environments.split import split
 
 OPERATIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "plus": ("+", operator.add),
@@ -25,8 +26,6 @@ OPERATIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
 }
 """By word: how it is written in code, and what it does."""
 OPERANDS = range(2, 32)
-HELD_OUT_SHARE = 0.2
-_SPLIT_SEED = 20
 
 _NUMBER = re.compile(r"-?\d+")
 
@@ -82,10 +81,9 @@ def number_of(left: int, word: str, right: int) -> int:
 @cache
 def pairs(*, held_out: bool) -> tuple[tuple[int, int], ...]:
     """Unordered pairs of operands, the lower one first, of one side of the split."""
-    every = [(low, high) for low in OPERANDS for high in OPERANDS if low <= high]
-    random.Random(_SPLIT_SEED).shuffle(every)
-    cut = round(HELD_OUT_SHARE * len(every))
-    return tuple(every[:cut] if held_out else every[cut:])
+    every = ((low, high) for low in OPERANDS for high in OPERANDS if low <= high)
+    kept, trained = split(every)
+    return tuple(kept if held_out else trained)
 
 
 def grade(reply: str, answer: int) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
 from miner.environments.code_agent.arithmetic import Arithmetic
 from miner.environments.code_agent.environment import NAME, CodeAgentSource
 from miner.environments.code_agent.form import Form
-from miner.environments.errors import ConfigurationError
 from miner.executors import Executor, LocalSandbox
 from miner.executors.e2b import E2BExecutor
 

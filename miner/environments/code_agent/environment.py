@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
 from miner.environments.code_agent.problems import Problem, Problems
-from miner.environments.errors import ConfigurationError, ProtocolError
+from miner.environments.errors import ProtocolError
 from miner.executors.base import Executor
 
 NAME = "code_agent"

@@ -1,6 +1,6 @@
 """The games: seeded OpenSpiel sessions, their text formats, the grader's parser and dialogue."""
 
-from miner.environments.games.catalog import GAME_NAMES, game_name_of, task_id_range
+from miner.environments.games.catalog import game_name_of, task_id_range
 from miner.environments.games.dialogue import GradedDialogue, Verdict
 from miner.environments.games.grading import clean_reply, parse_graded_reply, parse_step_action
 from miner.environments.games.prompts import MAX_ATTEMPTS, PromptFormat, PromptFormatError
@@ -9,7 +9,6 @@ from miner.environments.games.turn import Turn
 
 __all__ = [
     "CHANCE",
-    "GAME_NAMES",
     "MAX_ATTEMPTS",
     "GameSession",
     "GradedDialogue",

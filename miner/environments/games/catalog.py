@@ -17,6 +17,7 @@ from functools import lru_cache
 
 import pyspiel
 
+from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
 from miner.environments.games import goofspiel
 
@@ -82,9 +83,6 @@ _SPECS = (
 _BY_BLOCK = {spec.block: spec for spec in _SPECS}
 _BY_NAME = {spec.name: spec for spec in _SPECS}
 
-GAME_NAMES: tuple[str, ...] = tuple(_BY_NAME)
-"""Games that can be played, in the order of their task ids."""
-
 
 def game_spec(task_id: int) -> GameSpec:
     """The game that `task_id` names. Raises: `ConfigurationError` for an unsupported game."""
@@ -110,7 +108,7 @@ def task_id_range(name: str) -> tuple[int, int]:
         first = _BY_NAME[name].block * _BLOCK
     except KeyError:
         raise ConfigurationError(
-            f"unknown game {name!r}: expected one of {', '.join(GAME_NAMES)}"
+            f"unknown game {name!r}: expected one of {', '.join(GAMES)}"
         ) from None
     return first, first + _BLOCK - 1
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from miner.config.contract import DECK_SIZES
 from miner.environments.games.turn import Turn
 
 TIE = -3
@@ -56,13 +57,8 @@ class GoofspielState:
 
 
 def deck_size(task_id: int) -> int:
-    """Cards per hand in the game with this id: 8, 10, 12, 14 or 16."""
-    return 8 + 2 * (task_id % 5)
-
-
-def agent_seat(seed: int) -> int:
-    """The player that the agent is: 0 for even seeds, 1 for odd ones."""
-    return seed % 2
+    """Cards per hand in the game with this id."""
+    return DECK_SIZES[task_id % len(DECK_SIZES)]
 
 
 @lru_cache(maxsize=256)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+from miner.config.contract import GAMES, agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
 from miner.environments.games import goofspiel
-from miner.environments.games.catalog import GAME_NAMES, game_name_of
+from miner.environments.games.catalog import game_name_of
 from miner.environments.games.rules import RULES
 from miner.environments.games.session import GameSession
 from miner.environments.games.turn import Turn
@@ -59,7 +59,7 @@ class PromptFormat:
         """The format in our own words. Raises: `ConfigurationError` for an unknown game."""
         if game_name not in RULES:
             raise ConfigurationError(
-                f"no prompt for game {game_name!r}: expected one of {', '.join(GAME_NAMES)}"
+                f"no prompt for game {game_name!r}: expected one of {', '.join(GAMES)}"
             )
         return cls(
             game_name=game_name,
@@ -110,45 +110,9 @@ class PromptFormat:
         """The message after the `attempt`-th unparsable reply of a turn (1, 2 or 3)."""
         return {"role": "user", "content": str(attempt).join(self.retry_parts)}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The format as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PromptFormat:
-        """The format that `to_dict` gave. Raises: `PromptFormatError` for anything else."""
-        try:
-            before, to_seat, to_actions, after = _texts(data["turn_parts"])
-            lead, separator = _texts(data["action_parts"])
-            return cls(
-                game_name=_text(data["game_name"]),
-                system_text=_text(data["system_text"]),
-                turn_parts=(before, to_seat, to_actions, after),
-                action_parts=(lead, separator),
-                retry_parts=_texts(data["retry_parts"]),
-                learned=bool(data["learned"]),
-                retry_learned=bool(data["retry_learned"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise PromptFormatError(
-                f"not a stored prompt format ({error!r}): learn it again from a graded episode"
-            ) from error
-
     def _actions(self, turn: Turn) -> str:
         lead, separator = self.action_parts
         return "\n".join(f"{lead}{action}{separator}{name}" for action, name in turn.labels.items())
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    if not isinstance(values, list | tuple) or not values:
-        raise TypeError(f"expected a list of texts, got {values!r}")
-    return tuple(_text(value) for value in values)
 
 
 def _learn(messages: Sequence[Message], task_id: int, seed: int) -> PromptFormat:
@@ -181,7 +145,7 @@ def _turn_shown(game_name: str, text: str, seed: int) -> Turn | None:
     if game_name != "goofspiel":
         return None
     try:
-        return goofspiel.turn_shown(text, goofspiel.agent_seat(seed))
+        return goofspiel.turn_shown(text, agent_seat(seed))
     except goofspiel.StateTextError as error:
         raise PromptFormatError(f"cannot learn from a malformed turn: {error}") from error
 

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import pyspiel
 
+from miner.config.contract import agent_seat
 from miner.environments.games import catalog, goofspiel
 from miner.environments.games.opponents import (
     ChanceStream,
@@ -70,7 +71,7 @@ class GameSession:
         self.opponent = opponent
         self._loaded = catalog.load_game(task_id)
         self.game_name = self._loaded.spec.name
-        self.agent_seat = seed % 2
+        self.agent_seat = agent_seat(seed)
         self.simultaneous = self._loaded.simultaneous
         self._faulty = card_application == "faulty" and self.simultaneous
         self._opponent_seat = 1 - self.agent_seat

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from rich.console import Group
 from rich.text import Text
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.environments.openenv.environment import NAME, OpenEnvSource
 
 Seeds = Literal["seeded", "constant", "unseeded"]

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from miner.config.openenv_settings import OpenEnvSettings
-from miner.environments.errors import ConfigurationError
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 
 Json = dict[str, Any]
 

@@ -16,14 +16,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
-from miner.environments.errors import (
-    ConfigurationError,
-    EnvironmentFault,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.openenv.codec import Codec, InvalidReply, Json
 from miner.environments.openenv.hosting import Hosted, revive
 from miner.environments.openenv.places import Places

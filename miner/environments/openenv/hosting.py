@@ -19,15 +19,15 @@ import time
 from pathlib import Path
 from typing import Final, Protocol
 
-from miner.config.openenv_settings import OpenEnvSettings
-from miner.environments.errors import ConfigurationError
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 from miner.environments.openenv.server import OpenEnvServer
 
 logger = logging.getLogger(__name__)
 
 SERVE: Final = Path(__file__).with_name("serve_app.py")
 IMAGE_PORT: Final = 8000
-_ENGINE_S: Final = 120.0
+_ENGINE_S: Final = 600.0  # it may have to fetch the image
 _STOP_S: Final = 5.0
 _LAST_WORDS: Final = 300
 
@@ -174,9 +174,13 @@ class LocalImage:
             )
 
     def _docker_says(self, *words: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [self._docker, *words], capture_output=True, timeout=_ENGINE_S, check=False
-        )
+        try:
+            return subprocess.run(
+                [self._docker, *words], capture_output=True, timeout=_ENGINE_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            late = f"nothing within {_ENGINE_S:g} s".encode()
+            return subprocess.CompletedProcess(words, 1, b"", late)
 
 
 def hosted(settings: OpenEnvSettings) -> Hosted | None:

@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Sequence
 
-from miner.config.openenv_settings import OpenEnvSettings
-from miner.environments.errors import ConfigurationError, InfrastructureError, ProtocolError
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
+from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.environments.openenv.codec import Codec, Json, codec_for, takes_tools
 from miner.environments.openenv.environment import OpenEnvSource
 from miner.environments.openenv.hosting import Hosted, hosted, start

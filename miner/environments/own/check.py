@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import (
     Environment,
     EnvironmentSource,
@@ -26,7 +27,7 @@ from miner.environments.base import (
     TaskStream,
     Transition,
 )
-from miner.environments.errors import ConfigurationError, EnvironmentFault, ProtocolError
+from miner.environments.errors import EnvironmentFault, ProtocolError
 from miner.environments.own.source import NAME
 from miner.environments.own.text_environment import TextEnvironment
 from miner.environments.playing import play

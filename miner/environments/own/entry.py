@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from miner.environments.errors import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
 
 EXPECTED = "name a class as guess.py:Guess, or as package.module:Guess"

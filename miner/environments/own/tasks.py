@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import random
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
+from miner.environments.split import split
 
-HELD_OUT_SHARE = 0.2
-_SPLIT_SEED = 20
 _MIDDLE = 2**30
 """Held-out seeds are from below, training's from here on."""
 
@@ -24,10 +23,7 @@ class SeededTasks:
         self.name = kind.__name__
         self._problems = kind.problems
         if self._problems is not None:
-            numbers = list(range(self._problems))
-            random.Random(_SPLIT_SEED).shuffle(numbers)
-            cut = max(1, round(HELD_OUT_SHARE * len(numbers)))
-            self._held_out, self._trained = numbers[:cut], numbers[cut:]
+            self._held_out, self._trained = split(range(self._problems))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
         """See `TaskStream`."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.code_agent import Arithmetic, CodeAgentSource, Form, Tags
 from miner.environments.code_agent.arithmetic import OPERATIONS, number_of, pairs, parts
 from miner.executors import CodeFailure, Execution, LocalSandbox

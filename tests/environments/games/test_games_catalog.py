@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from miner.config.contract import GAMES
-from miner.environments.errors import ConfigurationError
-from miner.environments.games import GAME_NAMES, game_name_of, task_id_range
+from miner.config.errors import ConfigurationError
+from miner.environments.games import game_name_of, task_id_range
 from miner.environments.games.catalog import load_game
 
 
@@ -24,7 +24,7 @@ from miner.environments.games.catalog import load_game
 def test_ranges(name: str, first: int) -> None:
     assert task_id_range(name) == (first, first + 99_999_999)
     assert game_name_of(first) == game_name_of(first + 99_999_999) == name
-    assert name in GAME_NAMES
+    assert name in GAMES
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,8 @@ def test_equal_configurations_share_one_game() -> None:
     assert load_game(4) is not load_game(3)
 
 
-def test_the_orchestrator_knows_the_games_that_can_be_played() -> None:
-    assert GAMES == GAME_NAMES
+@pytest.mark.parametrize("name", GAMES)
+def test_every_game_of_the_contract_can_be_played(name: str) -> None:
+    first, last = task_id_range(name)
+    assert load_game(first).game.get_type().short_name == name
+    assert game_name_of(first) == game_name_of(last) == name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 
@@ -10,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.config.contract import GAMES
+from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.errors import ConfigurationError
 from miner.environments.games import (
-    GAME_NAMES,
     GameSession,
     GradedDialogue,
     PromptFormat,
@@ -39,7 +38,7 @@ def transcript(
     return dialogue.conversation
 
 
-@pytest.mark.parametrize("name", GAME_NAMES)
+@pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_our_own_format_is_learned_back(name: str, failures: int) -> None:
     own = PromptFormat.own(name)
@@ -132,28 +131,6 @@ def test_retries_that_differ_otherwise_are_refused() -> None:
         PromptFormat.learn(_changed(messages[:6], 5, "reply", "answer"), task_id=0, seed=0)
     with pytest.raises(PromptFormatError, match="retry 1 reads"):
         PromptFormat.learn(_changed(messages, 9, "reply", "answer"), task_id=0, seed=0)
-
-
-def test_a_format_survives_storage() -> None:
-    own = PromptFormat.own("leduc_poker")
-    assert PromptFormat.from_dict(json.loads(json.dumps(own.to_dict()))) == own
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"turn_parts": ["a", "b"]},
-        {"system_text": 5},
-        {"retry_parts": None},
-        {"action_parts": "ab"},
-        {"retry_parts": []},
-    ],
-)
-def test_stored_data_of_another_shape_is_refused(damage: dict[str, object]) -> None:
-    with pytest.raises(PromptFormatError, match="not a stored prompt format"):
-        PromptFormat.from_dict({**PromptFormat.own("goofspiel").to_dict(), **damage})
-    with pytest.raises(PromptFormatError, match="not a stored prompt format"):
-        PromptFormat.from_dict({})
 
 
 def test_an_unknown_game_has_no_prompt() -> None:

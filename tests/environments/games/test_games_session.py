@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.config.contract import LARGEST_SEED
-from miner.environments.errors import ConfigurationError
+from miner.config.contract import GAMES, LARGEST_SEED, agent_seat
+from miner.config.errors import ConfigurationError
 from miner.environments.games import (
     CHANCE,
-    GAME_NAMES,
     GameSession,
     goofspiel,
     task_id_range,
@@ -122,7 +121,7 @@ def test_chance_and_opponent_do_not_depend_on_the_agent(
 def test_a_game_is_consistent(task_id: int, seed: int, rule: CardApplication, policy: int) -> None:
     played = _play(task_id, seed, "train", rule, policy)
     size, seat = goofspiel.deck_size(task_id), seed % 2
-    assert played.session.agent_seat == goofspiel.agent_seat(seed) == seat
+    assert played.session.agent_seat == agent_seat(seed) == seat
     assert len(played.asked) == size - 1
     held = set(range(size))
     for number, state in enumerate(played.states):
@@ -216,7 +215,7 @@ def test_the_largest_seed_works(stream: Stream) -> None:
     assert not GameSession(0, LARGEST_SEED, stream=stream).done
 
 
-@pytest.mark.parametrize("name", GAME_NAMES)
+@pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize("stream", ["train", "evaluate"])
 def test_every_game_ends_with_a_score_and_repeats(name: str, stream: Stream) -> None:
     first, _ = task_id_range(name)
@@ -235,7 +234,7 @@ def test_every_game_ends_with_a_score_and_repeats(name: str, stream: Stream) -> 
         assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("name", [name for name in GAME_NAMES if name != "goofspiel"])
+@pytest.mark.parametrize("name", [name for name in GAMES if name != "goofspiel"])
 def test_the_searching_opponent_repeats(name: str) -> None:
     first, _ = task_id_range(name)
     histories = []

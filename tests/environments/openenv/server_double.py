@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from miner.config.openenv_settings import OpenEnvSettings
+from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.openenv.codec import codec_for
 from miner.environments.openenv.environment import OpenEnvSource
 from miner.environments.openenv.server import OpenEnvServer

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from miner.config.openenv_settings import OpenEnvSettings
-from miner.environments import ConfigurationError, InfrastructureError, ProtocolError
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError, ProtocolError
 from miner.environments.openenv import Findings, check, open_openenv
 from tests.environments.openenv.server_double import Double, error, observation, serving
 from tests.environments.raw_server import http, raw_server

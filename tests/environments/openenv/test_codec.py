@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from miner.config.openenv_settings import OpenEnvSettings
-from miner.environments import ConfigurationError
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 from miner.environments.openenv.codec import InvalidReply, codec_for, takes_tools
 
 METADATA = {"metadata": {"type": "object", "default": {}}}

@@ -8,12 +8,8 @@ import json
 import pytest
 from aiohttp import web
 
-from miner.environments import (
-    ConfigurationError,
-    EpisodeTask,
-    InfrastructureError,
-    ProtocolError,
-)
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.openenv.environment import OpenEnvEnvironment, OpenEnvSource
 from miner.environments.openenv.wire import REPLY_LIMIT
 from tests.environments.openenv.server_double import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from miner.environments import ConfigurationError
+from miner.config.errors import ConfigurationError
 from miner.environments.own import TextEnvironment
 from miner.environments.own.entry import load_entry
 

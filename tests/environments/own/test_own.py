@@ -8,7 +8,8 @@ import random
 import pytest
 
 from examples.guess import Guess
-from miner.environments import ConfigurationError, EpisodeTask, InfrastructureError, ProtocolError
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource

@@ -1,4 +1,4 @@
-"""Settings of `environment.channel = "openenv"`."""
+"""Settings of the channels that play no game of the tournament."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from pydantic import Field, model_validator
 from miner.config.section import Section
 
 
+class CodeAgentSettings(Section):
+    """channel = code_agent."""
+
+    form: Literal["message", "inline"] = Field(
+        "message",
+        description="Where a program's output goes: a message of its own, or on within the reply.",
+    )
+    max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
+    executor: Literal["local", "e2b"] = Field(
+        "local", description="What runs the code: the sandbox of this machine, or E2B."
+    )
+
+
 class OpenEnvSettings(Section):
+    """channel = openenv."""
+
     app: str = Field(
         "",
         description="A server to start here in place of environment.servers: FILE.py or "

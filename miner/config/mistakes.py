@@ -1,0 +1,43 @@
+"""What is wrong with settings that a person gave, in sentences that name each and the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+GONE = {
+    "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
+    "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
+}
+"""Settings of earlier versions, and what to do about them."""
+
+RENAMED = {"optimizer.deepspeed": "optimizer.zero_stage"}
+"""Names that settings once had, and those they have now."""
+
+
+def explained(error: ValidationError, names: Sequence[str]) -> str:
+    """A sentence for each mistake; `names` are the settings that there are."""
+    sentences = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "value_error":  # a rule of ours; it names settings itself
+            sentences.append(problem["msg"].removeprefix("Value error, "))
+            continue
+        if problem["type"] == "extra_forbidden":
+            if key in GONE:
+                sentences.append(f"setting {key!r} is gone: {GONE[key]}")
+                continue
+            sentences.append(f"setting {key!r} does not exist: {_hint(key, names)}")
+        else:
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}")
+    return "; ".join(sentences)
+
+
+def _hint(key: str, names: Sequence[str]) -> str:
+    if key in RENAMED:
+        return f"it is {RENAMED[key]!r} now"
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"

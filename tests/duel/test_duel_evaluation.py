@@ -1,0 +1,56 @@
+"""Evaluating over duels: scores by game and seat, forfeits by cause, replays played again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.duel.channel.findings import DuelFindings
+from miner.reporting.page import write_report
+from miner.reporting.run_folder import RunFolder
+
+
+def test_a_baseline_plays_the_tournaments_games(tmp_path: Path) -> None:
+    words = ["--policy", "random", "--channel", "duel", "--episodes", "24", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["evaluate", *words, "--games", "othello,leduc_poker"])
+    assert done.exit_code == 0, done.output
+    [record] = RunFolder(tmp_path).read().evaluations
+    assert (record.channel, record.environment) == ("duel", "duel")
+    assert {game: score.n for game, score in record.by_game.items()} == {
+        "duel:othello": 12,
+        "duel:leduc_poker": 12,
+    }
+    assert {seat: score.n for seat, score in record.by_seat.items()} == {0: 12, 1: 12}
+    assert record.faults == {}
+    page = write_report(tmp_path).read_text()
+    assert "leduc poker" in page
+    assert "Grey rows" not in page
+
+
+def test_a_replay_has_every_move_of_both_sides(tmp_path: Path) -> None:
+    words = ["--policy", "random", "--channel", "duel", "--episodes", "2", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["evaluate", *words, "--games", "clobber", "--replays", "1"])
+    assert done.exit_code == 0, done.output
+    [replay] = RunFolder(tmp_path).read().replays.values()
+    assert replay.environment == "duel:clobber"
+    opening = [move for move in replay.moves if move.label.startswith("opening")]
+    assert 2 <= len(opening) <= 6
+    agents = [move for move in replay.moves if move.by == "agent"]
+    assert agents
+    for move in agents:  # its label is the move that its reply asked for
+        [reply] = move.replies
+        call = json.loads(reply.text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+        assert call["arguments"]["action_id"] == reply.action
+    assert any(move.by == "opponent" for move in replay.moves)
+
+
+def test_a_look_warns_of_what_forfeits() -> None:
+    found = DuelFindings(
+        "qwen25", "our own words", True, 2048, {"othello": 1400, "gin_rummy": 1600}
+    )
+    assert found.too_long == ["gin_rummy"]
+    assert "forfeits long turns of gin_rummy" in found.warning
+    assert DuelFindings("hermes", "", True, None, {"othello": 9999}).warning == ""

@@ -1,0 +1,63 @@
+"""Training on duels, from a base that knows the form of a call to a model that plays the game."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from miner.config.settings import load_settings
+from miner.distributed.ranks import Ranks
+from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
+from miner.reporting.page import write_report
+from miner.reporting.run_folder import RunFolder
+from miner.training.preparation import prepare_run
+from miner.training.run import train
+
+pytestmark = pytest.mark.long
+
+
+def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
+    """Base and trained model on the same held-out games, of which no game was trained on."""
+    base = build_duel_base(tmp_path / "base", recipe=DuelRecipe(games=60, steps=100, batch=20))
+    settings = load_settings(
+        None,
+        [
+            f"model.path={base}",
+            f"output.dir={tmp_path / 'out' / 'task' / 'repo'}",
+            f"run_dir={tmp_path / 'run'}",
+            "environment.channel=duel",
+            'environment.games=["goofspiel"]',
+            "environment.cards=[5]",
+            'environment.opponents=["random"]',
+            "rollout.groups_per_step=8",
+            "rollout.group_size=8",
+            "rollout.max_reply_tokens=8",
+            "reward.invalid_reply_penalty=0.5",
+            "optimizer.learning_rate=2e-3",
+            "optimizer.schedule=constant",
+            "optimizer.max_steps=6",
+            "evaluation.episodes=80",
+            "evaluation.every_steps=6",
+            "threads=1",
+        ],
+        environ={},
+    )
+    prepare_run(settings, in_process=True)
+    train(settings, Console(quiet=True), Ranks())
+
+    scores = json.loads((tmp_path / "run" / "best.json").read_text())
+    before, after = scores["base"]["scores"], scores["best"]["scores"]
+    gains = [b - a for a, b in zip(before, after, strict=True)]
+    error = statistics.stdev(gains) / len(gains) ** 0.5
+    assert statistics.mean(gains) > 4 * error
+    run = RunFolder(tmp_path / "run").read()
+    first, last = run.evaluations
+    assert first.faults["illegal action"] > 2 * last.faults.get("illegal action", 0)
+    assert run.probe["channel"] == "duel"
+    page = write_report(tmp_path / "run").read_text()
+    assert "illegal action" in page
+    assert "best response" not in page  # of the servers' game
