@@ -27,7 +27,7 @@ from openenv.core import GenericEnvClient
 from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
-from examples.train_openenv import ASKED, EXAMPLES, build_base
+from examples.train_openenv import ASKED, build_base
 from miner.agents import legacy_rollout
 from miner.config.channel_settings import OpenEnvSettings
 from miner.environments.openenv.hosting import LocalApp, start
@@ -178,7 +178,7 @@ def main() -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     torch.set_num_threads(1)
     out = arguments.out.resolve()
-    build_base(EXAMPLES["echo"], out / "base")
+    build_base(out / "base")
     host = LocalApp(str(REPOSITORY / "examples/openenv/echo.py"), Path(sys.executable))
     asyncio.run(start(host, OpenEnvSettings().start_seconds))
     curves: dict[str, list[list[float]]] = {"ours": [], "TRL's trainer, documented rollout": []}
