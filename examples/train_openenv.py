@@ -1,8 +1,8 @@
 """A model learns on a real OpenEnv server: `python examples/train_openenv.py`, under a minute.
 
 `make setup-openenv` comes first: the server runs in .venv-openenv, the trainer does not. The model
-is a tiny one that is made here and says a few words. Everything else is `python -m miner train` with
-examples/openenv/echo.py, whose reward is the length of a reply.
+is a tiny one that is made here and says a few words. Everything else is `python -m miner train`
+with examples/openenv/echo.py, whose reward is the length of a reply.
 """
 
 from __future__ import annotations
