@@ -21,7 +21,7 @@ demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, M
 	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
 
 test: setup-vllm setup-openenv lint ## static checks and the whole test suite
-	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: setup ## ruff, mypy, and imports that go one way
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

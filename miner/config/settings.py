@@ -20,7 +20,6 @@ from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
     DUEL_CARDS,
-    DUEL_CHANNEL,
     GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
@@ -268,11 +267,8 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if self.reward.shaping != "none" and self.environment.channel in (
-            "own",
-            "code_agent",
-            DUEL_CHANNEL,
-        ):
+        of_servers = self.environment.channel in ("auto", "step", "graded", "builtin")
+        if self.reward.shaping != "none" and not of_servers:
             raise ValueError(
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"

@@ -110,7 +110,8 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
 
 
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
-    with pytest.raises(ConfigurationError, match=r"chance_to_win' knows the servers' G"):
-        work.settings(
-            "environment.channel=own", "reward.shaping=chance_to_win", "reward.credit=turn"
-        )
+    shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
+    for channel in (*CHANNELS, DUEL_CHANNEL):
+        with pytest.raises(ConfigurationError, match=r"shaping='chance_to_win' knows .*Goofspiel"):
+            work.settings(f"environment.channel={channel}", *shaped)
+    assert work.settings("environment.channel=builtin", *shaped)
