@@ -14,8 +14,6 @@ from torch import softmax
 from transformers import Qwen3ForCausalLM
 
 from miner.background_loop import BackgroundLoop
-from miner.environments import Message
-from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.server_sampler import VllmServerSampler
@@ -28,8 +26,6 @@ from miner.inference.vllm.weight_sync import (
 )
 from miner.inference.vllm.wire import BASE_WEIGHTS, NCCL_OR_FILE
 from miner.rollout.completions import RolloutCompletions
-from miner.rollout.renderer import ChatRenderer
-from tests.agents.test_examples import run_example
 from tests.builders import build_tokenizer
 from tests.entrypoint.two_programs import FOUR_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
@@ -195,36 +191,3 @@ def test_authors_get_completions_from_it(trainer: Trainer) -> None:
     said = ask([[{"role": "user", "content": "one"}], "two"], overrides={"temperature": 0.5})
     for one in said:
         assert_sampled_from(base, one["prompt_ids"], one["completion_ids"], one["logprobs"], 0.5)
-
-
-def test_it_goes_on_with_the_assistants_own_message(trainer: Trainer) -> None:
-    """As the chat template has it without the end of the message, and as training renders it."""
-    base, tokenizer = trainer.push(0, "0"), build_tokenizer()
-    filler = "7 " * 480  # what is left of the context bounds the reply
-    chat: list[Message] = [
-        {"role": "user", "content": filler},
-        {"role": "assistant", "content": "12"},
-    ]
-    policy = LlmUrlPolicy(trainer.server.url, temperature=0.0)
-
-    async def ask() -> str:
-        try:
-            await policy.connect()
-            return await policy.complete(chat, seed=0)
-        finally:
-            await policy.close()
-
-    said = trainer.loop.run(ask())
-    renderer = ChatRenderer(tokenizer)
-    ids = list(renderer.encode(renderer.render(chat)))
-    for _ in range(4):
-        ids.append(int(next_logits(base, ids).argmax()))
-    assert said.startswith(tokenizer.decode(ids[-4:], skip_special_tokens=True))
-
-
-def test_the_proposals_code_agent_runs_against_it(trainer: Trainer, tmp_path: Path) -> None:
-    """The example's script: it looks at the agent on the server, and trains it beside it."""
-    folder = save_model(tmp_path / "base")
-    places = ("--model", str(folder), "--server", trainer.server.url)
-    said = run_example("code_agent_environment", tmp_path, *places, "--steps", "1")
-    assert "'train_runtime'" in said
