@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miner.duel.intercode.reward import Changes
-from miner.duel.intercode.session import Ran
+from miner.executors.shell import Ran
 
 OUTPUTS = {
     "cat /testbed/a.txt": "one\ntwo\n",
@@ -30,19 +30,22 @@ class ShellByRote:
     async def run(self, command: str, folder: str) -> Ran:
         if folder not in FOLDERS:
             return Ran(None)
+        if command == "ls /no/such/path":
+            return Ran(b"ls: cannot access '/no/such/path': No such file or directory\n", 2)
+        return Ran(self._output(command, folder).encode())
+
+    def _output(self, command: str, folder: str) -> str:
         if command in FILES:
             path, content = FILES[command]
             self._changes[path] = content
-            return Ran("")
+            return ""
         if command == "ls":
-            return Ran(OUTPUTS[f"ls {folder}"])
+            return OUTPUTS[f"ls {folder}"]
         if command == "pwd":
-            return Ran(f"{folder}\n")
-        if command == "ls /no/such/path":
-            return Ran("ls: cannot access '/no/such/path': No such file or directory\n", 2)
+            return f"{folder}\n"
         if command == "true" or command.removeprefix("cd ") in FOLDERS:
-            return Ran("")
-        return Ran(OUTPUTS[command])
+            return ""
+        return OUTPUTS[command]
 
     async def changes(self) -> Changes:
         return self._changes

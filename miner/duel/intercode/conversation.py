@@ -18,7 +18,6 @@ from miner.environments.base import Message
 
 EXECUTE, SUBMIT = "execute_bash", "submit"
 MAX_TURNS = 10
-MAX_TOKENS = 512
 SHOWN_CHARACTERS = 350
 """Of an observation, in the steps that later turns show."""
 
@@ -138,10 +137,11 @@ class Conversation:
 
 def tools(words: Words) -> list[Schema]:
     """Schemas of the two tools, keys in the order in which the tournament sends them."""
+    command = {"type": "string", "description": words.command}
     return [
-        _function(EXECUTE, words.execute, {"command": {"type": "string", "description": words.command}}),
+        _function(EXECUTE, words.execute, {"command": command}),
         _function(SUBMIT, words.submit, {}),
-    ]  # fmt: skip
+    ]
 
 
 def _function(name: str, description: str, properties: Schema) -> Schema:

@@ -12,31 +12,15 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from miner.duel.intercode.conversation import MAX_TURNS, Conversation, Words, read
 from miner.duel.intercode.reward import Changes, Outcome
 from miner.duel.tools import ToolCall
+from miner.executors.shell import Ran
 
 MALFORMED = "Malformed command"
 TIMED_OUT = "Command timed out"
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What came of a command.
-
-    Attributes:
-        output: stdout and stderr in their order; None where it could not be started, or printed no
-            text.
-        status: exit status.
-        late: whether it was ended by the limit of time.
-    """
-
-    output: str | None
-    status: int = 0
-    late: bool = False
 
 
 class Shell(Protocol):
@@ -104,9 +88,13 @@ async def gold_outcome(command: str, shell: Shell) -> Outcome:
 
 
 def _shown(ran: Ran) -> str:
+    """What the benchmark shows: no output that could not be begun, or that is no text."""
     if ran.late:
         return TIMED_OUT
-    return MALFORMED if ran.output is None else ran.output
+    try:
+        return MALFORMED if ran.output is None else ran.output.decode("utf-8")
+    except UnicodeDecodeError:
+        return MALFORMED
 
 
 def _resolved(folder: str, target: str) -> str:
