@@ -124,6 +124,13 @@ class Conversation:
             return self._words.no_call
         return None if answer.command else self._words.no_command
 
+    @staticmethod
+    def fault(answer: Answer) -> str:
+        """What is wrong with an answer that does not submit, in two words; empty for nothing."""
+        if answer.command is None:
+            return "no call"
+        return "" if answer.command else "no command"
+
     def add(self, thought: str, answer: Answer, observation: str) -> None:
         """A turn is over.
 
