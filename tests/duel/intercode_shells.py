@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from miner.config.errors import ConfigurationError
 from miner.duel.intercode.reward import Changes
-from miner.executors.shell import Ran
+from miner.executors.shell import Ran, RealmShell
 
 OUTPUTS = {
     "cat /testbed/a.txt": "one\ntwo\n",
@@ -19,6 +27,26 @@ FILES = {
     "echo four >> /testbed/a.txt": ("/testbed/a.txt", "one\ntwo\nfour\n"),
 }
 FOLDERS = ("/", "/testbed", "/testbed/d")
+
+
+@cache
+def missing_realms() -> str:
+    """Why this machine makes no realms; empty if it does."""
+
+    async def one() -> None:
+        await (await RealmShell.start(None)).close()
+
+    try:
+        asyncio.run(one())
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def require_realms() -> None:
+    """Skip where this machine makes none."""
+    if missing_realms():
+        pytest.skip(f"no realms here: {missing_realms()}")
 
 
 class ShellByRote:
@@ -52,3 +80,17 @@ class ShellByRote:
 
     async def close(self) -> None:
         return
+
+
+def task_folder(folder: Path) -> Path:
+    """A folder of tasks as a user would make it, about the file system of the recorded ones."""
+    (folder / "fs1" / "testbed" / "d").mkdir(parents=True)
+    (folder / "fs1" / "testbed" / "a.txt").write_text("one\ntwo\n")
+    of_files = [
+        {"query": "Print a.txt", "gold": "cat /testbed/a.txt"},
+        {"query": "Append", "gold": ["echo three >> /testbed/a.txt", "true"]},
+    ]
+    plain = [{"query": "Echo", "gold": "echo ok"}, {"query": "Count", "gold": "seq 1 300"}]
+    (folder / "nl2bash_fs_1.json").write_text(json.dumps(of_files))
+    (folder / "nl2bash_fs_4.json").write_text(json.dumps(plain))
+    return folder

@@ -137,7 +137,8 @@ class InterCode:
         outcome = await session.outcome()
         await self.close()
         reward = graded(outcome, await self._source.gold(self._number)).reward
-        return Transition((), reward, done=True, score=reward, valid=not fault, fault=fault)
+        # Graded as it stands, whatever the last reply was: no reply forfeits a task.
+        return Transition((), reward, done=True, score=reward)
 
     async def close(self) -> None:
         """Drop the episode and end its shell (idempotent)."""

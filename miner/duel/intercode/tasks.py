@@ -90,7 +90,8 @@ class InterCodeTasks:
         if count > len(self._held_out):
             raise ConfigurationError(
                 f"{count} held-out episodes were asked for, of InterCode's "
-                f"{len(self._tasks)} tasks {len(self._held_out)} are held out: lower evaluation.episodes, or --episodes"
+                f"{len(self._tasks)} tasks {len(self._held_out)} are held out: lower "
+                "evaluation.episodes, or --episodes"
             )
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         return [self._episode(number) for number in rng.sample(self._held_out, count)]
