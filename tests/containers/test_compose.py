@@ -14,6 +14,8 @@ import pytest
 from entrypoint.exit_status import ExitStatus
 from miner.publishing.verify import verify_model
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 GPU_FORM = ("-f", "docker-compose.yml", "-f", "docker-compose.gpu.yml")
 Compose = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,6 +11,8 @@ import pytest
 from entrypoint.exit_status import ExitStatus
 from tests.containers.harness import Miner, Place
 
+pytestmark = pytest.mark.long
+
 SCENARIOS: dict[str, dict[str, Any]] = {
     "arguments": {"job": {"--hours-to-complete": "soon"}},
     "settings": {"job": {"--set": "nonsense"}},

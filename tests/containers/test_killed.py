@@ -10,6 +10,8 @@ import pytest
 
 from tests.containers.harness import Miner, Place
 
+pytestmark = pytest.mark.long
+
 ENDLESS = {"optimizer.max_steps": "1000"}
 WHILE_STARTING = ("attempt 1 started", "channel")
 """Lines with which a container that starts again says how far it is."""

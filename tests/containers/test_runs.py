@@ -14,6 +14,8 @@ import pytest
 from entrypoint.exit_status import ExitStatus
 from tests.containers.harness import EnvironmentServer, Miner, Place
 
+pytestmark = pytest.mark.long
+
 Start = Callable[..., Miner]
 Story = Callable[[Start, Place], Miner]
 STEPS = {"optimizer.max_steps": "2"}

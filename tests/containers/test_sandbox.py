@@ -10,6 +10,8 @@ import pytest
 from tests.containers.harness import Container, Place
 from tests.executors.attacks import ATTACKS
 
+pytestmark = pytest.mark.long
+
 TESTS = Path(__file__).resolve().parents[1]
 
 

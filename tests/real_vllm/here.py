@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 from entrypoint.programs import ONE_HOST
 from miner.distributed.launch import free_port
@@ -70,7 +70,6 @@ def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
 def answers(url: str) -> bool:
     """Whether the server at `url` is healthy."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=60) as reply:
-            return bool(reply.status == 200)
-    except OSError:
+        return requests.get(f"{url}/health", timeout=60).status_code == 200
+    except requests.ConnectionError:
         return False

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
 
 from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
@@ -30,10 +29,10 @@ pytestmark = pytest.mark.long
 def weight_version(run: TwoPrograms) -> str:
     """What the server calls its weights; "" while it does not answer."""
     try:
-        with urllib.request.urlopen(f"{run.server}/weight_info", timeout=60) as reply:
-            return str(json.loads(reply.read())["weight_version"])
-    except OSError:
+        reply = requests.get(f"{run.server}/weight_info", timeout=60)
+    except requests.ConnectionError:
         return ""
+    return str(reply.json()["weight_version"])
 
 
 def servers(base: Path) -> list[int]:

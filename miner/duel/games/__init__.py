@@ -1,4 +1,8 @@
-"""The six games of the tournament over OpenSpiel, one module each."""
+"""The six games of the tournament over OpenSpiel, one module each.
+
+Another one: a module here and a place in `GAMES`, its drawing in `miner.duel.report.scenes`, its
+title in `miner.duel.report.figure`, and in `miner.duel.players.catalog` whoever plays it strongly.
+"""
 
 from miner.config.errors import ConfigurationError
 from miner.duel.games.base import DuelGame, LoadedDuelGame

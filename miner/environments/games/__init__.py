@@ -1,4 +1,10 @@
-"""The games: seeded OpenSpiel sessions, their text formats, the grader's parser and dialogue."""
+"""The games of the environment servers: seeded OpenSpiel sessions, their text formats, the grader's
+parser and dialogue.
+
+Another game here: its name in `miner.config.contract.GAMES`, its specification in `catalog`, its
+rules' text in `rules`, and a state text in `state_texts` where the server words it differently.
+Today's duels have games of their own, with other decks and texts: `miner.duel.games`.
+"""
 
 from miner.environments.games.catalog import game_name_of, task_id_range
 from miner.environments.games.dialogue import GradedDialogue, Verdict
