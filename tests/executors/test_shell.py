@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tarfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,18 +12,16 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
-from miner.executors.jail import realm
+from miner.executors import shell as shell_module
 from miner.executors.shell import Ran, RealmShell, ShellLimits
+from tests.duel.intercode_shells import require_realms
 
 Play = Callable[[RealmShell], Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
-    try:
-        asyncio.run(_played(None, lambda shell: shell.changes(), ShellLimits()))
-    except ConfigurationError as error:
-        pytest.skip(f"no realms here: {error}")
+    require_realms()
 
 
 @pytest.fixture
@@ -183,14 +180,15 @@ def test_a_realm_that_died_is_a_fault_of_infrastructure() -> None:
     played(None, play)
 
 
-def test_without_namespaces_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The realm's own parts: a kernel that refuses is an `OSError` that says which step."""
-    monkeypatch.setattr(realm._libc, "unshare", lambda flags: -1)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            realm.part()
-        except OSError as error:
-            os._exit(0 if "unshare" in str(error) else 2)
-        os._exit(3)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+@pytest.mark.parametrize(
+    ("step", "fails"),
+    [("realm.APART = 1", "unshare"), ("realm.PIVOT_ROOT = -1", "pivot_root")],
+)
+def test_a_machine_that_refuses_a_step_is_told_which_and_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch, step: str, fails: str
+) -> None:
+    begin, main = shell_module.PROGRAM.split("from jail.shell")
+    broken = f"{begin}from jail import realm; {step}; from jail.shell{main}"
+    monkeypatch.setattr(shell_module, "PROGRAM", broken)
+    with pytest.raises(ConfigurationError, match=rf"no shell can be locked in .*{fails}"):
+        played(None, lambda shell: shell.changes())
