@@ -26,6 +26,7 @@ class ChannelName(StrEnum):
     OWN = "own"
     CODE_AGENT = "code_agent"
     OPENENV = "openenv"
+    INTERCODE = "intercode"
 
 
 class PolicyName(StrEnum):
@@ -108,7 +109,8 @@ Setting = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Of own, code_agent and openenv, as for training: environment.openenv.max_turns=1.",
+        help="Of own, code_agent, openenv and intercode, as for training: "
+        "environment.tasks=FOLDER.",
         rich_help_panel=_WHERE,
     ),
 ]

@@ -40,10 +40,15 @@ def probe_command(
             "serves one here, such as examples/openenv/echo.py."
         ),
     ] = None,
+    intercode: Annotated[
+        Path | None, typer.Option(help="A folder of InterCode's tasks in place of servers.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="As for training, with --entry and --openenv."
+            "--set",
+            metavar="KEY=VALUE",
+            help="As for training, with --entry, --openenv and --intercode.",
         ),
     ] = None,
     json_file: Annotated[
@@ -68,14 +73,22 @@ def probe_command(
     With --openenv, look at an OpenEnv server: how does a reply become an action, does the seed
     decide about the game, how many sessions does it take, what are its rewards?
 
+    With --intercode, look at a folder of InterCode's tasks: are they there with their file systems,
+    and can this machine lock in the shell that they are played in?
+
     Examples:
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
       python -m miner probe --openenv URL --set environment.openenv.max_turns=1
+      python -m miner probe --intercode FOLDER --set environment.tool_parser=qwen25
     """
     if openenv is not None:
         settings = channel_settings("openenv", setting or (), **openenv_place(openenv))
+        _tell(asyncio.run(_checked(settings)), json_file)
+        return
+    if intercode is not None:
+        settings = channel_settings("intercode", setting or (), tasks=intercode)
         _tell(asyncio.run(_checked(settings)), json_file)
         return
     if entry is not None:

@@ -58,7 +58,9 @@ class OutputSettings(Section):
 GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
 """Those of `contract.GAMES`."""
 
-Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+Channel = Literal[
+    "auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel", "intercode"
+]
 
 
 class EnvironmentSettings(Section):
@@ -67,7 +69,8 @@ class EnvironmentSettings(Section):
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
         "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
-        "OpenEnv server; duel: today's tournament, played in this process.",
+        "OpenEnv server; duel: today's tournament, played in this process; intercode: its tasks "
+        "in a shell, from a folder of yours (tasks).",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -95,7 +98,12 @@ class EnvironmentSettings(Section):
     tool_parser: ToolParser | None = Field(
         None,
         description="channel = duel: what reads the model's tool calls; empty: by the model's "
-        "family, as it will be served.",
+        "family, as it will be served. channel = intercode: the same, always named.",
+    )
+    tasks: Path | None = Field(
+        None,
+        description="channel = intercode: folder of the benchmark's nl2bash_fs_N.json, each with "
+        "its file system fsN.tar or fsN/.",
     )
     openenv: OpenEnvSettings = OpenEnvSettings()
 

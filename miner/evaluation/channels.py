@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from rich.console import RenderableType
 
+from miner.config.contract import INTERCODE_CHANNEL
 from miner.config.overrides import merged, parse_overrides
 from miner.config.settings import EnvironmentSettings, resolve
 from miner.environments.base import EnvironmentSource, TaskStream
@@ -65,10 +66,18 @@ def channel_settings(
     return resolve(merged(tree, parse_overrides(overrides))).environment
 
 
+def _intercode(settings: EnvironmentSettings) -> Channel:
+    """Its calls are read as a duel's are, by a package that stands above this one."""
+    from miner.duel.intercode.channel import InterCodeChannel
+
+    return InterCodeChannel(settings)
+
+
 CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {
     "own": OwnChannel,
     "code_agent": CodeAgentChannel,
     "openenv": OpenEnvChannel,
+    INTERCODE_CHANNEL: _intercode,
 }
 """By the name in `environment.channel`; each raises `ConfigurationError` for settings that cannot
 work. A name that is not here is one of the games' channels."""

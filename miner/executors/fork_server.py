@@ -91,7 +91,7 @@ class ForkServer:
         ours.setblocking(False)
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 (a fork and an exec: a millisecond)
-                [_interpreter(), "-s", "-S", "-P", "-B", "-c", PROGRAM, str(Path(__file__).parent)],
+                [interpreter(), "-s", "-S", "-P", "-B", "-c", PROGRAM, str(Path(__file__).parent)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -240,5 +240,6 @@ def has_landlock() -> bool:
     return landlock_version() > 0
 
 
-def _interpreter() -> str:
+def interpreter() -> str:
+    """The Python that is run as a process of the sandbox: without the virtual environment."""
     return str(getattr(sys, "_base_executable", None) or sys.executable)
