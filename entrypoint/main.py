@@ -39,6 +39,7 @@ from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
 from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
@@ -146,6 +147,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         environ,
         by_hand=invocation.by_hand,
         adapter_learning_rate=wishes.adapter_learning_rate(),
+        asks_servers=wishes.settings.environment.channel not in (DUEL_CHANNEL, "builtin"),
     )
     return Prepared(
         invocation=invocation,

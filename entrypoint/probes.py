@@ -22,7 +22,7 @@ def complaint(url: str, timeout: float) -> str:
         try:
             with session.get(url, timeout=timeout, allow_redirects=False, stream=True) as reply:
                 status = reply.status_code
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:  # urllib3's of a host like a..b
             cause = error.args[0] if error.args else error  # urllib3's; its reason names no URL
             return f"{mask_url(url)}: {getattr(cause, 'reason', type(error).__name__)}"
     return "" if status == 200 else f"{mask_url(url)}: HTTP {status}"

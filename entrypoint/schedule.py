@@ -37,8 +37,14 @@ def plan_run(
     *,
     by_hand: bool = False,
     adapter_learning_rate: float | None = None,
+    asks_servers: bool = True,
 ) -> RunPlan:
-    """Files, limits and times of the run. Raises: `Failure` (ARGUMENTS)."""
+    """Files, limits and times of the run. Raises: `Failure` (ARGUMENTS).
+
+    Args:
+        asks_servers: whether the trainer plays on the job's environment servers; where it plays in
+            its own process, nobody waits for them.
+    """
     reserve = SHORTEST_RESERVE + 2 * facts.weight_bytes / LOAD_BYTES_PER_SECOND
     reserve = min(reserve, LARGEST_RESERVE_SHARE * job.seconds)
     kill_at = started_at + job.seconds
@@ -53,7 +59,7 @@ def plan_run(
         kill_at=kill_at,
         by_hand=by_hand,
         adapter_learning_rate=adapter_learning_rate,
-        servers=job.servers,
+        servers=job.servers if asks_servers else (),
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,
         stop_seconds=STOP_SHARE * grace_seconds(environ),
         stall_seconds=STALL_SECONDS[topology.layout],

@@ -66,6 +66,7 @@ class Watchdog:
         self._clock = clock
         self._inference_starts: set[float] = set()
         self._inference_health = plan.inference_health  # None once the trainer generates itself
+        self._refused = False
         self._inference_asked = 0.0
         self._inference_answered: float | None = None  # None until its current start has answered
 
@@ -92,6 +93,7 @@ class Watchdog:
             if settings.rollout.engine != before.rollout.engine:  # there is one way only
                 self._give_up_inference()
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
+                self._inference_starts.clear()  # ours, not a sign that it does not stay up
                 self._start_inference_anew()
             elif ends[-1].kind is EndKind.UNREACHABLE and (closed := self._wait_for_servers()):
                 return closed
@@ -107,7 +109,6 @@ class Watchdog:
         if self._inference_health is None:
             return
         say("the inference server is started anew", speaker=WATCHDOG)
-        self._inference_starts.clear()  # this start is ours, not a sign that it does not stay up
         self._inference_answered = None
         self._control.stop(INFERENCE)
         try:
@@ -147,6 +148,8 @@ class Watchdog:
         except StartError as error:
             return AttemptEnd(EndKind.REFUSED, str(error))
         say(f"trainer: attempt {number} started", speaker=WATCHDOG)
+        if self._inference_answered is not None:
+            self._inference_answered = began  # nobody asked between two attempts
         asked = False
         while True:
             state = self._control.state(TRAINER)
@@ -172,8 +175,9 @@ class Watchdog:
         end = end_of_exit(state.exit_status)
         if asked and end.kind is not EndKind.PUBLISHED:
             return AttemptEnd(EndKind.OUT_OF_TIME, f"asked to end, it ended with {end.detail}")
-        if end.kind is EndKind.REFUSED and self._has_beaten(began):
-            return AttemptEnd(EndKind.CRASHED, end.detail)  # its settings had been accepted
+        if end.kind is EndKind.REFUSED and self._has_beaten(began) and not self._refused:
+            self._refused = True  # its settings had been accepted; a second time it is the base
+            return AttemptEnd(EndKind.CRASHED, end.detail)
         return end
 
     def _reason_to_stop(self, began: float, now: float, asked: bool) -> AttemptEnd | None:

@@ -42,8 +42,6 @@ class SampledPlayer:
 
     Args:
         session: of this conversation in the sampler; None for one of its own.
-
-    Attributes:
     """
 
     def __init__(

@@ -161,6 +161,11 @@ def test_waiting_ends_when_asked_to_stop() -> None:
     assert check.level == "warn"
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "nobody.invalid"])
+def test_a_host_that_cannot_be_is_a_complaint_like_others(host: str) -> None:
+    assert complaint(f"http://{host}:8000/health", 5).startswith(f"http://{host}:8000/health: ")
+
+
 @pytest.mark.parametrize(("status", "words"), [(200, ""), (404, "HTTP 404"), (302, "HTTP 302")])
 def test_complaint_about_a_status(serve: Serve, status: int, words: str) -> None:
     said = complaint(f"{serve(status).url}/health", 5)

@@ -56,6 +56,7 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     assert rollout.episode_seconds > 600
     assert (reward.shaping, reward.credit) == ("none", "episode")
     assert reward.most_turns is not None
+    assert job.plan.servers == ()  # duels are played in the trainer's process: nobody waits for any
 
 
 def test_a_person_may_play_a_list_of_games_on_servers_all_the_same(
@@ -68,6 +69,7 @@ def test_a_person_may_play_a_list_of_games_on_servers_all_the_same(
     job = main.prepare(parse_invocation(words, environ), time.time(), environ)
     assert job.settings.environment.channel == "step"
     assert job.settings.environment.name == "goofspiel"
+    assert job.plan.servers == ("http://10.0.0.2:8000",)
 
 
 def prepared(

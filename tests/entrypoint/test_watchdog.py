@@ -160,6 +160,14 @@ def test_status_2_is_final_only_before_the_first_heartbeat(
     assert supervisor.done.count("start trainer") == starts
 
 
+def test_a_base_that_is_refused_twice_is_not_tried_again(fake: Build) -> None:
+    supervisor = fake(beats, exits(2), beats, exits(2), exits(0))
+    status, message = watch(supervisor)
+    assert status is ExitStatus.TRAINER
+    assert "the trainer cannot start: it refused its settings" in message
+    assert supervisor.done.count("start trainer") == 2
+
+
 def test_out_of_memory_rewrites_the_settings(fake: Build) -> None:
     supervisor = fake(exits(75), exits(0))
     watch(supervisor)
@@ -241,6 +249,25 @@ def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_train
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done == ["start trainer", "stop inference", "start inference"]
     assert f"inference is silent: {server.url}/health: HTTP 503" in capsys.readouterr().out
+
+
+def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
+    fake: Build, serve: Callable[..., Any]
+) -> None:
+    server = serve(*([200] + [503] * 8) * 4)
+    supervisor = fake(*[beats] * 45, exits(0), inference_health=f"{server.url}/health")
+    supervisor.plan.settings_file.write_text(VLLM)
+    start = supervisor.start
+
+    def start_and_say_when(program: str) -> None:
+        start(program)
+        if program == INFERENCE:
+            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done.count("start inference") == 3
+    assert supervisor.done[-3:] == ["stop trainer", "stop inference", "start trainer"]
 
 
 @pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
