@@ -1,7 +1,7 @@
 """Echo, an OpenEnv server that rewards long replies: the whole of it, as one would write it.
 
 Served by `miner train environment.channel=openenv environment.openenv.app=examples/openenv/echo.py`
-or by hand, `.venv-openenv/bin/uvicorn --app-dir examples/openenv echo:app --port 8100`.
+or by hand, `.venv-openenv/bin/python -m uvicorn --app-dir examples/openenv echo:app --port 8100`.
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
 """A game of OpenSpiel as an OpenEnv server, against an opponent that plays at random.
 
-`GAME=connect_four .venv-openenv/bin/uvicorn --app-dir examples/openenv open_spiel:app --port 8100`
+By hand, `GAME=connect_four` before
+`.venv-openenv/bin/python -m uvicorn --app-dir examples/openenv open_spiel:app --port 8100`.
 
 Actions and observations are those of OpenEnv's own OpenSpiel server, which is on no registry, and a
 picture of the board besides. Unlike there, the seed decides about everything that is chance.

@@ -25,6 +25,7 @@ from miner.duel.report.record import league_json, write_json
 from miner.duel.report.tables import print_league
 from miner.duel.tournament_files import wording_of
 from miner.duel.wording import Wording
+from miner.environments.errors import InfrastructureError
 from miner.reporting.style import save_figure, styled
 
 
@@ -46,7 +47,8 @@ class SessionRequest:
 async def run_session(request: SessionRequest) -> LeagueResult:
     """Play, print, and write `league.json`, `league.png` and `league.html`.
 
-    Raises: `ConfigurationError` for players or games that there are not.
+    Raises: `ConfigurationError` for players or games that there are not, `InfrastructureError`
+        where not one game could be played.
     """
     if len(request.players) < 2:
         raise ConfigurationError("a league needs two players: name another one")
@@ -62,6 +64,9 @@ async def run_session(request: SessionRequest) -> LeagueResult:
             stack.push_async_callback(player.close)
             players.append(player)
         result = await _play(players, games, rules, limits, request.boss, console)
+    if not any(match.games for match in result.matches):
+        failures = dict.fromkeys(match.failure for match in result.matches if match.failure)
+        raise InfrastructureError(f"not one game was played: {'; '.join(failures)}")
     print_league(result, console)
     _write(result, request, wording, console)
     return result

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from miner.__main__ import app
 from miner.config.errors import ConfigurationError
+from miner.duel import session
 from miner.duel.games import GAMES
 from miner.duel.league import play_league
 from miner.duel.match import Limits
@@ -19,6 +20,7 @@ from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.report.scenes import frames
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.environments.errors import InfrastructureError
 from tests.duel.stand_ins import Scripted, calls, move
 
 RULES = Rules(3, own_wording(), keep_plies=True)
@@ -51,6 +53,24 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert result.row("a", "othello").wins >= 4
     assert result.row("broken", "othello").score is None  # a win before it failed is left out
     assert set(result.advancing()) <= {"a", "b"}
+
+
+async def test_a_league_without_a_game_is_an_error_and_no_standing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(request: Request) -> Reply:
+        raise OSError("nobody serves there")
+
+    monkeypatch.setattr(
+        session, "make_player", lambda said, games, *, seat: Scripted(f"{said} {seat}", fails)
+    )
+    request = session.SessionRequest(
+        players=["a", "b"], games="clobber", minutes=1.0, pairs=1, seed=1, prompts=None,
+        replays=0, out=tmp_path / "out", boss=None,
+    )  # fmt: skip
+    with pytest.raises(InfrastructureError, match=r"not one game was played: .*nobody serves"):
+        await session.run_session(request)
+    assert not (tmp_path / "out").exists()
 
 
 async def test_matches_of_a_league_overlap() -> None:

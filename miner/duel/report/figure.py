@@ -26,7 +26,7 @@ def league_figure(result: LeagueResult) -> Figure:
     """Scores by game, players side by side in the order of the standings."""
     order = [name for name, _ in result.standings()]
     with styled():
-        figure = new_figure(max(5.2, 1.6 * len(result.games) + 1.6), 4.2)
+        figure = new_figure(max(8.0, 1.6 * len(result.games) + 1.6), 4.2)
         axes = figure.add_subplot()
         axes.axhline(0.5, color=FAINT, linewidth=1.4, zorder=0)
         width = 0.7 / max(1, len(order))
