@@ -5,7 +5,7 @@ Everything here may change upstream.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 SERVERS_VARIABLE: Final = "ENVIRONMENT_SERVER_URLS"
 """Base URLs of the environment servers, separated by commas; absent where a job has none."""
@@ -22,7 +22,8 @@ LARGEST_GRADER_SEED: Final = 1_000_000
 """The grader draws each episode's seed from 1 to this."""
 
 GOOFSPIEL: Final = "goofspiel"
-GAMES: Final = (GOOFSPIEL, "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber")
+GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
+GAMES: Final[tuple[GameName, ...]] = get_args(GameName)
 """Games that can be trained; the tournament may name others."""
 
 DeckSize = Literal[8, 10, 12, 14, 16]

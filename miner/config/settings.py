@@ -25,6 +25,7 @@ from miner.config.contract import (
     SERVERS_VARIABLE,
     DeckSize,
     DuelCards,
+    GameName,
     ToolParser,
     split_server_urls,
 )
@@ -54,9 +55,6 @@ class OutputSettings(Section):
         None, description="Where the published model must lie: {checkpoints}/{task_id}/{repo name}."
     )
 
-
-GameName = Literal["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]
-"""Those of `contract.GAMES`."""
 
 Channel = Literal[
     "auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel", "intercode"

@@ -87,18 +87,7 @@ class ForkServer:
             "cpu_seconds": ceil(limits.seconds) + 1,
             "system_calls": base64.b64encode(system_call_filter(files=landlock)).decode(),
         }
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 (a fork and an exec: a millisecond)
-                [interpreter(), "-s", "-S", "-P", "-B", "-c", PROGRAM, str(Path(__file__).parent)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
+        process, ours = jailer(PROGRAM)
         server = cls(process, ours)
         try:
             await server._first_words(settings)
@@ -238,6 +227,25 @@ class ForkServer:
 def has_landlock() -> bool:
     """Whether this kernel has Landlock switched on."""
     return landlock_version() > 0
+
+
+def jailer(program: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `program` in a bare Python, its argument the folder of `jail`: the process, and the end
+    of ours of the packets that it reads its orders from."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    folder = str(Path(__file__).parent)
+    with theirs:
+        process = subprocess.Popen(
+            [interpreter(), "-s", "-S", "-P", "-B", "-c", program, folder],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+    return process, ours
 
 
 def interpreter() -> str:

@@ -25,12 +25,12 @@ from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
-from miner.executors.fork_server import ENVIRONMENT, START_SECONDS, interpreter
+from miner.executors.fork_server import START_SECONDS, jailer
 from miner.executors.jail.shell import PACKET
 from miner.executors.system_calls import bash_filter
 
-NAME = "shell"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from jail.shell import main; main()"
+NAME = "shell"
 END_SECONDS = 10.0
 """A command that was ended is gone within this time, or the realm is lost."""
 CHUNK = 64 * 1024
@@ -102,18 +102,7 @@ class RealmShell:
             "system_calls": base64.b64encode(bash_filter()).decode(),
         }
         archive = None if files is None else _archive(files)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 (a fork and an exec: a millisecond)
-                [interpreter(), "-s", "-S", "-P", "-B", "-c", PROGRAM, str(Path(__file__).parent)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
+        process, ours = jailer(PROGRAM)
         shell = cls(process, ours, limits)
         try:
             shell._tell(settings, archive)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from miner.tiny_model.network import NetworkRecipe, build_network
@@ -62,12 +63,8 @@ def _learn(
     progress: Callable[[int, float], None],
 ) -> None:
     """Cross entropy on what the policy wrote."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
-    )
-    model.train()
-    for step in range(recipe.steps):
+
+    def loss() -> Tensor:
         rows = [_encoded(tokenizer, dialogue(rng)) for _ in range(recipe.batch)]
         longest = max(len(ids) for ids, _ in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.long)
@@ -75,13 +72,34 @@ def _learn(
         for row, (tokens, own) in enumerate(rows):
             ids[row, : len(tokens)] = torch.tensor(tokens)
             labels[row, : len(own)] = torch.tensor(own)
-        loss = model(input_ids=ids, labels=labels).loss
+        told: Tensor = model(input_ids=ids, labels=labels).loss
+        return told
+
+    descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
+
+
+def descend(
+    model: Qwen3ForCausalLM,
+    loss: Callable[[], Tensor],
+    *,
+    steps: int,
+    learning_rate: float,
+    progress: Callable[[int, float], None],
+) -> None:
+    """Steps of AdamW, each on what `loss` says anew; the rate rises for a twentieth, then falls."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=steps, pct_start=0.05
+    )
+    model.train()
+    for step in range(steps):
+        told = loss()
         optimizer.zero_grad()
-        loss.backward()
+        told.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        progress(step + 1, float(loss.detach()))
+        progress(step + 1, float(told.detach()))
     model.eval()
 
 

@@ -18,9 +18,7 @@ from miner.duel.players.base import Player, Reply
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer
 from miner.duel.turn import Request
-
-RECORD = "miner_publication.json"
-"""Beside published weights; another one means other weights."""
+from miner.publishing.publisher import PUBLICATION_FILE
 
 
 class Opponents:
@@ -106,7 +104,7 @@ async def ask(player: Player, request: Request) -> Reply:
 def _identity(folder: Path) -> bytes:
     """What tells one published model from another."""
     try:
-        record = json.loads((folder / RECORD).read_bytes())
+        record = json.loads((folder / PUBLICATION_FILE).read_bytes())
     except (FileNotFoundError, ValueError):
         return b""
     return json.dumps([record.get("step"), record.get("weights_sha256")]).encode()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from miner.duel.channel.tasks import cards_of
@@ -24,6 +25,7 @@ from miner.duel.memory import Notes, WordCounter
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.tiny_model.form import descend
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
@@ -100,10 +102,6 @@ def _learn(
     progress: Callable[[int, float], None],
 ) -> None:
     """Cross entropy on the replies' tokens; at the id's place to its whole distribution."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
-    )
     # All replies are of one length, so that rows end where their replies do.
     before, after = (
         _ids(tokenizer, CALL[0]),
@@ -111,8 +109,8 @@ def _learn(
     )
     numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards) + 1)]
     prompts = [_ids(tokenizer, _prompt(tokenizer, turn)) for turn in turns]
-    model.train()
-    for step in range(recipe.steps):
+
+    def loss() -> Tensor:
         rows, wanted = [], []
         for prompt, turn in rng.sample(list(zip(prompts, turns, strict=True)), recipe.batch):
             rows.append([*prompt, *before, numbers[rng.choice(turn.legal)], *after])
@@ -127,14 +125,9 @@ def _learn(
         said = odds.gather(-1, ids[:, -reply:, None])[..., 0]
         form = torch.cat([said[:, : len(before)], said[:, len(before) + 1 :]], dim=1)
         choice = (odds[:, len(before), numbers] * torch.tensor(wanted)).sum(-1)
-        loss = -form.mean() - choice.mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        progress(step + 1, float(loss.detach()))
-    model.eval()
+        return -form.mean() - choice.mean()
+
+    descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
 
 
 def _odds(turn: _Turn, ids: int, misread: float) -> list[float]:

@@ -105,7 +105,7 @@ CALLS = (
 )  # fmt: skip
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    "vllm.outputs:CompletionOutput": (*("token_ids", "logprobs", "finish_reason", "stop_reason"),),
+    "vllm.outputs:CompletionOutput": ("token_ids", "logprobs", "finish_reason", "stop_reason"),
     "vllm.logprobs:Logprob": ("logprob",),
     "vllm.engine.arg_utils:EngineArgs": (
         *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
