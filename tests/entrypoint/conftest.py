@@ -9,8 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from entrypoint.run_plan import RunPlan
+from tests.entrypoint.watched import FakeSupervisor, Moment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -147,3 +151,28 @@ def serve() -> Iterator[Callable[..., HealthServer]]:
     yield build
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
+    def build(*moments: Moment, **fields: Any) -> FakeSupervisor:
+        plan = RunPlan.model_validate(
+            {
+                "run_dir": tmp_path,
+                "output_dir": tmp_path / "out",
+                "socket": tmp_path / "s",
+                "started_at": 1000,
+                "trainer_ends_at": 5000,
+                "ends_at": 5100,
+                "kill_at": 5200,
+                "stall_seconds": 25,
+                "poll_seconds": 0.001,
+                "servers_seconds": 0.05,
+                **fields,
+            }
+        )
+        plan.train_dir.mkdir()
+        plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")
+        return FakeSupervisor(plan, list(moments))
+
+    return build

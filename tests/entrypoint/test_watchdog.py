@@ -2,110 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from entrypoint.control import ControlError, ProgramState, StartError
+from entrypoint.control import ControlError, StartError
 from entrypoint.exit_status import ExitStatus
-from entrypoint.run_plan import INFERENCE, TRAINER, RunPlan
-from entrypoint.watchdog import StopRequested, Watchdog, describe_silence
+from entrypoint.watchdog import StopRequested, describe_silence
 from miner.config.heartbeat import Heartbeat, read_heartbeat
-
-NOBODY = "http://127.0.0.1:1"
-RUNNING = ProgramState("RUNNING", 0, 1.0)
-Moment = Callable[["FakeSupervisor"], None]
-
-
-class FakeSupervisor:
-    """Control and clock: each look at the trainer takes ten seconds and plays the next moment."""
-
-    def __init__(self, plan: RunPlan, moments: list[Moment]) -> None:
-        self.plan = plan
-        self.now = plan.started_at
-        self.moments = moments
-        self.states = {INFERENCE: RUNNING, TRAINER: ProgramState("STOPPED", 0, 0.0)}
-        self.done: list[str] = []
-        self.stop_event = threading.Event()
-
-    def clock(self) -> float:
-        return self.now
-
-    def state(self, program: str) -> ProgramState:
-        if program == TRAINER:
-            self.now += 10
-            if self.moments:
-                self.moments.pop(0)(self)
-        return self.states[program]
-
-    def start(self, program: str) -> None:
-        self.done.append(f"start {program}")
-        self.states[program] = RUNNING
-
-    def ask_to_stop(self, program: str) -> None:
-        self.done.append(f"ask {program}")
-
-    def stop(self, program: str) -> None:
-        self.done.append(f"stop {program}")
-        self.states[program] = ProgramState("STOPPED", -1, 0.0)
-
-
-def runs(fake: FakeSupervisor) -> None:
-    """Nothing happens."""
-
-
-def beats(fake: FakeSupervisor) -> None:
-    beat = {"time": fake.now, "phase": "rollout", "step": 3}
-    fake.plan.heartbeat_file.write_text(json.dumps(beat))
-
-
-def exits(status: int) -> Moment:
-    def moment(fake: FakeSupervisor) -> None:
-        fake.states[TRAINER] = ProgramState("EXITED", status, 0.0)
-
-    return moment
-
-
-def is_asked_to_stop(fake: FakeSupervisor) -> None:
-    fake.stop_event.set()
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
-    def build(*moments: Moment, **fields: Any) -> FakeSupervisor:
-        plan = RunPlan.model_validate(
-            {
-                "run_dir": tmp_path,
-                "output_dir": tmp_path / "out",
-                "socket": tmp_path / "s",
-                "started_at": 1000,
-                "trainer_ends_at": 5000,
-                "ends_at": 5100,
-                "kill_at": 5200,
-                "stall_seconds": 25,
-                "poll_seconds": 0.001,
-                "servers_seconds": 0.05,
-                **fields,
-            }
-        )
-        plan.train_dir.mkdir()
-        plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")
-        return FakeSupervisor(plan, list(moments))
-
-    return build
-
-
-def watch(fake: FakeSupervisor) -> tuple[ExitStatus, str]:
-    outcome = Watchdog(fake.plan, fake, fake.stop_event, fake.clock).run()
-    return outcome.status, outcome.message
-
-
-Build = Callable[..., FakeSupervisor]
+from tests.entrypoint.watched import (
+    NOBODY,
+    Build,
+    FakeSupervisor,
+    Moment,
+    beats,
+    exits,
+    is_asked_to_stop,
+    runs,
+    watch,
+)
 
 
 def test_success_is_the_end(fake: Build) -> None:
@@ -185,154 +102,6 @@ def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
     status, message = watch(fake(exits(69), servers=(NOBODY,)))
     assert status is ExitStatus.ENVIRONMENT
     assert "no environment server answers any more" in message
-
-
-VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
-SPREAD = f"{VLLM}[optimizer]\nzero_stage = 3\n"  # the trainer's own model cannot generate
-COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
-HEALTH = f"{NOBODY}/health"
-
-
-@pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
-def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
-    fake: Build, end: list[Moment]
-) -> None:
-    supervisor = fake(*end, exits(0), inference_health=HEALTH)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    done = [step for step in supervisor.done if step != "stop trainer"]
-    assert done == ["start trainer", "stop inference", "start inference", "start trainer"]
-
-
-def test_a_lost_inference_server_ends_the_run_where_the_trainer_cannot_do_without(
-    fake: Build,
-) -> None:
-    lost = [exits(76)] * 3
-    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2)
-    supervisor.plan.settings_file.write_text(SPREAD)
-    status, message = watch(supervisor)
-    assert status is ExitStatus.INFERENCE
-    assert "failed 3 times, at last it lost its inference server" in message
-    assert supervisor.done.count("start inference") == 2
-
-
-def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: Build) -> None:
-    supervisor = fake(exits(76), exits(0), inference_health=HEALTH)
-    start = supervisor.start
-
-    def refuse(program: str) -> None:
-        if program == INFERENCE:
-            raise StartError("no such file")
-        start(program)
-
-    supervisor.start = refuse  # type: ignore[method-assign]
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-
-
-def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
-    def crashes(supervisor: FakeSupervisor) -> None:
-        beats(supervisor)
-        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor = fake(*[crashes] * 10, inference_health=f"{serve().url}/health")
-    status, message = watch(supervisor)
-    assert status is ExitStatus.INFERENCE
-    assert "did not stay up" in message
-    assert supervisor.done == ["start trainer", "stop trainer"]
-
-
-def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_trainer(
-    fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its first process lives on; one that is still loading, or answers again, is left alone."""
-    server = serve(503, 503, 503, 503, 503, 503, 503, 503, 200, 503, 503, 200, 200, *[503] * 7, 200)
-    supervisor = fake(*[beats] * 30, exits(0), inference_health=f"{server.url}/health")
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == ["start trainer", "stop inference", "start inference"]
-    assert f"inference is silent: {server.url}/health: HTTP 503" in capsys.readouterr().out
-
-
-def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
-    fake: Build, serve: Callable[..., Any]
-) -> None:
-    server = serve(*([200] + [503] * 8) * 4)
-    supervisor = fake(*[beats] * 45, exits(0), inference_health=f"{server.url}/health")
-    supervisor.plan.settings_file.write_text(VLLM)
-    start = supervisor.start
-
-    def start_and_say_when(program: str) -> None:
-        start(program)
-        if program == INFERENCE:
-            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor.start = start_and_say_when  # type: ignore[method-assign]
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done.count("start inference") == 3
-    assert supervisor.done[-3:] == ["stop trainer", "stop inference", "start trainer"]
-
-
-@pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
-def test_an_inference_server_in_trouble_twice_gets_its_weights_by_a_file(
-    fake: Build, end: list[Moment]
-) -> None:
-    supervisor = fake(*end * 2, exits(0), inference_health=HEALTH)
-    supervisor.plan.settings_file.write_text(SPREAD)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done[-3:] == ["stop inference", "start inference", "start trainer"]
-    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
-    assert settings["rollout"]["engine"] == "vllm_server"
-    assert settings["rollout"]["weights"] == "file"
-
-
-def test_an_inference_server_that_is_lost_three_times_is_given_up(fake: Build) -> None:
-    supervisor = fake(*[exits(76)] * 3, exits(0), inference_health=HEALTH, max_restarts=3)
-    supervisor.plan.settings_file.write_text(VLLM)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done[-2:] == ["stop inference", "start trainer"]
-    assert supervisor.done.count("start inference") == 2
-    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
-    assert (settings["rollout"]["engine"], settings["rollout"]["server"]) == ("transformers", "")
-
-
-def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:
-    supervisor = fake(
-        *[beats, exits(76)] * 4,
-        *[beats, exits(0)],
-        inference_health=HEALTH,
-        max_restarts=4,
-    )
-    start = supervisor.start
-
-    def start_and_say_when(program: str) -> None:
-        start(program)
-        if program == INFERENCE:
-            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor.start = start_and_say_when  # type: ignore[method-assign]
-    supervisor.plan.settings_file.write_text(SPREAD)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done.count("start inference") == 4
-
-
-def test_an_inference_server_that_keeps_crashing_is_given_up(
-    fake: Build, serve: Callable[..., Any]
-) -> None:
-    def crashes(supervisor: FakeSupervisor) -> None:
-        beats(supervisor)
-        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor = fake(*[crashes] * 4, runs, exits(0), inference_health=f"{serve().url}/health")
-    supervisor.plan.settings_file.write_text(VLLM)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == ["start trainer", "stop trainer", "stop inference", "start trainer"]
-
-
-def test_an_engine_that_crashes_the_trainer_is_given_up_after_the_third_time(fake: Build) -> None:
-    supervisor = fake(exits(1), exits(1), exits(1), exits(0))
-    supervisor.plan.settings_file.write_text(COLOCATED)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == ["start trainer"] * 4
-    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
-    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_locks_of_killed_builds_are_gone_when_an_attempt_starts(

@@ -1,0 +1,170 @@
+"""What the watchdog does about an inference server that is lost, crashes, or falls silent."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from entrypoint.control import ProgramState, StartError
+from entrypoint.exit_status import ExitStatus
+from entrypoint.run_plan import INFERENCE
+from tests.entrypoint.watched import (
+    NOBODY,
+    Build,
+    FakeSupervisor,
+    Moment,
+    beats,
+    exits,
+    runs,
+    watch,
+)
+
+VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
+SPREAD = f"{VLLM}[optimizer]\nzero_stage = 3\n"  # the trainer's own model cannot generate
+COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
+HEALTH = f"{NOBODY}/health"
+
+
+@pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
+def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
+    fake: Build, end: list[Moment]
+) -> None:
+    supervisor = fake(*end, exits(0), inference_health=HEALTH)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    done = [step for step in supervisor.done if step != "stop trainer"]
+    assert done == ["start trainer", "stop inference", "start inference", "start trainer"]
+
+
+def test_a_lost_inference_server_ends_the_run_where_the_trainer_cannot_do_without(
+    fake: Build,
+) -> None:
+    lost = [exits(76)] * 3
+    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2)
+    supervisor.plan.settings_file.write_text(SPREAD)
+    status, message = watch(supervisor)
+    assert status is ExitStatus.INFERENCE
+    assert "failed 3 times, at last it lost its inference server" in message
+    assert supervisor.done.count("start inference") == 2
+
+
+def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: Build) -> None:
+    supervisor = fake(exits(76), exits(0), inference_health=HEALTH)
+    start = supervisor.start
+
+    def refuse(program: str) -> None:
+        if program == INFERENCE:
+            raise StartError("no such file")
+        start(program)
+
+    supervisor.start = refuse  # type: ignore[method-assign]
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+
+
+def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
+    def crashes(supervisor: FakeSupervisor) -> None:
+        beats(supervisor)
+        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor = fake(*[crashes] * 10, inference_health=f"{serve().url}/health")
+    status, message = watch(supervisor)
+    assert status is ExitStatus.INFERENCE
+    assert "did not stay up" in message
+    assert supervisor.done == ["start trainer", "stop trainer"]
+
+
+def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_trainer(
+    fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first process lives on; one that is still loading, or answers again, is left alone."""
+    server = serve(503, 503, 503, 503, 503, 503, 503, 503, 200, 503, 503, 200, 200, *[503] * 7, 200)
+    supervisor = fake(*[beats] * 30, exits(0), inference_health=f"{server.url}/health")
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer", "stop inference", "start inference"]
+    assert f"inference is silent: {server.url}/health: HTTP 503" in capsys.readouterr().out
+
+
+def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
+    fake: Build, serve: Callable[..., Any]
+) -> None:
+    server = serve(*([200] + [503] * 8) * 4)
+    supervisor = fake(*[beats] * 45, exits(0), inference_health=f"{server.url}/health")
+    supervisor.plan.settings_file.write_text(VLLM)
+    start = supervisor.start
+
+    def start_and_say_when(program: str) -> None:
+        start(program)
+        if program == INFERENCE:
+            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done.count("start inference") == 3
+    assert supervisor.done[-3:] == ["stop trainer", "stop inference", "start trainer"]
+
+
+@pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
+def test_an_inference_server_in_trouble_twice_gets_its_weights_by_a_file(
+    fake: Build, end: list[Moment]
+) -> None:
+    supervisor = fake(*end * 2, exits(0), inference_health=HEALTH)
+    supervisor.plan.settings_file.write_text(SPREAD)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done[-3:] == ["stop inference", "start inference", "start trainer"]
+    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
+    assert settings["rollout"]["engine"] == "vllm_server"
+    assert settings["rollout"]["weights"] == "file"
+
+
+def test_an_inference_server_that_is_lost_three_times_is_given_up(fake: Build) -> None:
+    supervisor = fake(*[exits(76)] * 3, exits(0), inference_health=HEALTH, max_restarts=3)
+    supervisor.plan.settings_file.write_text(VLLM)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done[-2:] == ["stop inference", "start trainer"]
+    assert supervisor.done.count("start inference") == 2
+    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
+    assert (settings["rollout"]["engine"], settings["rollout"]["server"]) == ("transformers", "")
+
+
+def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:
+    supervisor = fake(
+        *[beats, exits(76)] * 4,
+        *[beats, exits(0)],
+        inference_health=HEALTH,
+        max_restarts=4,
+    )
+    start = supervisor.start
+
+    def start_and_say_when(program: str) -> None:
+        start(program)
+        if program == INFERENCE:
+            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    supervisor.plan.settings_file.write_text(SPREAD)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done.count("start inference") == 4
+
+
+def test_an_inference_server_that_keeps_crashing_is_given_up(
+    fake: Build, serve: Callable[..., Any]
+) -> None:
+    def crashes(supervisor: FakeSupervisor) -> None:
+        beats(supervisor)
+        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor = fake(*[crashes] * 4, runs, exits(0), inference_health=f"{serve().url}/health")
+    supervisor.plan.settings_file.write_text(VLLM)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer", "stop trainer", "stop inference", "start trainer"]
+
+
+def test_an_engine_that_crashes_the_trainer_is_given_up_after_the_third_time(fake: Build) -> None:
+    supervisor = fake(exits(1), exits(1), exits(1), exits(0))
+    supervisor.plan.settings_file.write_text(COLOCATED)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer"] * 4
+    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
+    assert settings["rollout"]["engine"] == "transformers"
