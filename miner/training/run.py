@@ -348,5 +348,4 @@ def _deadline(ends_at: float | None) -> Deadline | None:
     """The deadline for a kill at Unix time `ends_at`."""
     if ends_at is None:
         return None
-    now = time.time()
-    return Deadline.from_wall_clock(max(0.0, ends_at - now), started_at_unix=now)
+    return Deadline(max(0.0, ends_at - time.time()), started_at=time.monotonic())
