@@ -316,8 +316,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
         spent = checkpoint.elapsed if checkpoint else 0.0
-        first = checkpoint.step if checkpoint else 0
-        progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
+        progress = TrainingProgress(settings.optimizer.max_steps, console=console)
         run = Run(settings, learner, engine, source, loop, spent, heart, ranks, stop, progress.note)
         stack.enter_context(progress)
         if checkpoint:
