@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from pydantic_core import ErrorDetails
 from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan, Latency
 from mock_env_server.quirks import QUIRK_HELP, parse_quirks
 from mock_env_server.serving import run
-from mock_env_server.settings import ServerSettings
+from mock_env_server.settings import Mode, ServerSettings
 
 _EPILOG = """
 [bold]Examples[/bold]
@@ -37,13 +36,6 @@ Change the weather while it runs:
 """
 
 
-class ModeName(StrEnum):
-    """What /step does with a bid."""
-
-    FAITHFUL = "faithful"
-    CORRECT = "correct"
-
-
 def _listed(helps: Mapping[str, str]) -> str:
     return "".join(f"\n\n[bold]{name}[/bold]: {text}." for name, text in helps.items())
 
@@ -64,7 +56,7 @@ _OPTIONS = {
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 ModeOption = Annotated[
-    ModeName,
+    Mode,
     typer.Option(
         help="What /step does in Goofspiel. [bold]faithful[/bold]: what the real server does, "
         "which from round 2 on plays another card than asked (72% of the time). "
@@ -153,7 +145,7 @@ MctsThreads = Annotated[
 def main(
     host: Host = "127.0.0.1",
     port: Port = 8000,
-    mode: ModeOption = ModeName.FAITHFUL,
+    mode: ModeOption = "faithful",
     quirks: Quirks = None,
     fault: Fault = None,
     fault_path: FaultPath = None,
@@ -189,7 +181,7 @@ def main(
     except ValueError as error:
         raise typer.BadParameter(_reason(error)) from error
     settings = ServerSettings(
-        mode=mode.value,
+        mode=mode,
         quirks=chosen_quirks,
         faults=plan,
         admin=admin,

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES, SERVERS_VARIABLE
+from miner.config.contract import (
+    DUEL_CHANNEL,
+    GRADER_BASE_SEED,
+    GRADER_EPISODES,
+    SERVERS_VARIABLE,
+)
 from miner.config.errors import ConfigurationError
+from miner.config.settings import Channel
 
 BUILTIN = "builtin"
 
-
-class ChannelName(StrEnum):
-    """Where episodes come from."""
-
-    AUTO = "auto"
-    GRADED = "graded"
-    STEP = "step"
-    BUILTIN = "builtin"
-    DUEL = "duel"
-    OWN = "own"
-    CODE_AGENT = "code_agent"
-    OPENENV = "openenv"
-    INTERCODE = "intercode"
-
-
-class PolicyName(StrEnum):
-    """Baselines."""
-
-    RANDOM = "random"
-    MATCH = "match"
-    HIGHEST = "highest"
-    LOWEST = "lowest"
-
-
-class DtypeName(StrEnum):
-    """What a model may compute in."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-
+BaselineName = Literal["random", "match", "highest", "lowest"]
 
 _WHO = "Who plays (choose one)"
 _WHERE = "Where"
@@ -53,7 +28,7 @@ _RULES = "Rules"
 
 ModelOption = Annotated[Path | None, typer.Option(help="Model folder.", rich_help_panel=_WHO)]
 Baseline = Annotated[
-    PolicyName | None,
+    BaselineName | None,
     typer.Option(help="A baseline; match bids the prize's value.", rich_help_panel=_WHO),
 ]
 LlmUrl = Annotated[
@@ -81,7 +56,7 @@ EnvUrls = Annotated[
     ),
 ]
 ChannelOption = Annotated[
-    ChannelName | None,
+    Channel | None,
     typer.Option(
         help="How servers are played with. Default: graded, the grader's own path. In this "
         "process: duel, today's tournament; own and code_agent, held-out tasks. openenv: held-out "
@@ -122,7 +97,7 @@ Temperature = Annotated[
     typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
 ]
 Dtype = Annotated[
-    DtypeName | None,
+    Literal["float32", "float16", "bfloat16"] | None,
     typer.Option(
         help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
         rich_help_panel=_RULES,
@@ -206,7 +181,7 @@ def evaluate_command(
         )
     request = EvaluationRequest(
         model=model,
-        baseline=policy.value if policy else None,
+        baseline=policy,
         llm_url=llm_url,
         llm_model=llm_model,
         name=name,
@@ -214,12 +189,12 @@ def evaluate_command(
         base_seed=base_seed,
         environment=environment,
         sizes=_sizes(sizes),
-        servers=() if channel is ChannelName.DUEL else server_urls(env_url or []),
-        channel=channel.value if channel else None,
+        servers=() if channel == DUEL_CHANNEL else server_urls(env_url or []),
+        channel=channel,
         games=games,
         opponent=opponent,
         temperature=1.0 if sampled else temperature or 0.0,
-        dtype=dtype.value if dtype else None,
+        dtype=dtype,
         entry=entry,
         settings=tuple(setting or ()),
         concurrency=concurrency,
