@@ -43,12 +43,10 @@ def _listed(helps: Mapping[str, str]) -> str:
 _FAULTS = "Faults on demand"
 _LIMITS = "Limits"
 _OPTIONS = {
-    "seed": "--fault-seed",
     "paths": "--fault-path",
     "rates": "--fault",
     "ms": "--latency",
     "spread": "--latency",
-    "huge_body_mib": "--huge-body-mib",
     "restart_after": "--restart-after",
 }
 """Options by the field of `FaultPlan` or `Latency` that they set."""
@@ -88,10 +86,6 @@ FaultPath = Annotated[
         rich_help_panel=_FAULTS,
     ),
 ]
-FaultSeed = Annotated[
-    int,
-    typer.Option(help="Fixes which request to a path meets which fault.", rich_help_panel=_FAULTS),
-]
 LatencyOption = Annotated[
     str | None,
     typer.Option(
@@ -99,9 +93,6 @@ LatencyOption = Annotated[
         help="Hold answers back: constant:MS, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA.",
         rich_help_panel=_FAULTS,
     ),
-]
-HugeBodyMib = Annotated[
-    float, typer.Option(help="Size of a huge_body in MiB.", rich_help_panel=_FAULTS)
 ]
 RestartAfter = Annotated[
     int | None,
@@ -115,18 +106,6 @@ Admin = Annotated[
         "--admin", help="Serve GET, PUT and DELETE /admin/faults.", rich_help_panel=_FAULTS
     ),
 ]
-IdleExpiry = Annotated[
-    float,
-    typer.Option(
-        min=0.1,
-        help="Seconds without a request after which an episode is forgotten.",
-        rich_help_panel=_LIMITS,
-    ),
-]
-FinishedKept = Annotated[
-    int,
-    typer.Option(min=0, help="Finished episodes kept until /stop.", rich_help_panel=_LIMITS),
-]
 MctsSimulations = Annotated[
     int | None,
     typer.Option(
@@ -137,9 +116,6 @@ MctsRollouts = Annotated[
     int | None,
     typer.Option(min=1, help="Rollouts per search; default: the game's.", rich_help_panel=_LIMITS),
 ]
-MctsThreads = Annotated[
-    int, typer.Option(min=1, help="MCTS opponents thinking at once.", rich_help_panel=_LIMITS)
-]
 
 
 def main(
@@ -149,16 +125,11 @@ def main(
     quirks: Quirks = None,
     fault: Fault = None,
     fault_path: FaultPath = None,
-    fault_seed: FaultSeed = 0,
     latency: LatencyOption = None,
-    huge_body_mib: HugeBodyMib = 64.0,
     restart_after: RestartAfter = None,
     admin: Admin = False,
-    idle_expiry: IdleExpiry = 3600.0,
-    finished_kept: FinishedKept = 10_000,
     mcts_simulations: MctsSimulations = None,
     mcts_rollouts: MctsRollouts = None,
-    mcts_threads: MctsThreads = 2,
 ) -> None:
     """A stand-in for the tournament's environment server, for tests and for training at home.
 
@@ -169,11 +140,9 @@ def main(
     try:
         plan = FaultPlan.model_validate(
             {
-                "seed": fault_seed,
                 "paths": fault_path or GAME_PATHS,
                 "latency": Latency.parse(latency) if latency else None,
                 "rates": _rates(fault or []),
-                "huge_body_mib": huge_body_mib,
                 "restart_after": restart_after,
             }
         )
@@ -185,11 +154,8 @@ def main(
         quirks=chosen_quirks,
         faults=plan,
         admin=admin,
-        idle_expiry_s=idle_expiry,
-        finished_kept=finished_kept,
         mcts_max_simulations=mcts_simulations,
         mcts_num_rollouts=mcts_rollouts,
-        mcts_threads=mcts_threads,
     )
     try:
         run(settings, host, port)

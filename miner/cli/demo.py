@@ -78,19 +78,11 @@ def demo_command(
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
-        overrides = [
-            f"model.path={base}",
-            f"output.dir={published}",
-            f"run_dir={run_dir}",
-            f"seed={seed}",
-            f"deadline.seconds={seconds}",
-            *(setting or ()),
-        ]
-        environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
-        recipe = str(RECIPES / f"{show.recipe}.toml")
-        command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
-        if status := subprocess.run(command, env=environ, check=False).returncode:
-            raise typer.Exit(status)
+        overrides = (
+            *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
+            *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
+        )
+        _train(show.recipe, overrides, urls)
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
         _evaluate(base, trained, run_dir, show, urls, console)
@@ -109,6 +101,15 @@ def _fresh(run_dir: Path) -> None:
     if run_dir.exists():
         aside = run_dir.with_name(f"{run_dir.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         run_dir.rename(aside)
+
+
+def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
+    """As in production, in a process of its own."""
+    environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
+    config = str(RECIPES / f"{recipe}.toml")
+    command = [sys.executable, "-m", "miner", "train", "--config", config, *overrides]
+    if status := subprocess.run(command, env=environ, check=False).returncode:
+        raise typer.Exit(status)
 
 
 def temperature_of(run_dir: Path) -> float:
@@ -218,7 +219,6 @@ def _evaluate(
             channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
             concurrency=show.episodes,
-            timeout_s=None,
             max_reply_tokens=16,
             replays=2 if name == "trained" else 0,
             out=run_dir,

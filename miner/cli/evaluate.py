@@ -89,12 +89,8 @@ Setting = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-Sampled = Annotated[
-    bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
-]
 Temperature = Annotated[
-    float | None,
-    typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
+    float, typer.Option(min=0, help="The grader's is 0; 1 samples as a model does by itself.")
 ]
 Dtype = Annotated[
     Literal["float32", "float16", "bfloat16"] | None,
@@ -108,14 +104,6 @@ Concurrency = Annotated[
     typer.Option(
         min=1,
         help="Episodes at once. Default: the grader's 4; 64 in this process.",
-        rich_help_panel=_RULES,
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001,
-        help="Seconds an episode may take. Default: the grader's 180; none in this process.",
         rich_help_panel=_RULES,
     ),
 ]
@@ -147,11 +135,9 @@ def evaluate_command(
     opponent: Opponent = "random",
     entry: Entry = "",
     setting: Setting = None,
-    sampled: Sampled = False,
-    temperature: Temperature = None,
+    temperature: Temperature = 0.0,
     dtype: Dtype = None,
     concurrency: Concurrency = None,
-    timeout: Timeout = None,
     max_reply_tokens: MaxReplyTokens = 256,
     replays: Replays = 2,
     out: Out = Path("runs/evaluate"),
@@ -165,20 +151,10 @@ def evaluate_command(
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
       python -m miner evaluate --model MODEL --channel duel --games othello,clobber
-      python -m miner evaluate --model MODEL --channel own --entry examples/guess.py:Guess
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
-    chosen = [choice for choice in (model, policy, llm_url) if choice is not None]
-    if len(chosen) != 1:
-        raise ConfigurationError(
-            f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
-            "such as --policy match"
-        )
-    if sampled and temperature is not None:
-        raise ConfigurationError(
-            f"--sampled is --temperature 1, and --temperature {temperature:g} is given: name one"
-        )
+    _check_one_plays(model, policy, llm_url)
     request = EvaluationRequest(
         model=model,
         baseline=policy,
@@ -193,18 +169,25 @@ def evaluate_command(
         channel=channel,
         games=games,
         opponent=opponent,
-        temperature=1.0 if sampled else temperature or 0.0,
+        temperature=temperature,
         dtype=dtype,
         entry=entry,
         settings=tuple(setting or ()),
         concurrency=concurrency,
-        timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,
         replays=replays,
         out=out,
     )
-    if not run_evaluation(request):
-        raise typer.Exit(1)
+    raise typer.Exit(0 if run_evaluation(request) else 1)
+
+
+def _check_one_plays(*players: object) -> None:
+    given = sum(player is not None for player in players)
+    if given != 1:
+        raise ConfigurationError(
+            f"{given} of --model, --policy and --llm-url are given: name exactly one, "
+            "such as --policy match"
+        )
 
 
 def server_urls(given: list[str]) -> tuple[str, ...]:
