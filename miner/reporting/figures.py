@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
-from miner.reporting.records import EvaluationRecord, Interval, StepRecord
+from miner.evaluation.statistics import Estimate
+from miner.reporting.records import EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 
 _SMOOTHING_SPAN = 10
@@ -153,7 +154,7 @@ def _evaluation_label(record: EvaluationRecord) -> str:
 def _point_ranges(
     axes: Axes,
     x: Sequence[float],
-    intervals: Sequence[Interval],
+    intervals: Sequence[Estimate],
     *,
     color: str,
     label: str,
