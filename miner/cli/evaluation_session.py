@@ -78,7 +78,7 @@ class EvaluationRequest:
     @property
     def rules(self) -> Rules:
         """The grader's limits, relaxed where a model shares this process with the games."""
-        in_process = not self.servers and self.llm_url is None
+        in_process = self.llm_url is None and (not self.servers or self.channel == "builtin")
         return Rules(
             concurrency=self.concurrency
             or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
