@@ -316,8 +316,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
         spent = checkpoint.elapsed if checkpoint else 0.0
-        first = checkpoint.step if checkpoint else 0
-        progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
+        progress = TrainingProgress(settings.optimizer.max_steps, console=console)
         run = Run(settings, learner, engine, source, loop, spent, heart, ranks, stop, progress.note)
         stack.enter_context(progress)
         if checkpoint:
@@ -348,5 +347,4 @@ def _deadline(ends_at: float | None) -> Deadline | None:
     """The deadline for a kill at Unix time `ends_at`."""
     if ends_at is None:
         return None
-    now = time.time()
-    return Deadline.from_wall_clock(max(0.0, ends_at - now), started_at_unix=now)
+    return Deadline(max(0.0, ends_at - time.time()), started_at=time.monotonic())

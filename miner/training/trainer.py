@@ -7,7 +7,6 @@ are small, and tests compare each with the parent's behaviour.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -22,7 +21,6 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
 from miner.rewards.advantages import Scale, turn_advantages
-from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
 
@@ -142,19 +140,6 @@ class EpisodeTrainer(PackedTrainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Nothing where adapters begin: they are no change yet, and their base has the weights."""
-        if not self._begins_adapters(resume_from_checkpoint):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Nothing where adapters begin: the optimizer's state is of other parameters."""
-        if checkpoint is not None and not self._begins_adapters(checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _begins_adapters(self, checkpoint: str) -> bool:
-        return isinstance(self.model, PeftModel) and not holds_adapters(Path(checkpoint))
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The parent's, whose loss is remembered if it is not finite."""
