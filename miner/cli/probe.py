@@ -48,14 +48,16 @@ def probe_command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="As for training, with --entry, --openenv and --intercode.",
+            help="As for training, with --entry, --openenv and --intercode; max_turns=1 will do "
+            "for environment.openenv.max_turns=1.",
         ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
     ] = None,
     limit: Annotated[
-        float, typer.Option(min=0.5, help="Seconds for a server's answers, per kind of question.")
+        float,
+        typer.Option(min=0.5, help="Seconds that a server has to answer, per kind of question."),
     ] = 5.0,
 ) -> None:
     """Find out what environment servers really do, and which channel to train on.
@@ -80,12 +82,18 @@ def probe_command(
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
-      python -m miner probe --openenv URL --set environment.openenv.max_turns=1
-      python -m miner probe --intercode FOLDER --set environment.tool_parser=qwen25
+      python -m miner probe --openenv URL --set max_turns=1
+      python -m miner probe --intercode FOLDER --set tool_parser=qwen25
     """
     if openenv is not None:
-        settings = channel_settings("openenv", setting or (), **openenv_place(openenv))
-        _tell(asyncio.run(_checked(settings)), json_file)
+        settings = channel_settings("openenv", setting or (), **_openenv_place(openenv, limit))
+        own = settings.openenv
+        _say(f"waiting for {openenv} to answer, up to {own.start_seconds:g} s")
+        playing = (
+            f"{openenv} answers: playing a few episodes; it has {own.reply_seconds:g} s for each "
+            "of its replies (environment.openenv.reply_seconds)"
+        )
+        _tell(asyncio.run(_checked(settings, playing)), json_file)
         return
     if intercode is not None:
         settings = channel_settings("intercode", setting or (), tasks=intercode)
@@ -120,16 +128,27 @@ def _looked_at(model: Path) -> Findings:
     return look_at(model, GAMES, open_duels(model, GAMES, ()))
 
 
-def openenv_place(place: str) -> dict[str, Any]:
-    """`environment` settings for a server's URL, or for the file that serves one here."""
+def _openenv_place(place: str, limit: float) -> dict[str, Any]:
+    """`environment` settings for a server's URL, or for the file that serves one here.
+
+    Who asks about a server that should be there waits for it for seconds, not for a minute.
+    """
     if place.partition(":")[0].endswith(".py"):
         return {"openenv": {"app": place}}
-    return {"servers": [place]}
+    return {"servers": [place], "openenv": {"start_seconds": limit}}
 
 
-async def _checked(settings: EnvironmentSettings) -> Findings:
+def _say(line: str) -> None:
+    """At once, and not among the findings."""
+    typer.echo(line, err=True)
+
+
+async def _checked(settings: EnvironmentSettings, playing: str = "") -> Findings:
+    """What a check finds; `playing` is said before it, once there is something to play on."""
     channel = CHANNELS[settings.channel](settings)
     source = await channel.open()
+    if playing:
+        _say(playing)
     try:
         return await channel.check(source)
     finally:

@@ -62,7 +62,7 @@ class HeldOut(TrainerCallback):
         self._every = every_steps
         self._note = note
         self._best = self._restore()
-        self._last_step = -1
+        self._last_step = 0
 
     @property
     def best(self) -> Evaluated:

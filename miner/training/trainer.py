@@ -126,6 +126,13 @@ class EpisodeTrainer(PackedTrainer):
         scored = scored.get_base_model() if isinstance(scored, PeftModel) else scored
         add_fused_lm_head(scored, temperature=temperature, outputs=("log_probs", "entropy"))
 
+    def end_between_steps(self, *, save: bool) -> None:
+        """What transformers does at the end of training, where an exception has ended it."""
+        if save:
+            self._save_checkpoint(self.model, trial=None)
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        self.callback_handler.on_train_end(self.args, self.state, self.control)
+
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
