@@ -65,7 +65,6 @@ class EvaluationRequest:
     channel: str | None
     temperature: float
     concurrency: int | None
-    timeout_s: float | None
     max_reply_tokens: int
     replays: int
     out: Path
@@ -82,7 +81,7 @@ class EvaluationRequest:
         return Rules(
             concurrency=self.concurrency
             or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
-            timeout_s=self.timeout_s or (None if in_process else GRADER_TIMEOUT_S),
+            timeout_s=None if in_process else GRADER_TIMEOUT_S,
         )
 
 

@@ -115,7 +115,7 @@ class Run:
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
-        self.guard = UpdateGuard(settings.optimizer.max_skipped)
+        self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
         engine.attach(self.trainer)
         self._places = max(1, source.capacity // ranks.count)
@@ -210,9 +210,7 @@ class Run:
                 rollout.episode_limit,
                 stopped,
             ),
-            retry=RetryParams(
-                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
-            ),
+            retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=lambda _: self._heart.beat("rollout"),
             worth=self.rollout.worth.total,
             places=self._places,

@@ -45,7 +45,6 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
-        weight_decay=optimizer.weight_decay,
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
