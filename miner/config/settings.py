@@ -216,6 +216,12 @@ class OptimizerSettings(Section):
         "longer row is a pass of its own.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
+    most_halvings: int = Field(
+        0,
+        ge=0,
+        description="Times at most that training goes back to the best weights so far, at half the "
+        "learning rate, because held-out games fell below theirs by more than the paired interval.",
+    )
     max_skipped: int = Field(
         3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
     )

@@ -15,12 +15,14 @@ import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
 from transformers import PreTrainedModel
+from transformers.integrations.deepspeed import deepspeed_load_checkpoint
 from trl import GRPOConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
+from miner.reporting.records import HALVINGS
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
@@ -63,7 +65,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
-        save_total_limit=2,
+        # with one to go back to: it, the newest, and the one before until that is complete
+        save_total_limit=3 if optimizer.most_halvings else 2,
         report_to=list(settings.report_to),
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
@@ -89,6 +92,9 @@ class EpisodeTrainer(PackedTrainer):
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates of which something is not finite.
         tokens_per_pass, agree: see `PackedTrainer`.
+
+    Attributes:
+        halvings: how often the learning rate was halved; see `go_back`.
     """
 
     def __init__(
@@ -105,6 +111,7 @@ class EpisodeTrainer(PackedTrainer):
         **kwargs: Any,
     ) -> None:
         self._learning_rate_factor = learning_rate_factor
+        self.halvings = 0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._scale = scale
@@ -137,11 +144,40 @@ class EpisodeTrainer(PackedTrainer):
             assert steered is not None
             for group in steered.param_groups:
                 group.setdefault("initial_lr", group["lr"])
+
+            def factor(step: int) -> float:
+                return self._learning_rate_factor(step) * 0.5**self.halvings
+
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                steered, self._learning_rate_factor, last_epoch=self.state.global_step - 1
+                steered, factor, last_epoch=self.state.global_step - 1
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def can_go_back(self, checkpoint: Path) -> bool:
+        """Whether its weights are of this run's kind: adapters cannot go back to all weights."""
+        return checkpoint.is_dir() and not self._begins_adapters(str(checkpoint))
+
+    def go_back(self, checkpoint: Path | None) -> None:
+        """Halve the learning rate, with weights and optimizer of a checkpoint; collective.
+
+        Steps and the schedule go on as they are.
+
+        Args:
+            checkpoint: of this run; None keeps weights and optimizer.
+        """
+        if checkpoint is not None:
+            folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
+            if self.is_deepspeed_enabled:
+                engine = self.model_wrapped
+                deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
+            else:
+                self._load_from_checkpoint(folder)
+            self._load_optimizer_and_scheduler(folder)
+        self.halvings += 1
+        assert self.lr_scheduler is not None, "training has begun"
+        self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
+        self.lr_scheduler.step()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Nothing where adapters begin: they are no change yet, and their base has the weights."""
@@ -149,7 +185,12 @@ class EpisodeTrainer(PackedTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Nothing where adapters begin: the optimizer's state is of other parameters."""
+        """Nothing where adapters begin: the optimizer's state is of other parameters.
+
+        Several ranks on a CPU have the device "cpu:0", which torch can load nothing to.
+        """
+        if self.args.device.type == "cpu":
+            self.args._setup_devices = torch.device("cpu")
         if checkpoint is not None and not self._begins_adapters(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
 
@@ -194,6 +235,8 @@ class EpisodeTrainer(PackedTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, whose advantages of shape (episodes,) become ones of the rows."""
+        if self.halvings:
+            self._metrics["train"][HALVINGS].append(float(self.halvings))
         output = super()._generate_and_score_completions(inputs)
         rows = [(number, ids) for number, one in enumerate(inputs) for ids in one["turn_ids"]]
         if len(rows) != len(output["completion_ids"]):
