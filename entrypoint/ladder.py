@@ -70,8 +70,6 @@ def _spread_weights(settings: Settings) -> Settings:
 
 
 def _adapters(settings: Settings) -> Settings:
-    if settings.optimizer.zero_stage:  # it would load the full run's optimizer into the adapters'
-        return settings
     return settings.having(model={"tuning": "lora"})
 
 
@@ -82,7 +80,7 @@ LADDER = (
     Rung("half of a pass again", _half_a_pass),
     Rung("ZeRO-3", _spread_weights, afresh=True),
     Rung("shorter episodes", _shorter_episodes),
-    Rung("LoRA", _adapters),
+    Rung("LoRA", _adapters, afresh=True),
 )
 
 

@@ -62,21 +62,6 @@ class Deadline:
         self._training_since: float | None = None
         self._fraction = 0.0
 
-    @classmethod
-    def from_wall_clock(
-        cls,
-        seconds: float,
-        *,
-        started_at_unix: float,
-        margin: float = 60.0,
-        guesses: Mapping[Phase, float] = FIRST_GUESS,
-        clock: Clock = time.monotonic,
-        wall_clock: Clock = time.time,
-    ) -> Deadline:
-        """A deadline from a start in Unix time, read once; a start in the future counts as now."""
-        age = max(0.0, wall_clock() - started_at_unix)
-        return cls(seconds, started_at=clock() - age, margin=margin, guesses=guesses, clock=clock)
-
     def observe(self, phase: Phase, seconds: float) -> None:
         """Record how long one step (with its rollouts), evaluation or publication took."""
         self._measured.setdefault(phase, deque(maxlen=RECENT)).append(seconds)

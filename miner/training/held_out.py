@@ -107,15 +107,15 @@ class HeldOut(TrainerCallback):
         with self._pace.measured("evaluation"):
             result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
-        verdict = self._best.judge(candidate)
+        better = self._best.replaced_by(candidate)
         self._lead = _difference(candidate, self._best.best)
-        if verdict.replaces:
+        if better:
             played = sum(score is not None for score in candidate.scores)
             with self._pace.measured("publication"):
                 self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
-        self._record(result, step, published=verdict.replaces)
+        self._record(result, step, published=better)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

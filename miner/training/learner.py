@@ -22,17 +22,16 @@ from miner.publishing import fresh_process
 from miner.publishing.base_files import put_chat_template
 from miner.publishing.merge import write_trained_model
 from miner.rollout.model_folder import load_model_folder
-from miner.training.adapters_base import adapters_base
 
 
 class Learner:
-    """Model, tokenizer and renderer; adapters that follow full fine-tuning build on its weights.
+    """Model, tokenizer and renderer.
 
     Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
     """
 
     def __init__(self, settings: Settings, base: Path) -> None:
-        self._base = adapters_base(settings) or base
+        self._base = base
         # DeepSpeed patches how models load, and would wait for the other ranks
         within = not settings.optimizer.zero_stage
         self._write = write_trained_model if within else fresh_process.write_trained_model

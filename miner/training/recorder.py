@@ -96,12 +96,10 @@ class Recorder(TrainerCallback):
         self._compare_gaps(record)
         self._progress.update(
             state.global_step,
-            {
-                "reward": record.reward,
-                "score": record.score,
-                "tokens_per_second": record.tokens_per_second,
-                "eta_seconds": self._pace.seconds_left(state.global_step),
-            },
+            reward=record.reward,
+            score=record.score,
+            tokens_per_second=record.tokens_per_second,
+            eta_seconds=self._pace.seconds_left(state.global_step),
         )
 
     def _compare_gaps(self, record: StepRecord) -> None:

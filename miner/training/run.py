@@ -335,8 +335,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         stack.callback(engine.close)
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
-        first = checkpoint.step if checkpoint else 0
-        progress = TrainingProgress(settings.optimizer.max_steps, start=first, console=console)
+        progress = TrainingProgress(settings.optimizer.max_steps, console=console)
         run = Run(
             settings, learner, engine, source, loop, checkpoint, heart, ranks, stop, progress.note
         )
@@ -369,5 +368,4 @@ def _deadline(ends_at: float | None) -> Deadline | None:
     """The deadline for a kill at Unix time `ends_at`."""
     if ends_at is None:
         return None
-    now = time.time()
-    return Deadline.from_wall_clock(max(0.0, ends_at - now), started_at_unix=now)
+    return Deadline(max(0.0, ends_at - time.time()), started_at=time.monotonic())

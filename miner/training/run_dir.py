@@ -12,7 +12,6 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings, load_settings, to_toml
 from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
-from miner.training.adapters_base import forget_adapters_base, holds_adapters, make_adapters_base
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
 from miner.training.temperature import TEMPERATURE_FILE
@@ -36,13 +35,12 @@ MAY_DIFFER: dict[str, Any] = {
 """Settings that a resumed run may change: where it plays, how much memory and time it takes."""
 
 WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
-"""Settings that may change once: where adapters go on from full fine-tuning."""
+"""Settings that may change where adapters take the place of full fine-tuning that saved nothing."""
 
 
 def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
-    Where adapters follow full fine-tuning, its checkpoint becomes their base (see `adapters_base`).
     A folder from before there were fingerprints takes the base model that is there now for its own.
     Raises: `ConfigurationError` if it holds a run with other settings or of another base model, or
         cannot be written.
@@ -62,10 +60,6 @@ def prepare_run_dir(settings: Settings) -> None:
             beside = folder / f".{BASE_FILE}"
             beside.write_text(json.dumps(base, indent=2) + "\n")
             beside.replace(folder / BASE_FILE)
-        if checkpoint is None:
-            forget_adapters_base(folder)
-        elif path and settings.model.tuning == "lora" and not holds_adapters(checkpoint.path):
-            make_adapters_base(path, checkpoint.path, folder)
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     (folder / WEIGHT_FILE).unlink(missing_ok=True)
@@ -83,14 +77,13 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
         for name in (value if isinstance(value, dict) else [""])
         if not isinstance(value, dict) or value[name] != then[section][name]
     ]
-    taken_over = (then["model"]["tuning"], now["model"]["tuning"]) == ("full", "lora")
-    if taken_over and not settings.optimizer.zero_stage:
-        changed = [name for name in changed if name not in WITH_ADAPTERS]
     channels = (before.environment.channel, settings.environment.channel)
     if channels[0] != channels[1] and not {DUEL_CHANNEL, *CHANNELS}.isdisjoint(channels):
         changed.append("environment.channel")  # only the games' channels play the same tasks
-    if not begun:  # a checkpoint is one of its stage; without any, the ladder may raise it
-        changed = [name for name in changed if name != "optimizer.zero_stage"]
+    if not begun:  # a checkpoint is one of its stage and tuning; without any, the ladder may go on
+        lowered = (before.model.tuning, settings.model.tuning) == ("full", "lora")
+        free = {"optimizer.zero_stage"} | (WITH_ADAPTERS if lowered else set())
+        changed = [name for name in changed if name not in free]
     if changed:
         raise ConfigurationError(
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "

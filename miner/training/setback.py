@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -77,18 +76,16 @@ class Setback(TrainerCallback):
         due = fall is not None and self._trainer.halvings < self._most
         if not self._ranks.share(due and not control.should_training_stop):
             return
-        folder = self._ranks.share(self._whole(checkpoint_folder(args, best)))
-        self._trainer.go_back(folder)
-        if folder is not None:
+        folder = checkpoint_folder(args, best)
+        # the base's was written to its end before anything was learned
+        whole = folder.is_dir() if best == 0 else (folder / COMPLETE).is_file()
+        whole = self._ranks.share(whole)
+        self._trainer.go_back(folder if whole else None)
+        if whole:
             self._engine.weights_changed(best)
         control.should_save = True
-        target = f"back to the weights of step {best}" if folder else f"step {best} was not saved"
+        target = f"back to the weights of step {best}" if whole else f"step {best} was not saved"
         self._note(
             f"step {step}: held-out score {fall} against step {best}: {target}, learning rate "
             f"halved ({self._trainer.halvings} of {self._most} times at most)"
         )
-
-    def _whole(self, folder: Path) -> Path | None:
-        """A checkpoint that was written to its end; the base's was, before anything was learned."""
-        whole = folder.name.endswith("-0") or (folder / COMPLETE).is_file()
-        return folder if whole and self._trainer.can_go_back(folder) else None

@@ -24,7 +24,6 @@ from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
 from miner.reporting.records import HALVINGS
 from miner.rewards.advantages import Scale, turn_advantages
-from miner.training.adapters_base import holds_adapters
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
 
@@ -154,10 +153,6 @@ class EpisodeTrainer(PackedTrainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def can_go_back(self, checkpoint: Path) -> bool:
-        """Whether its weights are of this run's kind: adapters cannot go back to all weights."""
-        return checkpoint.is_dir() and not self._begins_adapters(str(checkpoint))
-
     def go_back(self, checkpoint: Path | None) -> None:
         """Halve the learning rate, with weights and optimizer of a checkpoint; collective.
 
@@ -179,23 +174,11 @@ class EpisodeTrainer(PackedTrainer):
         self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
         self.lr_scheduler.step()
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Nothing where adapters begin: they are no change yet, and their base has the weights."""
-        if not self._begins_adapters(resume_from_checkpoint):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Nothing where adapters begin: the optimizer's state is of other parameters.
-
-        Several ranks on a CPU have the device "cpu:0", which torch can load nothing to.
-        """
+        """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""
         if self.args.device.type == "cpu":
             self.args._setup_devices = torch.device("cpu")
-        if checkpoint is not None and not self._begins_adapters(checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _begins_adapters(self, checkpoint: str) -> bool:
-        return isinstance(self.model, PeftModel) and not holds_adapters(Path(checkpoint))
+        super()._load_optimizer_and_scheduler(checkpoint)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The parent's, whose loss is remembered if it is not finite."""

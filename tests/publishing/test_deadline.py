@@ -41,24 +41,6 @@ def test_time_runs_from_the_start_of_the_container(clock: Clock) -> None:
     assert deadline.remaining() == 0
 
 
-def test_start_in_unix_time_is_read_once(clock: Clock) -> None:
-    wall = Clock(1_700_000_600.0)
-    deadline = Deadline.from_wall_clock(
-        3600, started_at_unix=1_700_000_000.0, clock=clock, wall_clock=wall
-    )
-    assert deadline.remaining() == 3000
-    wall.now -= 86_400
-    clock.now += 10
-    assert deadline.remaining() == 2990
-
-
-def test_start_in_the_future_counts_as_now(clock: Clock) -> None:
-    deadline = Deadline.from_wall_clock(
-        3600, started_at_unix=500.0, clock=clock, wall_clock=Clock(400.0)
-    )
-    assert deadline.remaining() == 3600
-
-
 def test_reserve_is_guessed_first_and_then_measured(clock: Clock) -> None:
     guesses = {"step": 0.0, "evaluation": 200.0, "publication": 100.0}
     deadline = an_hour(clock, guesses=guesses)

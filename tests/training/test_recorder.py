@@ -26,7 +26,7 @@ from tests.builders import build_task, build_trajectory
 )
 def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_path, gaps, alarmed):
     notes = []
-    progress = SimpleNamespace(note=notes.append, update=lambda step, values: None)
+    progress = SimpleNamespace(note=notes.append, update=lambda step, **values: None)
     result = GroupResult(Group(build_task(), 1), (build_trajectory(),), (1.0,))
     recorder = Recorder(
         tmp_path,

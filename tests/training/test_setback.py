@@ -199,7 +199,7 @@ def learn_and_fall(folder: Path, overrides: list[str]) -> None:
 def test_a_checkpoint_that_is_not_whole_is_not_gone_back_to(there: bool, tmp_path: Path) -> None:
     args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=2)
     done: list[object] = []
-    trainer = SimpleNamespace(halvings=0, can_go_back=Path.is_dir, go_back=done.append)
+    trainer = SimpleNamespace(halvings=0, go_back=done.append)
     engine = SimpleNamespace(weights_changed=done.append)
     setback = Setback(OneFell(Ranks()), trainer, engine, Ranks(), most=1, note=done.append)
     folder = tmp_path / "checkpoint-1"

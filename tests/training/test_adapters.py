@@ -1,7 +1,6 @@
-"""From full fine-tuning to adapters: their base, their first steps, what is saved of them."""
+"""Adapters: how they resume, what is saved of them, when they may take over."""
 
 import os
-import shutil
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -15,8 +14,6 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.inference.vllm.weight_sync import whole_weights
-from miner.publishing.errors import PublishingError
-from miner.training.adapters_base import FOLDER
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.learner import Learner
 from miner.training.pace import Pace
@@ -93,84 +90,39 @@ def published(learner, folder):
     return load_file(folder / "model.safetensors")
 
 
-def test_adapters_go_on_from_the_weights_step_and_schedule_of_full_fine_tuning(tmp_path, base):
-    learner, _, _ = train(settings(tmp_path), until=2)
-    full = published(learner, tmp_path / "full")
-    assert any(
-        not torch.equal(full[n], t) for n, t in load_file(base / "model.safetensors").items()
-    )
+def test_adapters_resume_where_they_were(tmp_path, base):
+    before, _, _ = train(settings(tmp_path, *LORA), until=3)
+    ended = whole_weights(before.model)
 
     _, trainer, watch = train(settings(tmp_path, *LORA), until=4)
-    assert watch.first.keys() == full.keys()
-    assert all(torch.equal(watch.first[n].to(torch.bfloat16), full[n]) for n in full)
-    assert watch.rates == pytest.approx({3: 10 * RATE * 6 / 8, 4: 10 * RATE * 5 / 8})
-    steps = {int(state["step"]) for state in trainer.optimizer.state.values()}
-    assert steps == {2}
-
-
-def test_adapters_resume_over_the_base_that_they_began_with(tmp_path, base):
-    train(settings(tmp_path), until=2)
-    before, _, _ = train(settings(tmp_path, *LORA), until=5)
-    ended = whole_weights(before.model)
-    assert not (tmp_path / "run/checkpoints/checkpoint-2").exists()  # only the newest are kept
-
-    _, trainer, watch = train(settings(tmp_path, *LORA), until=6)
     for name, weight in ended.items():
         torch.testing.assert_close(watch.first[name], weight, atol=1e-6, rtol=1e-5)
     assert {int(state["step"]) for state in trainer.optimizer.state.values()} == {4}
-    assert watch.rates == pytest.approx({6: 10 * RATE * 3 / 8})
+    assert watch.rates == pytest.approx({4: 10 * RATE * 5 / 8})
 
 
-def test_what_is_published_is_merged_into_the_adapters_base(tmp_path, base):
-    train(settings(tmp_path), until=2)
-    learner, _, _ = train(settings(tmp_path, *LORA), until=4)
+def test_what_is_published_is_merged_into_the_base(tmp_path, base):
+    learner, _, _ = train(settings(tmp_path, *LORA), until=2)
     merged = published(learner, tmp_path / "out")
+    own = load_file(base / "model.safetensors")
+    assert any(not torch.equal(merged[name], weight) for name, weight in own.items())
     for name, weight in whole_weights(learner.model).items():
         assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
     for companion in ("config.json", "tokenizer.json"):
         assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()
 
 
-def test_an_attempt_that_saved_no_adapters_is_made_again_from_the_full_checkpoint(tmp_path, base):
-    train(settings(tmp_path), until=2)
-    prepare_run_dir(settings(tmp_path, *LORA))
-    weights = tmp_path / "run" / FOLDER / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:100])
-    prepare_run_dir(settings(tmp_path, *LORA))
-    assert newest_checkpoint(tmp_path / "run/checkpoints").step == 2
-    assert weights.read_bytes() == whole
-
-
-def test_without_a_checkpoint_adapters_build_on_the_base_model(tmp_path, base):
-    train(settings(tmp_path), until=2)
-    prepare_run_dir(settings(tmp_path, *LORA))
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    prepare_run_dir(settings(tmp_path, *LORA))
-    learner = Learner(settings(tmp_path, *LORA), base)
-    start, own = whole_weights(learner.model), load_file(base / "model.safetensors")
-    assert all(torch.equal(start[name].to(torch.bfloat16), own[name]) for name in own)
-
-
-def test_there_is_no_way_back_to_full_fine_tuning(tmp_path, base):
+def test_adapters_take_over_only_where_full_fine_tuning_has_saved_nothing(tmp_path, base):
     prepare_run_dir(settings(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"\(optimizer\.learning_rate\)"):
+        prepare_run_dir(settings(tmp_path, "optimizer.learning_rate=0.5"))
+    with pytest.raises(ConfigurationError, match=r"other settings \(seed\)"):
+        prepare_run_dir(settings(tmp_path, *LORA, "seed=5"))
     prepare_run_dir(settings(tmp_path, *LORA))
     with pytest.raises(ConfigurationError, match=r"other settings \(model\.tuning"):
         prepare_run_dir(settings(tmp_path))
 
-
-def test_other_settings_may_not_change_on_the_way_to_adapters(tmp_path, base):
-    prepare_run_dir(settings(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"other settings \(seed\)"):
-        prepare_run_dir(settings(tmp_path, *LORA, "seed=5"))
-    with pytest.raises(ConfigurationError, match=r"\(optimizer\.learning_rate\)"):
-        prepare_run_dir(settings(tmp_path, "optimizer.learning_rate=0.5"))
-
-
-def test_a_full_checkpoint_that_is_damaged_is_not_built_on(tmp_path, base):
-    train(settings(tmp_path), until=1)
-    weights = tmp_path / "run/checkpoints/checkpoint-1/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-10])
-    with pytest.raises(PublishingError, match="truncated"):
-        prepare_run_dir(settings(tmp_path, *LORA))
-    assert not (tmp_path / "run" / FOLDER).exists()
+    begun = settings(tmp_path / "other", f"model.path={base}")
+    train(begun, until=1)
+    with pytest.raises(ConfigurationError, match=r"other settings \(model\.tuning"):
+        prepare_run_dir(settings(tmp_path / "other", f"model.path={base}", *LORA))
