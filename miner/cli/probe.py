@@ -44,14 +44,15 @@ Setting = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="As for training, with --entry, --openenv and --intercode.",
+        help="As for training, with --entry, --openenv and --intercode; max_turns=1 will do "
+        "for environment.openenv.max_turns=1.",
     ),
 ]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
 ]
 Limit = Annotated[
-    float, typer.Option(min=0.5, help="Seconds for a server's answers, per kind of question.")
+    float, typer.Option(min=0.5, help="Seconds that a server has to answer, per kind of question.")
 ]
 
 
@@ -88,15 +89,15 @@ def probe_command(
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
-      python -m miner probe --openenv URL --set environment.openenv.max_turns=1
-      python -m miner probe --intercode FOLDER --set environment.tool_parser=qwen25
+      python -m miner probe --openenv URL --set max_turns=1
+      python -m miner probe --intercode FOLDER --set tool_parser=qwen25
     """
     if model is not None:
         _tell(_looked_at(model), json_file)
-    elif (named := _channel(entry, openenv, intercode)) is not None:
+    elif (named := _channel(entry, openenv, intercode, limit)) is not None:
         channel, values = named
         settings = channel_settings(channel, setting or (), **values)
-        _tell(asyncio.run(_checked(settings)), json_file)
+        _tell(asyncio.run(_checked(settings, openenv)), json_file)
     else:
         urls = env_url or split_server_urls(os.environ.get(SERVERS_VARIABLE, ""))
         report = asyncio.run(probe(urls, environment, limit_s=limit))
@@ -109,11 +110,11 @@ def probe_command(
 
 
 def _channel(
-    entry: str | None, openenv: str | None, intercode: Path | None
+    entry: str | None, openenv: str | None, intercode: Path | None, limit: float
 ) -> tuple[str, dict[str, Any]] | None:
     """The channel that an option names, and its settings; None where servers are to be asked."""
     if openenv is not None:
-        return "openenv", openenv_place(openenv)
+        return "openenv", _openenv_place(openenv, limit)
     if intercode is not None:
         return "intercode", {"tasks": intercode}
     return None if entry is None else ("own", {"entry": entry})
@@ -126,16 +127,33 @@ def _looked_at(model: Path) -> Findings:
     return look_at(model, GAMES, open_duels(model, GAMES, ()))
 
 
-def openenv_place(place: str) -> dict[str, Any]:
-    """`environment` settings for a server's URL, or for the file that serves one here."""
+def _openenv_place(place: str, limit: float) -> dict[str, Any]:
+    """`environment` settings for a server's URL, or for the file that serves one here.
+
+    Who asks about a server that should be there waits for it for seconds, not for a minute.
+    """
     if place.partition(":")[0].endswith(".py"):
         return {"openenv": {"app": place}}
-    return {"servers": [place]}
+    return {"servers": [place], "openenv": {"start_seconds": limit}}
 
 
-async def _checked(settings: EnvironmentSettings) -> Findings:
+def _say(line: str) -> None:
+    """At once, and not among the findings."""
+    typer.echo(line, err=True)
+
+
+async def _checked(settings: EnvironmentSettings, openenv: str | None) -> Findings:
+    """What a check finds; what an OpenEnv server is waited for is said before it is."""
+    own = settings.openenv
+    if openenv is not None:
+        _say(f"waiting for {openenv} to answer, up to {own.start_seconds:g} s")
     channel = CHANNELS[settings.channel](settings)
     source = await channel.open()
+    if openenv is not None:
+        _say(
+            f"{openenv} answers: playing a few episodes; it has {own.reply_seconds:g} s for each "
+            "of its replies (environment.openenv.reply_seconds)"
+        )
     try:
         return await channel.check(source)
     finally:

@@ -214,6 +214,12 @@ class OptimizerSettings(Section):
         "longer row is a pass of its own.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
+    most_halvings: int = Field(
+        0,
+        ge=0,
+        description="Times at most that training goes back to the best weights so far, at half the "
+        "learning rate, because held-out games fell below theirs by more than the paired interval.",
+    )
     zero_stage: Literal[0, 2, 3] = Field(
         0,
         description="DeepSpeed's ZeRO: 2 spreads gradients and optimizer over the processes, 3 "

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from miner.config.contract import GOOFSPIEL
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.evaluation.statistics import Estimate
-from miner.reporting.records import EvaluationRecord, StepRecord
+from miner.reporting.records import HALVINGS, EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 
 _SMOOTHING_SPAN = 10
@@ -63,12 +64,13 @@ def learning_curve(
         published = [e for e in evaluations if e.published and e.step is not None and e.score]
         if published:
             _ring(axes, max(published, key=lambda record: record.step or 0))
+        _setbacks(axes, steps)
         last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
         axes.set_xlim(-0.015 * last, last * 1.015)
         _score_axis(axes)
         axes.set_xlabel("training step")
         axes.set_title("Learning curve")
-        if all(record.environment == "goofspiel" for record in evaluations):
+        if all(record.environment == GOOFSPIEL for record in evaluations):
             _reference_lines(axes, sizes)
         if scored or drawn:
             axes.legend(loc="lower right")
@@ -103,9 +105,11 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
                 marker=MARKERS[index % len(MARKERS)],
                 label=_evaluation_label(record),
             )
-        if any(record.environment == "goofspiel" for record in shown):
+        if any(record.environment == GOOFSPIEL for record in shown):
             _reference_ticks(axes, gaps, sizes)
         axes.set_xticks(gaps, columns)
+        if len(columns) == 1:
+            axes.set_xlim(-1, 1)  # a lone column in the middle, not torn apart
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
         by = " by deck size and seat" if sizes else " by seat" if seats else ""
@@ -198,6 +202,18 @@ def _ring(axes: Axes, record: EvaluationRecord) -> None:
         label="published model",
         zorder=4,
     )
+
+
+def _setbacks(axes: Axes, steps: Sequence[StepRecord]) -> None:
+    """Where training went back to better weights: before the first step of each lower rate."""
+    halvings = 0.0
+    label: str | None = "back to the best weights, half the learning rate"
+    for record in steps:
+        now = record.metrics.get(HALVINGS, halvings)
+        if now > halvings:
+            axes.axvline(record.step - 0.5, color=INK, linestyle=":", linewidth=1.2, label=label)
+            label = None
+        halvings = now
 
 
 def _score_axis(axes: Axes) -> None:

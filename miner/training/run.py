@@ -26,10 +26,15 @@ from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.checkpoints import CheckpointMarker, SecondsApart, newest_checkpoint
+from miner.training.checkpoints import (
+    Checkpoint,
+    CheckpointMarker,
+    SecondsApart,
+    newest_checkpoint,
+)
 from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
@@ -43,6 +48,7 @@ from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
+from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import spare_tasks, task_stream, training_dataset
 from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
@@ -68,9 +74,9 @@ class Run:
     Args:
         source: where episodes are played; used from `loop` only.
         engine: what generates.
-        spent_before: training seconds of earlier processes of this run.
+        resumed: where an earlier process of this run came to.
         heart: beats with every finished episode.
-        stop: ends the run after a step, and the wait for servers that are away.
+        stop: ends the run, a step's episodes, and the wait for servers that are away.
         note: shows a line to the person who watches.
         ranks: of this run; each has a `Run` of its own and plays its share.
     """
@@ -82,7 +88,7 @@ class Run:
         engine: GenerationEngine,
         source: EnvironmentSource,
         loop: BackgroundLoop,
-        spent_before: float,
+        resumed: Checkpoint | None,
         heart: Heart,
         ranks: Ranks,
         stop: StopRequest,
@@ -106,7 +112,7 @@ class Run:
             settings.optimizer.max_steps,
             settings.deadline.seconds,
             _deadline(settings.deadline.ends_at),
-            spent_before,
+            resumed.elapsed if resumed else 0.0,
             idle=lambda: self._outages.dark_seconds,
         )
         wanted = settings.evaluation
@@ -117,9 +123,10 @@ class Run:
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
+        self.trainer.halvings = resumed.halvings if resumed else 0
         engine.attach(self.trainer)
         self._places = max(1, source.capacity // ranks.count)
-        self._scheduler = self._scheduler_at(settings.rollout.temperature)
+        self._scheduler = self._scheduler_at(settings.rollout.temperature, stop)
 
     def fit_temperature(self) -> FittedTemperature | None:
         """Sample and train at the temperature that fits the base, if that is wanted.
@@ -137,7 +144,7 @@ class Run:
             if self._ranks.leads:
                 fit.write(run_dir)
         self.trainer.sample_at(fit.temperature)
-        self._scheduler = self._scheduler_at(fit.temperature)
+        self._scheduler = self._scheduler_at(fit.temperature, self._stop)
         return fit
 
     def watch(self, progress: TrainingProgress, held_out: HeldOut) -> None:
@@ -157,12 +164,31 @@ class Run:
             held_out,
             self.pace,
             SecondsApart(self._settings.checkpoint.seconds_apart),
+            *self._setbacks(held_out, progress),
             self._stop,
-            CheckpointMarker(self.pace, self._ranks, lambda: self.guard.streak == 0),
+            CheckpointMarker(
+                self.pace,
+                self._ranks,
+                lambda: self.guard.streak == 0,
+                lambda: self.trainer.halvings,
+            ),
             OneMind(self._ranks),
         )
         for callback in callbacks:
             self.trainer.add_callback(callback)
+
+    def end_early(self) -> None:
+        """Save what `RolloutStopped` has left, unless it is saved."""
+        newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
+        saved = self._ranks.share(newest.step if newest else 0)
+        self.trainer.end_between_steps(save=self.trainer.state.global_step > saved)
+
+    def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
+        most = self._settings.optimizer.most_halvings
+        if not most:
+            return []
+        ranks, note = self._ranks, progress.note
+        return [Setback(held_out, self.trainer, self._engine, ranks, most=most, note=note)]
 
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights, each rank its share.
@@ -191,14 +217,18 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
-    def _scheduler_at(self, temperature: float) -> Scheduler:
+    def _scheduler_at(
+        self, temperature: float, stopped: Callable[[], bool] = lambda: False
+    ) -> Scheduler:
         rollout = self._settings.rollout
         return Scheduler(
             self._source,
             self._engine.sampler,
             self._learner.renderer,
             EpisodeParams(
-                SamplingParams(rollout.max_reply_tokens, temperature), rollout.episode_limit
+                SamplingParams(rollout.max_reply_tokens, temperature),
+                rollout.episode_limit,
+                stopped,
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=lambda _: self._heart.beat("rollout"),
@@ -313,9 +343,10 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         stack.callback(engine.close)
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
-        spent = checkpoint.elapsed if checkpoint else 0.0
         progress = TrainingProgress(settings.optimizer.max_steps, console=console)
-        run = Run(settings, learner, engine, source, loop, spent, heart, ranks, stop, progress.note)
+        run = Run(
+            settings, learner, engine, source, loop, checkpoint, heart, ranks, stop, progress.note
+        )
         stack.enter_context(progress)
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")
@@ -333,7 +364,11 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         held_out.start()
         run.watch(progress, held_out)
         trainer = run.trainer
-        trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        except RolloutStopped:
+            progress.note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
+            run.end_early()
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works
