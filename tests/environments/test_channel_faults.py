@@ -88,7 +88,7 @@ async def test_a_field_of_a_wrong_type_is_a_protocol_error_or_was_not_needed(
     true_scores = await outcomes(patient(opened, unreliable_url))
     for path in ENTRANCES[opened]:
         await set_faults(unreliable_url, path, rates={FaultKind.WRONG_TYPES: 1.0})
-        results = await outcomes(opened(unreliable_url))
+        results = await outcomes(patient(opened, unreliable_url))
         faults = [result for result in results if isinstance(result, EnvironmentFault)]
         assert faults
         assert {type(fault) for fault in faults} == {ProtocolError}
