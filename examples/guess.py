@@ -2,7 +2,7 @@ r"""An environment of one's own: guess a number in as few tries as bisection nee
 
     python -m miner probe --entry examples/guess.py:Guess
     python -m miner train environment.channel=own environment.entry=examples/guess.py:Guess \
-        model.path=MODEL output.dir=OUT
+        model.path=MODEL output.dir=OUT run_dir=runs/own
 
 `python examples/train_guess.py` does so with a tiny model that is made on the spot.
 """

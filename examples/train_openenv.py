@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -53,28 +54,32 @@ def build_base(out: Path) -> Path:
     return out
 
 
-def main() -> None:
-    """Make the base if there is none, train, and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(about: str | None, out: str) -> argparse.Namespace:
+    """Seed, folder, and settings that win over the example's."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("runs/echo"))
+    parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="as for miner train")
-    arguments = parser.parse_args()
-    out, seed = arguments.out, arguments.seed
+    return parser.parse_args()
+
+
+def learn(app: Path, base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
+    """Train on what `app` serves, and write the report."""
     train_command(
         [
             "environment.channel=openenv",
-            f"environment.openenv.app={APP}",
-            f"model.path={build_base(out / 'base')}",
+            f"environment.openenv.app={app}",
+            f"model.path={base}",
             f"output.dir={out / f'model-{seed}'}",
             f"run_dir={out / f'run-{seed}'}",
             f"seed={seed}",
-            *SETTINGS,
-            *arguments.settings,
+            *settings,
         ]
     )
     report_command(out / f"run-{seed}")
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, "runs/echo")
+    own = build_base(given.out / "base")
+    learn(APP, own, given.out, given.seed, [*SETTINGS, *given.settings])

@@ -22,7 +22,7 @@ from rich.columns import Columns
 from rich.console import Console
 
 from miner.cli.duel_evaluation import play_duels, worth_a_look
-from miner.config.contract import DUEL_CHANNEL
+from miner.config.contract import DUEL_CHANNEL, is_game
 from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
@@ -37,7 +37,7 @@ from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress
-from miner.reporting.records import EvaluationRecord, Replay
+from miner.reporting.records import EvaluationRecord, Replay, Split
 from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
@@ -65,7 +65,6 @@ class EvaluationRequest:
     channel: str | None
     temperature: float
     concurrency: int | None
-    timeout_s: float | None
     max_reply_tokens: int
     replays: int
     out: Path
@@ -78,11 +77,11 @@ class EvaluationRequest:
     @property
     def rules(self) -> Rules:
         """The grader's limits, relaxed where a model shares this process with the games."""
-        in_process = not self.servers and self.llm_url is None
+        in_process = self.llm_url is None and (not self.servers or self.channel == "builtin")
         return Rules(
             concurrency=self.concurrency
             or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
-            timeout_s=self.timeout_s or (None if in_process else GRADER_TIMEOUT_S),
+            timeout_s=None if in_process else GRADER_TIMEOUT_S,
         )
 
 
@@ -209,7 +208,8 @@ def _write(
     """Everything on disk; returns the summary, compared with the base model if it is there."""
     slug = _slug(result.policy)
     base = _base_result(request.out / f"{BASE}.json") if slug != BASE else None
-    record = EvaluationRecord.of(result, split="grader", time=time.time(), base=base)
+    split: Split = "held_out" if request.channel in CHANNELS else "grader"
+    record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
     folder.add_evaluation(record)
     (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (request.out / f"{slug}.csv").write_text(result.by_seed())
@@ -258,11 +258,11 @@ def _print(
         console.print(f"{count} games forfeited: {fault}", highlight=False, markup=False)
     if hint := uneven_sizes(record):
         console.print(f"[yellow]{hint}[/]", highlight=False, soft_wrap=True)
-    console.print(
-        f"replies {result.replies:,}: {result.parse_failures:,} parse failures, "
-        f"{result.illegal_replies:,} illegal",
-        highlight=False,
-    )
+    unread, illegal = result.parse_failures, result.illegal_replies
+    invalid = f"{unread:,} parse failures, {illegal:,} illegal"
+    if not is_game(result.environment):
+        invalid = f"{unread + illegal:,} not valid"
+    console.print(f"replies {result.replies:,}: {invalid}", highlight=False)
     for kind, count in result.failures().items():
         first = next(episode for episode in result.episodes if episode.failure == kind)
         fate = "excluded" if first.score is None else "scored 0"

@@ -43,6 +43,11 @@ ToolParser = Literal["qwen25", "hermes", "llama3", "mistral"]
 """What reads tool calls, by the serving engine's names."""
 
 
+def is_game(environment: str) -> bool:
+    """Whether this names one of `GAMES`, which has an opponent; duels are named duel:GAME."""
+    return environment.rpartition(":")[2] in GAMES
+
+
 def agent_seat(seed: int) -> int:
     """The player that the agent is in a game on a server: 0 for even seeds, 1 for odd ones."""
     return seed % 2

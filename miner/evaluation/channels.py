@@ -6,6 +6,7 @@ The games' channels (auto, step, graded, builtin) share servers, a probe and the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -60,10 +61,24 @@ def channel_settings(
 ) -> EnvironmentSettings:
     """Of `environment.channel`, with `values` and, winning, `KEY=VALUE` as for training.
 
+    Of the channel's own settings and of `environment`'s the last part of the name will do:
+    max_turns=1 is environment.openenv.max_turns=1.
+
     Raises: `ConfigurationError` naming the setting.
     """
     tree = {"environment": {"channel": channel, **values}}
-    return resolve(merged(tree, parse_overrides(overrides))).environment
+    given = parse_overrides([_in_full(text, channel) for text in overrides])
+    return resolve(merged(tree, given)).environment
+
+
+def _in_full(text: str, channel: str) -> str:
+    """`KEY=VALUE` with the name as it stands in a file of settings."""
+    first = re.split(r"[.=]", text, maxsplit=1)[0].strip()
+    fields = EnvironmentSettings.model_fields
+    own = getattr(fields[channel].annotation, "model_fields", {}) if channel in fields else {}
+    if first in own:
+        return f"environment.{channel}.{text}"
+    return f"environment.{text}" if first in fields else text
 
 
 def _intercode(settings: EnvironmentSettings) -> Channel:

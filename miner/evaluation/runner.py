@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from miner.config.contract import GAMES, agent_seat
+from miner.config.contract import GAMES, agent_seat, is_game
 from miner.config.errors import ConfigurationError
 from miner.environments import (
     EnvironmentSource,
@@ -127,14 +127,13 @@ async def _decide(
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)
-    is_game = task.environment.rpartition(":")[2] in GAMES  # duels are named duel:GAME
     is_goofspiel = task.environment == "goofspiel"
     return EpisodeRecord(
         environment=task.environment,
         task_id=task.task_id,
         seed=task.seed,
         opponent=task.opponent,
-        seat=agent_seat(task.seed) if is_game else None,
+        seat=agent_seat(task.seed) if is_game(task.environment) else None,
         deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
         score=attempt.score,
         failure=attempt.failure,

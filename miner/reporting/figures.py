@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from miner.config.contract import GOOFSPIEL
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.reporting.records import HALVINGS, EvaluationRecord, Interval, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
@@ -68,7 +69,7 @@ def learning_curve(
         _score_axis(axes)
         axes.set_xlabel("training step")
         axes.set_title("Learning curve")
-        if all(record.environment == "goofspiel" for record in evaluations):
+        if all(record.environment == GOOFSPIEL for record in evaluations):
             _reference_lines(axes, sizes)
         if scored or drawn:
             axes.legend(loc="lower right")
@@ -103,9 +104,11 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
                 marker=MARKERS[index % len(MARKERS)],
                 label=_evaluation_label(record),
             )
-        if any(record.environment == "goofspiel" for record in shown):
+        if any(record.environment == GOOFSPIEL for record in shown):
             _reference_ticks(axes, gaps, sizes)
         axes.set_xticks(gaps, columns)
+        if len(columns) == 1:
+            axes.set_xlim(-1, 1)  # a lone column in the middle, not torn apart
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
         by = " by deck size and seat" if sizes else " by seat" if seats else ""

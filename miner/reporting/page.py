@@ -22,6 +22,8 @@ from miner.reporting.style import save_figure, svg_of
 from miner.reporting.tables import latest, reading_order, score_rows
 from miner.reporting.templates import render
 
+_OF_GAMES = ("name", "opponent", "opponents", "deck_sizes", "games", "cards")
+
 
 def write_report(folder: Path) -> Path:
     """Write `report.html`, its figures (PNG and SVG) and the replays' pages into a run's folder.
@@ -58,7 +60,8 @@ def write_report(folder: Path) -> Path:
         by_group=Markup(svg_of(by_group)) if by_group else None,
         replays=[write_replay(folder, name, replay) for name, replay in run.replays.items()],
         probe=_probe(run.probe),
-        settings=_settings(run.settings),
+        scoring=_scoring(run),
+        settings=_settings(run),
     )
     path = folder / "report.html"
     path.write_text(page)
@@ -110,9 +113,14 @@ def _subtitle(run: Run) -> str:
         parts.append(f"last one {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M} UTC")
     if run.temperature is not None:
         parts.append(f"sampled at temperature {run.temperature:g}")
-    channels = sorted({record.channel for record in run.evaluations})
-    if channels:
-        parts.append(f"evaluated over {', '.join(channels)}")
+    channels = ", ".join(sorted({record.channel for record in run.evaluations}))
+    if channels and run.of_games:
+        parts.append(f"evaluated over {channels}")
+    elif channels:
+        names = ", ".join(run.environments)
+        parts.append(f"environment {names}")
+        if names != channels:
+            parts.append(f"channel {channels}")
     return " · ".join(parts)
 
 
@@ -174,15 +182,39 @@ def _trained_sizes(run: Run) -> Sequence[int]:
     return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
 
 
-def _settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Sections with their keys; what stands outside a section comes first."""
+def _scoring(run: Run) -> str:
+    """What a score means, in a sentence."""
+    if run.of_games:
+        return "A win scores 1, a draw 0.5, a loss 0."
+    return str(run.probe.get("scoring") or "Scores lie between 0 and 1, and 1 is best.")
+
+
+def _settings(run: Run) -> list[dict[str, Any]]:
+    """Sections with their keys; what stands outside a section comes first.
+
+    What concerns other channels than the run's has said nothing about it, and is left out.
+    """
+    settings = run.settings
     loose = [(key, _shown(value)) for key, value in settings.items() if not isinstance(value, dict)]
     sections = [{"name": "run", "items": loose}] if loose else []
     for name, value in settings.items():
         if isinstance(value, dict) and value:
-            items = [(key, _shown(part)) for key, part in value.items()]
+            kept = _of_channel(value, run.of_games) if name == "environment" else value
+            items = [(key, _shown(part)) for key, part in kept.items() if part != ""]
             sections.append({"name": name, "items": items})
     return sections
+
+
+def _of_channel(environment: dict[str, Any], of_games: bool) -> dict[str, Any]:
+    """`environment` settings without games' where there are none; its channel's table flat."""
+    flat: dict[str, Any] = {}
+    for key, value in environment.items():
+        if isinstance(value, dict):
+            if key == environment.get("channel"):
+                flat |= {f"{key}.{part}": inner for part, inner in value.items()}
+        elif of_games or key not in _OF_GAMES:
+            flat[key] = value
+    return flat
 
 
 def _shown(value: object) -> str:
@@ -199,6 +231,7 @@ def _probe(report: dict[str, Any]) -> dict[str, Any] | None:
     servers = report.get("servers")
     return {
         "sentence": f"Channel {channel}: {reason}." if reason else f"Channel {channel}.",
+        "notes": report.get("notes", []),
         "servers": [
             _server(server)
             for server in (servers if isinstance(servers, list) else [])

@@ -60,7 +60,8 @@ def description(replay: Replay) -> str:
     cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
     who = replay.policy
     if replay.seat is None:
-        return f"{who} in {replay.environment} (task {replay.task_id}, seed {replay.seed})"
+        task = "" if replay.task_id == replay.seed else f"task {replay.task_id}, "
+        return f"{who} in {replay.environment} ({task}seed {replay.seed})"
     return (
         f"{who}{_game(replay)} as player {replay.seat}"
         f" against the {replay.opponent} opponent{cards}"

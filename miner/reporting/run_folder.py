@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from miner.config.contract import is_game
 from miner.reporting.records import (
     EvaluationRecord,
     RecordFile,
@@ -112,6 +113,17 @@ class Run:
     replays: dict[str, Replay]
     torn_lines: int
     temperature: float | None = None
+
+    @property
+    def environments(self) -> list[str]:
+        """Names of what was played, as far as it is known by now."""
+        evaluated = {record.environment for record in self.evaluations}
+        return sorted(evaluated | {replay.environment for replay in self.replays.values()})
+
+    @property
+    def of_games(self) -> bool:
+        """Whether episodes are games against somebody, which are won and lost."""
+        return not self.environments or any(map(is_game, self.environments))
 
     @property
     def empty(self) -> bool:

@@ -65,8 +65,7 @@ def _environment(run: Run) -> list[str]:
         )
     if lost:
         found.append(
-            f"{lost:,} episodes were lost to the environment's infrastructure "
-            f"({played:,} were played)."
+            f"{lost:,} episodes were lost to failures of the environment ({played:,} were played)."
         )
     rates = [
         record.action_applied_rate for record in run.steps if record.action_applied_rate is not None
@@ -95,8 +94,8 @@ def _replies(run: Run) -> list[str]:
     invalid = sum(record.invalid_replies for record in recent)
     if replies and invalid / replies > _MANY_INVALID:
         found.append(
-            f"{invalid / replies:.1%} of the replies in the last {len(recent)} steps held no legal "
-            "action."
+            f"{invalid / replies:.1%} of the replies in the last {len(recent)} steps "
+            + ("held no legal action." if run.of_games else "were not valid.")
         )
     cut = sum(record.cut_replies for record in recent)
     if replies and cut / replies > _MANY_INVALID:

@@ -5,7 +5,7 @@ Invariant: the sampler's session is ended in every case; the environment belongs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from miner.environments.base import Environment, EpisodeTask, Observation, Transition
@@ -15,6 +15,10 @@ from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeParams:
     """How to play an episode.
@@ -22,10 +26,21 @@ class EpisodeParams:
     Attributes:
         sampling: how to sample each reply.
         max_tokens: most tokens that prompt and completion of the episode may have together.
+        stopped: whether to give episodes up; asked before each turn.
     """
 
     sampling: SamplingParams
     max_tokens: int
+    stopped: Callable[[], bool] = _never
+
+    def check_going(self) -> None:
+        """Raises: `RolloutStopped`."""
+        if self.stopped():
+            raise RolloutStopped
+
+
+class RolloutStopped(Exception):
+    """Episodes were given up between two turns, as the run was asked to stop."""
 
 
 class EpisodeTooLong(Exception):
@@ -66,7 +81,8 @@ class SampledPlayer:
         )
 
     async def reply(self) -> str:
-        """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`."""
+        """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`, `RolloutStopped`."""
+        self._params.check_going()
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
         sample = await self._sampler.sample(
@@ -97,7 +113,7 @@ async def play_episode(
 ) -> Trajectory:
     """Play `task` to its end with a `SampledPlayer`.
 
-    Raises: EnvironmentFault, SamplerError, EpisodeTooLong.
+    Raises: EnvironmentFault, SamplerError, EpisodeTooLong, RolloutStopped.
     """
     player = SampledPlayer(sampler, renderer, params, session)
     score = await play(environment, task, player)

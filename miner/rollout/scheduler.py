@@ -24,14 +24,19 @@ from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.inference.sampler import Sampler, SamplerError
-from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
+from miner.rollout.episode import (
+    EpisodeParams,
+    EpisodeTooLong,
+    RolloutStopped,
+    play_episode,
+)
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-FINAL_FAILURES = (EpisodeTooLong, ConfigurationError)
+FINAL_FAILURES = (EpisodeTooLong, ConfigurationError, RolloutStopped)
 """A second attempt would end the same way."""
 
 
@@ -48,7 +53,7 @@ class RetryParams:
         pause_seconds: pause before the second attempt; it doubles with each further one.
     """
 
-    infrastructure_attempts: int = 4
+    infrastructure_attempts: int = 3
     protocol_attempts: int = 2
     sampler_attempts: int = 2
     episode_seconds: float = 600.0
@@ -153,7 +158,7 @@ class Scheduler:
 
     async def _play(self, task: EpisodeTask) -> Outcome:
         outcome = await self._play_with_retries(task)
-        if isinstance(outcome, LostEpisode):
+        if isinstance(outcome, LostEpisode) and not isinstance(outcome.error, RolloutStopped):
             self._losses += 1
             logger.log(
                 logging.WARNING if self._losses <= LOUD_LOSSES else logging.DEBUG,
@@ -192,6 +197,7 @@ class Scheduler:
 
     async def _attempt(self, task: EpisodeTask, avoid: set[str]) -> Trajectory:
         async with self._places:
+            self._episode.check_going()
             environment = self._source.open(avoid)
             try:
                 async with asyncio.timeout(self._retry.episode_seconds):

@@ -63,7 +63,7 @@ class HeldOut(TrainerCallback):
         self._every = every_steps
         self._note = note
         self._best = self._restore()
-        self._last_step = -1
+        self._last_step = 0
         self._lead: Difference | None = None
 
     @property

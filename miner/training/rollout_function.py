@@ -22,6 +22,7 @@ from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.potential import POTENTIALS
+from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
@@ -66,14 +67,18 @@ class RolloutFunction:
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
             turn_rewards, and turn_ids: a list for each of the episode's rows.
-        Raises: `RolloutFailedError` if every episode was lost, on all ranks.
+        Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
+            given up; on all ranks.
         """
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
         ]
         results = self._play(groups)
-        self.latest = RolloutStats.merged(self._ranks.gather(RolloutStats.of(results)))
         outcomes = [outcome for result in results for outcome in result.outcomes]
+        played = self._ranks.gather((RolloutStats.of(results), any(map(_given_up, outcomes))))
+        if any(stopped for _, stopped in played):
+            raise RolloutStopped
+        self.latest = RolloutStats.merged([stats for stats, _ in played])
         if self._ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
             lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
             raise RolloutFailedError(
@@ -121,6 +126,10 @@ class RolloutFunction:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
         return set(rng.sample(turns, self._most_turns))
+
+
+def _given_up(outcome: Outcome) -> bool:
+    return isinstance(outcome, LostEpisode) and isinstance(outcome.error, RolloutStopped)
 
 
 def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:

@@ -26,7 +26,7 @@ from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import (
@@ -76,7 +76,7 @@ class Run:
         engine: what generates.
         resumed: where an earlier process of this run came to.
         heart: beats with every finished episode.
-        stop: ends the run after a step, and the wait for servers that are away.
+        stop: ends the run, a step's episodes, and the wait for servers that are away.
         note: shows a line to the person who watches.
         ranks: of this run; each has a `Run` of its own and plays its share.
     """
@@ -121,12 +121,12 @@ class Run:
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
-        self.guard = UpdateGuard(settings.optimizer.max_skipped)
+        self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
         self.trainer.halvings = resumed.halvings if resumed else 0
         engine.attach(self.trainer)
         self._places = max(1, source.capacity // ranks.count)
-        self._scheduler = self._scheduler_at(settings.rollout.temperature)
+        self._scheduler = self._scheduler_at(settings.rollout.temperature, stop)
 
     def fit_temperature(self) -> FittedTemperature | None:
         """Sample and train at the temperature that fits the base, if that is wanted.
@@ -144,7 +144,7 @@ class Run:
             if self._ranks.leads:
                 fit.write(run_dir)
         self.trainer.sample_at(fit.temperature)
-        self._scheduler = self._scheduler_at(fit.temperature)
+        self._scheduler = self._scheduler_at(fit.temperature, self._stop)
         return fit
 
     def watch(self, progress: TrainingProgress, held_out: HeldOut) -> None:
@@ -176,6 +176,12 @@ class Run:
         )
         for callback in callbacks:
             self.trainer.add_callback(callback)
+
+    def end_early(self) -> None:
+        """Save what `RolloutStopped` has left, unless it is saved."""
+        newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
+        saved = self._ranks.share(newest.step if newest else 0)
+        self.trainer.end_between_steps(save=self.trainer.state.global_step > saved)
 
     def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
         most = self._settings.optimizer.most_halvings
@@ -211,18 +217,20 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
-    def _scheduler_at(self, temperature: float) -> Scheduler:
+    def _scheduler_at(
+        self, temperature: float, stopped: Callable[[], bool] = lambda: False
+    ) -> Scheduler:
         rollout = self._settings.rollout
         return Scheduler(
             self._source,
             self._engine.sampler,
             self._learner.renderer,
             EpisodeParams(
-                SamplingParams(rollout.max_reply_tokens, temperature), rollout.episode_limit
+                SamplingParams(rollout.max_reply_tokens, temperature),
+                rollout.episode_limit,
+                stopped,
             ),
-            retry=RetryParams(
-                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
-            ),
+            retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=lambda _: self._heart.beat("rollout"),
             worth=self.rollout.worth.total,
             places=self._places,
@@ -356,7 +364,11 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         held_out.start()
         run.watch(progress, held_out)
         trainer = run.trainer
-        trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        except RolloutStopped:
+            progress.note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
+            run.end_early()
         held_out.consider(trainer.state.global_step)
         heart.beat("done", trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works

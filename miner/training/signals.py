@@ -1,4 +1,4 @@
-"""Asks to stop, from a person or the orchestrator: finish the step, save, publish, exit."""
+"""Asks to stop, from a person or the orchestrator: leave the episodes, save, publish, exit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from miner.distributed.ranks import Ranks
 
 
 class StopRequest(TrainerCallback):
-    """Turns SIGTERM and SIGINT into a clean end after the current step; a second one is fatal."""
+    """Turns SIGTERM and SIGINT into a clean end; a second one is fatal.
+
+    Episodes are given up at their next turn, and their step with them; one whose episodes are
+    over is finished.
+    """
 
     def __init__(self) -> None:
         self.received: str | None = None
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.received is not None
 
     def install(self) -> None:
         """Take over both signals. Signals can only be handled in the main thread."""

@@ -48,7 +48,6 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
-        weight_decay=optimizer.weight_decay,
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
@@ -133,6 +132,13 @@ class EpisodeTrainer(PackedTrainer):
         scored: Any = self.model
         scored = scored.get_base_model() if isinstance(scored, PeftModel) else scored
         add_fused_lm_head(scored, temperature=temperature, outputs=("log_probs", "entropy"))
+
+    def end_between_steps(self, *, save: bool) -> None:
+        """What transformers does at the end of training, where an exception has ended it."""
+        if save:
+            self._save_checkpoint(self.model, trial=None)
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

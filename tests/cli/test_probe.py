@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from miner.__main__ import main
+from miner.config.errors import ConfigurationError
+from miner.evaluation.channels import channel_settings
 from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 
@@ -88,3 +90,32 @@ def test_what_cannot_be_probed_is_refused_by_name(miner, words: tuple[str, ...],
     assert status == 2
     assert told in sentence
     assert "Traceback" not in sentence
+
+
+def test_a_dead_openenv_server_is_waited_for_aloud_and_for_seconds(miner) -> None:
+    status, out, err = miner("probe", "--openenv", DEAD, "--limit", "0.5", "--set", "max_turns=1")
+    assert status == 69
+    first, last = err.splitlines()
+    assert first == f"waiting for {DEAD} to answer, up to 0.5 s"
+    assert last.startswith(f"error: no OpenEnv server answers within 0.5 s ({DEAD}")
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("channel", "given"),
+    [
+        ("openenv", ("max_turns=3", "return_range=[-1, 1]", "opponent=mcts")),
+        ("openenv", ("environment.openenv.max_turns=3", "openenv.return_range=[-1, 1]",
+                     "environment.opponent=mcts")),
+    ],
+)  # fmt: skip
+def test_a_channels_settings_go_by_short_names_too(channel: str, given: tuple[str, ...]) -> None:
+    settings = channel_settings(channel, given)
+    assert settings.openenv.max_turns == 3
+    assert settings.openenv.return_range == (-1, 1)
+    assert settings.opponent == "mcts"
+
+
+def test_a_short_name_is_that_of_the_channel_alone() -> None:
+    with pytest.raises(ConfigurationError, match="max_turns"):
+        channel_settings("own", ["max_turns=3"])

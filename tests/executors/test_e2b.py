@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from math import ceil
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ async def test_each_run_has_a_sandbox_of_its_own_and_leaves_none() -> None:
         assert double.at_once <= 3
         assert double.alive == set()
         assert all(box["allow_internet_access"] is False for box in double.created)
+        assert {box["timeout"] for box in double.created} == {ceil(Limits().seconds) + 60}
 
 
 async def test_output_is_bounded() -> None:
@@ -55,6 +57,7 @@ async def test_output_is_bounded() -> None:
     ("faults", "kind", "words"),
     [
         ({"create_status": 401}, ConfigurationError, "E2B_API_KEY"),
+        ({"create_status": 403}, ConfigurationError, "refuses the key"),
         ({"create_status": 429}, InfrastructureError, "Rate limit"),
         ({"create_status": 500}, InfrastructureError, "500"),
         ({"hang": "create"}, InfrastructureError, "could not make a sandbox"),

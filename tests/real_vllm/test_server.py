@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,14 @@ from scipy.stats import chisquare
 from torch import softmax
 from transformers import Qwen3ForCausalLM
 
+from examples.code_agent_environment import look
+from examples.custom_environment import MyCustomEnv
+from miner.agents import (
+    CodeAgentEnvironment,
+    LocalExecuter,
+    VLLMClient,
+    VLLMClientGenerationConfig,
+)
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.client import VllmServer
@@ -191,3 +200,34 @@ def test_authors_get_completions_from_it(trainer: Trainer) -> None:
     said = ask([[{"role": "user", "content": "one"}], "two"], overrides={"temperature": 0.5})
     for one in said:
         assert_sampled_from(base, one["prompt_ids"], one["completion_ids"], one["logprobs"], 0.5)
+
+
+def test_the_proposals_examples_run_against_it(
+    trainer: Trainer, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model of random weights, held to programs: each prints a digit, and reads it."""
+    trainer.push(0, "0")
+    executer, client, prompts = LocalExecuter(), VLLMClient(url), ["one ", "two "]
+    my_env = CodeAgentEnvironment(
+        code_executer=executer,
+        tokenizer=build_tokenizer(),
+        parsing_string="<code>",
+        stop_string="</code>",
+        max_turns=2,
+    )
+    gen_config = VLLMClientGenerationConfig(
+        n=2, repetition_penalty=1.0, temperature=0.8, top_p=0.9, top_k=10, min_p=0.0,
+        max_tokens=32, guided_decoding_regex=r"<code>print\(\d\)</code>",
+    )  # fmt: skip
+    responses = my_env.run_agent(vllm_client=client, generation_config=gen_config, prompts=prompts)
+    program = r"<code>print\((\d)\)</code>"
+    assert len(responses) == 4
+    for text in responses:
+        assert re.fullmatch(rf"{program}<output>\1</output>{program}", text)
+    plain = VLLMClientGenerationConfig(n=2, max_tokens=4)
+    made = MyCustomEnv("please:").generate(client, plain, prompts)
+    assert [0 < len(ids) <= 4 for ids in made] == [True] * 4
+    look(my_env, None, build_tokenizer(), prompts, url)
+    assert capsys.readouterr().out.count("\n") >= 2
+    client.close()
+    executer.close()

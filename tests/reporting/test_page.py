@@ -9,11 +9,14 @@ from typer.testing import CliRunner
 
 from miner.cli.report import report_command
 from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask
+from miner.evaluation.results import Reply
 from miner.reporting.page import write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
+from miner.reporting.replay import build_transcript
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.reporting.tables import score_rows, uneven_sizes
+from miner.reporting.tables import score_rows, score_table, uneven_sizes
 from miner.training.temperature import FittedTemperature
 from tests.reporting.made import evaluation, interval, replay, step
 
@@ -61,6 +64,40 @@ def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: Run
     assert "Worth knowing" not in page
     for name in ("learning_curve.png", "learning_curve.svg", "evaluation.png"):
         assert (folder.path / name).stat().st_size > 1000
+
+
+def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path / "run-b")
+    folder.add_step(step(1, replies=100, invalid_replies=9))
+    for number in (0, 10):
+        folder.add_evaluation(
+            evaluation("base" if number == 0 else "checkpoint", 0.4, step=number, split="held_out",
+                       channel="own", environment="Guess", by_deck_size={}, by_seat={})
+        )  # fmt: skip
+    task = EpisodeTask("Guess", 7, 7, opponent="none")
+    said = Reply(text="4", action=None, shown=("guess",))
+    folder.add_replay(
+        "first", build_transcript(task, [said], policy="base", channel="own", score=0.25)
+    )
+    folder.write_probe(
+        {"channel": "own", "reason": "Guess: 96 episodes", "scoring": "Scores are those of Guess.",
+         "notes": ["an odd thing"]}
+    )  # fmt: skip
+    (folder.path / "settings.toml").write_text(
+        '[environment]\nname = "goofspiel"\nchannel = "own"\nentry = "guess.py:Guess"\n'
+        'deck_sizes = [8]\n[environment.own]\nfresh = 1\n[environment.openenv]\nimage = "i"\n'
+    )
+    page = write_report(folder.path).read_text()
+    for text in (
+        "environment Guess · channel own", "Scores are those of Guess.", "Episodes to look at",
+        "base in Guess (seed 7)", "Score 0.25", "an odd thing", "9.0% of the replies",
+        "own.fresh", "were not valid",
+    ):  # fmt: skip
+        assert text in page
+    for text in ("A win", "Games", "card", "legal action", "servers", "goofspiel", "image"):
+        assert text not in re.sub("<style>.*?</style>|<svg.*?</svg>", "", page, flags=re.S)
 
 
 def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
@@ -193,6 +230,15 @@ def test_an_evaluation_in_which_nothing_counted_says_so() -> None:
         [evaluation("base", 0.4, score=None, environment="othello", failures={"infrastructure": 9})]
     )
     assert (row.score, row.excluded) == ("none counted", "9")
+
+
+@pytest.mark.parametrize(("failures", "shown"), [({"timeout": 7}, ["7"]), ({}, None)])
+def test_games_that_the_clock_ended_are_told_from_lost_ones(
+    failures: dict[str, int], shown: list[str] | None
+) -> None:
+    table = score_table([evaluation("base", 0.4, environment="othello", failures=failures)], 80)
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns.get("timed out") == shown
 
 
 APP = typer.Typer()

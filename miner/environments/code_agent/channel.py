@@ -33,7 +33,12 @@ class CodeAgentFindings:
 
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
-        return {"environment": self.problems, "channel": NAME, "reason": self.reason}
+        return {
+            "environment": self.problems,
+            "channel": NAME,
+            "reason": self.reason,
+            "scoring": "The right answer scores 1, any other 0.",
+        }
 
     def shown(self) -> Text:
         """For a terminal."""

@@ -51,6 +51,7 @@ class Findings:
         scores: lowest and highest score among them; None where none came to its end.
         longest: most replies of one of them.
         failure: what a step failed with, of those episodes that did; empty if none did.
+        return_range: sums of rewards that score 0 and 1.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Findings:
     scores: tuple[float, float] | None
     longest: int
     failure: str
+    return_range: tuple[float, float]
 
     @property
     def reason(self) -> str:
@@ -90,17 +92,24 @@ class Findings:
 
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
+        low, high = self.return_range
+        mapped = "" if (low, high) == (0, 1) else f": {low:g} scores 0 and {high:g} scores 1"
+        scoring = f"A score is the sum of an episode's rewards{mapped}."
         return {
-            "channel": NAME, "reason": self.reason, "warning": self.warning, **asdict(self)
+            "channel": NAME, "reason": self.reason, "warning": self.warning, "scoring": scoring,
+            "notes": self._facts(), **asdict(self),
         }  # fmt: skip
 
     def shown(self) -> Group:
         """For a terminal."""
+        seeds = f"seeds: {self.seeds}; {self.reason}"
+        return Group(*(Text(line) for line in (*self._facts(), seeds)))
+
+    def _facts(self) -> list[str]:
         lines = [f"OpenEnv environment {self.name}: {self.codec}"]
         for url, sessions in zip(self.servers, self.sessions, strict=True):
             fewer = f", {self.wanted} were asked for" if sessions < self.wanted else ""
             lines.append(f"{url}: {sessions} sessions at once{fewer}")
-        lines.append(f"seeds: {self.seeds}; {self.reason}")
         if self.scores is not None:
             low, high = self.scores
             scores = f"scores {low:.3f} to {high:.3f}"
@@ -110,7 +119,7 @@ class Findings:
         if self.failure:
             lines.append(f"a step failed: {self.failure}")
         lines.append(f"it begins with: {self.shown_first[:400]!r}")
-        return Group(*(Text(line) for line in lines))
+        return lines
 
 
 async def check(source: OpenEnvSource) -> Findings:
@@ -146,6 +155,7 @@ async def check(source: OpenEnvSource) -> Findings:
         scores=(min(scores), max(scores)) if scores else None,
         longest=max(len(p.transcript) - 1 for p in played),
         failure=next((p.failure for p in played if p.failure), ""),
+        return_range=source.settings.return_range,
     )
     if findings.seeds == "unseeded" and source.settings.unseeded == "refuse":
         raise ConfigurationError(

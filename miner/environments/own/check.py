@@ -56,6 +56,7 @@ class OwnFindings:
     name: str
     episodes: tuple[Episode, ...]
     remarks: tuple[str, ...]
+    score_range: tuple[float, float] = (0.0, 1.0)
 
     @property
     def reason(self) -> str:
@@ -69,12 +70,21 @@ class OwnFindings:
             f"{max(scores):.2f}, {openings} different openings; held-out tasks are apart"
         )
 
+    @property
+    def scoring(self) -> str:
+        """What a score means."""
+        low, high = self.score_range
+        own = f"Scores are those of {self.name}"
+        mapped = f", whose {low:g} is shown as 0 and {high:g} as 1."
+        return own + ("." if (low, high) == (0, 1) else mapped)
+
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
         return {
             "environment": self.name,
             "channel": NAME,
             "reason": self.reason,
+            "scoring": self.scoring,
             "notes": list(self.remarks),
         }
 
@@ -114,7 +124,8 @@ async def check_environment(
         ) from error
     _compare(alone[1 : 2 * PLAYS], after, "played by an object that has played before")
     _compare(alone, again, "played side by side with others")
-    return OwnFindings(kind.__name__, tuple(alone), tuple(_remarks(kind, alone)))
+    remarks = tuple(_remarks(kind, alone))
+    return OwnFindings(kind.__name__, tuple(alone), remarks, kind.score_range)
 
 
 class _Trier:

@@ -4,7 +4,7 @@ TEMPLATE = '''r"""An environment of one's own.
 
     python -m miner probe --entry {file}
     python -m miner train environment.channel=own environment.entry={file} \\
-        model.path=MODEL output.dir=OUT
+        model.path=MODEL output.dir=OUT run_dir=runs/{run}
 """
 
 import random
@@ -35,4 +35,4 @@ class {name}(TextEnvironment):
 
 def environment_file(name: str, file: str) -> str:
     """The text of `file`, which holds the class `name`."""
-    return TEMPLATE.format(name=name, file=file)
+    return TEMPLATE.format(name=name, file=file, run=name.lower())

@@ -110,6 +110,7 @@ async def test_a_sound_environment_is_described() -> None:
     assert "scores 0.00 to 1.00" in found.reason
     assert found.remarks == ()
     assert found.to_json()["channel"] == "own"
+    assert found.to_json()["scoring"] == "Scores are those of Guess."
 
 
 DRAWN = itertools.count()

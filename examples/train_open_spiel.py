@@ -1,0 +1,70 @@
+"""A model learns tic-tac-toe on a real OpenEnv server: `python examples/train_open_spiel.py`.
+
+`make setup-openenv` comes first. The server is examples/openenv/open_spiel.py, whose opponent plays
+at random. The model is a tiny one that is made here and knows how a game goes on, no more: it names
+any free cell. Everything else is `python -m miner train`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pyspiel
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from examples.train_openenv import arguments, learn
+from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
+from miner.tiny_model.form import FormRecipe, Piece, build_form_base
+from miner.tiny_model.tokenizer import EOS, ROLES
+
+APP = Path(__file__).parent / "openenv" / "open_spiel.py"
+GAME = "tic_tac_toe"
+BASE_STEPS = 200
+SETTINGS = (
+    "environment.openenv.show=board",
+    "environment.openenv.return_range=[-1, 1]",
+    "environment.openenv.max_turns=6",
+    "environment.openenv.unfinished=zero",
+    "threads=1",
+    "rollout.groups_per_step=8",
+    "rollout.group_size=16",
+    "rollout.max_reply_tokens=3",
+    "optimizer.max_steps=60",
+    "optimizer.learning_rate=8e-4",
+    "optimizer.decay_share=0.5",
+    "evaluation.every_steps=20",
+    "evaluation.episodes=200",
+)
+
+
+def dialogue(rng: random.Random) -> list[Piece]:
+    """A game of two who play at random, as the first of them sees it."""
+    _, user, assistant = ROLES
+    pieces: list[Piece] = []
+    position = pyspiel.load_game(GAME).new_initial_state()
+    while not position.is_terminal():
+        legal = position.legal_actions()
+        move = rng.choice(legal)
+        if position.current_player() == 0:
+            seen = f"{position.observation_string(0)}\nLegal actions: {', '.join(map(str, legal))}"
+            pieces.append((f"{user}{seen}{EOS}{assistant}", False))
+            pieces.append((f"{move}{EOS}", True))
+        position.apply_action(move)
+    return pieces
+
+
+def build_base(out: Path) -> Path:
+    """Make the base model if there is none."""
+    if not (out / "config.json").is_file():
+        tokenizer = agent_tokenizer(0, 9, words=("Legal actions: ",))
+        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps=BASE_STEPS))
+    return out
+
+
+if __name__ == "__main__":
+    given = arguments(__doc__, "runs/tic-tac-toe")
+    base = build_base(given.out / "base")
+    learn(APP, base, given.out, given.seed, [*SETTINGS, *given.settings])
