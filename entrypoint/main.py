@@ -41,8 +41,6 @@ from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings, to_toml
-from miner.publishing.errors import PublishingError
-from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
@@ -107,28 +105,22 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
 
 
 def hand_over_base(prepared: Prepared, why: str) -> Outcome:
-    """Publish the base as it is: what a job gets whose games nobody here can train.
+    """Publish the base: what a job gets whose games nobody here can train.
 
-    Then the miner does so, who may mend its chat template; if that fails, it lies there all the
-    same, and the miner has said why.
+    The miner does so, as it came before its chat template is looked at and perhaps mended.
     """
     plan = prepared.plan
-    cause = Outcome(ExitStatus.TRAINER, why)
-    try:
-        Publisher(plan.output_dir).publish_base(prepared.paths.model_dir)
-    except PublishingError as error:
-        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
-    else:
-        folders = (str(prepared.paths.model_dir), str(plan.output_dir))
-        environment = program_environment(prepared.paths, os.environ)
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [sys.executable, "-m", "miner", "hand-over", *folders],
-                env=environment | {"CUDA_VISIBLE_DEVICES": ""},
-                timeout=max(0.0, plan.ends_at - time.time()),
-                check=False,
-            )
-    return decide(plan, Ended(0, asked=None, overdue=False), cause)
+    folders = (str(prepared.paths.model_dir), str(plan.output_dir))
+    environment = program_environment(prepared.paths, os.environ)
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-m", "miner", "hand-over", *folders],
+            env=environment | {"CUDA_VISIBLE_DEVICES": ""},
+            timeout=max(0.0, plan.ends_at - time.time()),
+            check=False,
+        )
+    end = Ended(0, asked=None, overdue=False)
+    return decide(plan, end, Outcome(ExitStatus.TRAINER, why))
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:

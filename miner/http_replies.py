@@ -7,10 +7,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
+from yarl import URL
 
 from miner.config.errors import ConfigurationError
 
 CONNECT_S: Final = 5.0
+HEALTH_S: Final = 5.0
 KEEP_ALIVE_S: Final = 4.0
 """uvicorn closes a connection that was idle for 5 s: an older one is not used again."""
 
@@ -37,6 +39,19 @@ class Connections:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+    async def complaint(self, health: URL) -> str:
+        """Why nobody can play on the server whose health page this is, in a few words; "" where
+        somebody answers.
+
+        A server that has no such page is there all the same; 5xx is a proxy without its server.
+        """
+        patience = aiohttp.ClientTimeout(total=HEALTH_S)
+        try:
+            async with self.here().get(health, timeout=patience, allow_redirects=False) as response:
+                return f"HTTP {response.status}" if response.status >= 500 else ""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return describe(error)
 
     async def close(self) -> None:
         """Close them (idempotent)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from pydantic_core import ErrorDetails
 from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan, Latency
 from mock_env_server.quirks import QUIRK_HELP, parse_quirks
 from mock_env_server.serving import run
-from mock_env_server.settings import ServerSettings
+from mock_env_server.settings import Mode, ServerSettings
 
 _EPILOG = """
 [bold]Examples[/bold]
@@ -37,13 +36,6 @@ Change the weather while it runs:
 """
 
 
-class ModeName(StrEnum):
-    """What /step does with a bid."""
-
-    FAITHFUL = "faithful"
-    CORRECT = "correct"
-
-
 def _listed(helps: Mapping[str, str]) -> str:
     return "".join(f"\n\n[bold]{name}[/bold]: {text}." for name, text in helps.items())
 
@@ -51,12 +43,10 @@ def _listed(helps: Mapping[str, str]) -> str:
 _FAULTS = "Faults on demand"
 _LIMITS = "Limits"
 _OPTIONS = {
-    "seed": "--fault-seed",
     "paths": "--fault-path",
     "rates": "--fault",
     "ms": "--latency",
     "spread": "--latency",
-    "huge_body_mib": "--huge-body-mib",
     "restart_after": "--restart-after",
 }
 """Options by the field of `FaultPlan` or `Latency` that they set."""
@@ -64,7 +54,7 @@ _OPTIONS = {
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 ModeOption = Annotated[
-    ModeName,
+    Mode,
     typer.Option(
         help="What /step does in Goofspiel. [bold]faithful[/bold]: what the real server does, "
         "which from round 2 on plays another card than asked (72% of the time). "
@@ -96,10 +86,6 @@ FaultPath = Annotated[
         rich_help_panel=_FAULTS,
     ),
 ]
-FaultSeed = Annotated[
-    int,
-    typer.Option(help="Fixes which request to a path meets which fault.", rich_help_panel=_FAULTS),
-]
 LatencyOption = Annotated[
     str | None,
     typer.Option(
@@ -107,9 +93,6 @@ LatencyOption = Annotated[
         help="Hold answers back: constant:MS, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA.",
         rich_help_panel=_FAULTS,
     ),
-]
-HugeBodyMib = Annotated[
-    float, typer.Option(help="Size of a huge_body in MiB.", rich_help_panel=_FAULTS)
 ]
 RestartAfter = Annotated[
     int | None,
@@ -123,18 +106,6 @@ Admin = Annotated[
         "--admin", help="Serve GET, PUT and DELETE /admin/faults.", rich_help_panel=_FAULTS
     ),
 ]
-IdleExpiry = Annotated[
-    float,
-    typer.Option(
-        min=0.1,
-        help="Seconds without a request after which an episode is forgotten.",
-        rich_help_panel=_LIMITS,
-    ),
-]
-FinishedKept = Annotated[
-    int,
-    typer.Option(min=0, help="Finished episodes kept until /stop.", rich_help_panel=_LIMITS),
-]
 MctsSimulations = Annotated[
     int | None,
     typer.Option(
@@ -145,28 +116,20 @@ MctsRollouts = Annotated[
     int | None,
     typer.Option(min=1, help="Rollouts per search; default: the game's.", rich_help_panel=_LIMITS),
 ]
-MctsThreads = Annotated[
-    int, typer.Option(min=1, help="MCTS opponents thinking at once.", rich_help_panel=_LIMITS)
-]
 
 
 def main(
     host: Host = "127.0.0.1",
     port: Port = 8000,
-    mode: ModeOption = ModeName.FAITHFUL,
+    mode: ModeOption = "faithful",
     quirks: Quirks = None,
     fault: Fault = None,
     fault_path: FaultPath = None,
-    fault_seed: FaultSeed = 0,
     latency: LatencyOption = None,
-    huge_body_mib: HugeBodyMib = 64.0,
     restart_after: RestartAfter = None,
     admin: Admin = False,
-    idle_expiry: IdleExpiry = 3600.0,
-    finished_kept: FinishedKept = 10_000,
     mcts_simulations: MctsSimulations = None,
     mcts_rollouts: MctsRollouts = None,
-    mcts_threads: MctsThreads = 2,
 ) -> None:
     """A stand-in for the tournament's environment server, for tests and for training at home.
 
@@ -177,11 +140,9 @@ def main(
     try:
         plan = FaultPlan.model_validate(
             {
-                "seed": fault_seed,
                 "paths": fault_path or GAME_PATHS,
                 "latency": Latency.parse(latency) if latency else None,
                 "rates": _rates(fault or []),
-                "huge_body_mib": huge_body_mib,
                 "restart_after": restart_after,
             }
         )
@@ -189,15 +150,12 @@ def main(
     except ValueError as error:
         raise typer.BadParameter(_reason(error)) from error
     settings = ServerSettings(
-        mode=mode.value,
+        mode=mode,
         quirks=chosen_quirks,
         faults=plan,
         admin=admin,
-        idle_expiry_s=idle_expiry,
-        finished_kept=finished_kept,
         mcts_max_simulations=mcts_simulations,
         mcts_num_rollouts=mcts_rollouts,
-        mcts_threads=mcts_threads,
     )
     try:
         run(settings, host, port)

@@ -17,6 +17,8 @@ from typing import Any
 
 from miner.environments.games.session import GameSession
 
+FINISHED_KEPT = 10_000
+
 
 @dataclass(slots=True)
 class Episode:
@@ -71,7 +73,7 @@ class EpisodeStore:
         self,
         *,
         idle_expiry_s: float,
-        finished_kept: int,
+        finished_kept: int = FINISHED_KEPT,
         leak: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:

@@ -25,6 +25,7 @@ from mock_env_server.quirks import Quirk
 from mock_env_server.settings import ServerSettings
 
 T = TypeVar("T")
+SEARCHES_AT_ONCE = 2
 _MAX_RANDOM_SEED = 2**32 - 200
 
 
@@ -33,7 +34,7 @@ class GameRoom:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._searchers = asyncio.Semaphore(settings.mcts_threads)
+        self._searchers = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
     async def open(
         self,

@@ -22,10 +22,8 @@ class ServerSettings:
         faults: what to break from the start.
         admin: whether /admin/faults changes the faults of the running server.
         idle_expiry_s: seconds without a request after which an episode is forgotten.
-        finished_kept: finished episodes kept for /state until /stop; the oldest go first.
         mcts_max_simulations, mcts_num_rollouts: search budget of the "mcts" opponent, None for
             each game's own.
-        mcts_threads: MCTS opponents that think at the same time.
         chat_backoff_s: pause before the first repetition of a failed chat request, then doubled.
     """
 
@@ -34,8 +32,6 @@ class ServerSettings:
     faults: FaultPlan = NO_FAULTS
     admin: bool = False
     idle_expiry_s: float = 3600.0
-    finished_kept: int = 10_000
     mcts_max_simulations: int | None = None
     mcts_num_rollouts: int | None = None
-    mcts_threads: int = 2
     chat_backoff_s: float = 1.0

@@ -48,7 +48,6 @@ class SteppedGames:
         )
         self.episodes = EpisodeStore(
             idle_expiry_s=settings.idle_expiry_s,
-            finished_kept=settings.finished_kept,
             leak=Quirk.LEAK in settings.quirks,
         )
 

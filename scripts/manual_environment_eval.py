@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.cli.evaluate import PolicyName
+from miner.cli.evaluate import BaselineName
 
-BASELINES = tuple(policy.value for policy in PolicyName)
+BASELINES: tuple[str, ...] = get_args(BaselineName)
 
 
 def arguments(given: list[str]) -> list[str]:

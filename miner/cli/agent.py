@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,17 +12,12 @@ from rich.console import Console
 from miner.config.errors import ConfigurationError
 
 
-class Where(StrEnum):
-    """What runs the code."""
-
-    LOCAL = "local"
-    E2B = "e2b"
-
-
 def agent_command(
     model: Annotated[Path, typer.Option(help="Folder of the model (`from_pretrained`).")],
     prompt: Annotated[list[str], typer.Option(help="What to ask; several are asked at once.")],
-    executor: Annotated[Where, typer.Option(help="What runs the code.")] = Where.LOCAL,
+    executor: Annotated[
+        Literal["local", "e2b"], typer.Option(help="What runs the code.")
+    ] = "local",
     temperature: Annotated[float, typer.Option(min=0, help="0: greedy.")] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of each reply.")] = 256,
     max_turns: Annotated[int, typer.Option(min=1, help="Replies to each prompt.")] = 8,
@@ -40,10 +34,10 @@ def agent_command(
     from miner.inference.transformers.sampler import TransformersSampler
     from miner.rollout.model_folder import load_model_folder
 
-    if executor is Where.E2B and not os.environ.get("E2B_API_KEY"):
+    if executor == "e2b" and not os.environ.get("E2B_API_KEY"):
         raise ConfigurationError("--executor e2b needs a key: set E2B_API_KEY")
     loaded = load_model_folder(model, torch.float32)
-    executer = E2BExecuter() if executor is Where.E2B else LocalExecuter()
+    executer = E2BExecuter() if executor == "e2b" else LocalExecuter()
     environment = CodeAgentEnvironment(executer, loaded.chat.tokenizer, max_turns=max_turns)
     config = VLLMClientGenerationConfig(temperature=temperature, max_tokens=max_tokens)
     asked = [loaded.chat.renderer.render([{"role": "user", "content": text}]) for text in prompt]

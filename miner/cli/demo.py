@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +30,7 @@ from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_BASE_SEED
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
+from mock_env_server.settings import Mode
 
 TASK_ID = "demo"
 CACHE = Path(".cache/tiny-model")
@@ -39,28 +39,19 @@ SERVERS = 3
 """A server plays 48 graded games at once, an evaluation has 150; validators start one per GPU."""
 
 
-class ServerMode(StrEnum):
-    """Modes of the mock environment server."""
-
-    FAITHFUL = "faithful"
-    CORRECT = "correct"
-
-
 def demo_command(
     model: Annotated[
         DemoModel, typer.Option(help="tiny: made here. smollm2: a pretrained one, 8 cards only.")
-    ] = DemoModel.TINY,
-    sizes: Annotated[Sizes, typer.Option(help="Cards per hand: 8 only, or all five sizes.")] = (
-        Sizes.EIGHT
-    ),
+    ] = "tiny",
+    sizes: Annotated[Sizes, typer.Option(help="Cards per hand: 8 only, or all five.")] = "8",
     seed: Annotated[int, typer.Option(min=0, help="Of tasks and sampling.")] = 0,
     out: Annotated[Path, typer.Option(help="Runs and published models go here.")] = Path("runs"),
     seconds: Annotated[
         float | None, typer.Option(min=1, help="Training time; default: what the docs measured.")
     ] = None,
     mode: Annotated[
-        ServerMode, typer.Option(help="faithful: /step plays wrong cards, as the real one does.")
-    ] = ServerMode.FAITHFUL,
+        Mode, typer.Option(help="faithful: /step plays wrong cards, as the real one does.")
+    ] = "faithful",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Further settings.")
     ] = None,
@@ -84,22 +75,14 @@ def demo_command(
     base = _base_model(model, show, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
-        urls = [stack.enter_context(running_server(mode.value)).base_url for _ in range(SERVERS)]
-        console.print(f"{', '.join(urls)}; their /step is {mode.value}", highlight=False)
+        urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
+        console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
-        overrides = [
-            f"model.path={base}",
-            f"output.dir={published}",
-            f"run_dir={run_dir}",
-            f"seed={seed}",
-            f"deadline.seconds={seconds}",
-            *(setting or ()),
-        ]
-        environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
-        recipe = str(RECIPES / f"{show.recipe}.toml")
-        command = [sys.executable, "-m", "miner", "train", "--config", recipe, *overrides]
-        if status := subprocess.run(command, env=environ, check=False).returncode:
-            raise typer.Exit(status)
+        overrides = (
+            *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
+            *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
+        )
+        _train(show.recipe, overrides, urls)
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
         _evaluate(base, trained, run_dir, show, urls, console)
@@ -118,6 +101,15 @@ def _fresh(run_dir: Path) -> None:
     if run_dir.exists():
         aside = run_dir.with_name(f"{run_dir.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         run_dir.rename(aside)
+
+
+def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
+    """As in production, in a process of its own."""
+    environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
+    config = str(RECIPES / f"{recipe}.toml")
+    command = [sys.executable, "-m", "miner", "train", "--config", config, *overrides]
+    if status := subprocess.run(command, env=environ, check=False).returncode:
+        raise typer.Exit(status)
 
 
 def temperature_of(run_dir: Path) -> float:
@@ -149,7 +141,7 @@ def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) 
     from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
 
     disable_progress_bar()
-    if model is DemoModel.SMOLLM2:
+    if model == "smollm2":
         from miner.real_model import cached_real_model, is_made
 
         announce(console, show, seconds, base_is_there=is_made(REAL_CACHE))
@@ -227,7 +219,6 @@ def _evaluate(
             channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
             concurrency=show.episodes,
-            timeout_s=None,
             max_reply_tokens=16,
             replays=2 if name == "trained" else 0,
             out=run_dir,

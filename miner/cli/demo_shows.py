@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 from rich.console import Console
 
 from miner.config.contract import GRADER_EPISODES
 
+Sizes = Literal["8", "all"]
+"""Deck sizes the demo learns."""
 
-class Sizes(StrEnum):
-    """Deck sizes the demo learns."""
-
-    EIGHT = "8"
-    ALL = "all"
-
-
-class DemoModel(StrEnum):
-    """Base models the demo learns with."""
-
-    TINY = "tiny"
-    SMOLLM2 = "smollm2"
+DemoModel = Literal["tiny", "smollm2"]
+"""Base models the demo learns with."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +48,8 @@ class Show:
     last_weights: bool = False
 
 
-SHOWS = {
-    (DemoModel.TINY, Sizes.EIGHT): Show(
+SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
+    ("tiny", "8"): Show(
         name="demo-8-cards",
         recipe="tiny-8-cards",
         deck_sizes=(8,),
@@ -66,7 +58,7 @@ SHOWS = {
         base_minutes=(1.0, 2.5),
         rest_minutes=(1, 2),
     ),
-    (DemoModel.TINY, Sizes.ALL): Show(
+    ("tiny", "all"): Show(
         name="demo-all-cards",
         recipe="tiny-all-sizes",
         deck_sizes=(8, 10, 12, 14, 16),
@@ -75,7 +67,7 @@ SHOWS = {
         base_minutes=(2.0, 5.0),
         rest_minutes=(1, 2),
     ),
-    (DemoModel.SMOLLM2, Sizes.EIGHT): Show(
+    ("smollm2", "8"): Show(
         name="demo-smollm2",
         recipe="smollm2",
         deck_sizes=(8,),

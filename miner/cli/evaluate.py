@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES, SERVERS_VARIABLE
+from miner.config.contract import (
+    DUEL_CHANNEL,
+    GRADER_BASE_SEED,
+    GRADER_EPISODES,
+    SERVERS_VARIABLE,
+)
 from miner.config.errors import ConfigurationError
+from miner.config.settings import Channel
 
 BUILTIN = "builtin"
 
-
-class ChannelName(StrEnum):
-    """Where episodes come from."""
-
-    AUTO = "auto"
-    GRADED = "graded"
-    STEP = "step"
-    BUILTIN = "builtin"
-    DUEL = "duel"
-    OWN = "own"
-    CODE_AGENT = "code_agent"
-    OPENENV = "openenv"
-    INTERCODE = "intercode"
-
-
-class PolicyName(StrEnum):
-    """Baselines."""
-
-    RANDOM = "random"
-    MATCH = "match"
-    HIGHEST = "highest"
-    LOWEST = "lowest"
-
-
-class DtypeName(StrEnum):
-    """What a model may compute in."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-
+BaselineName = Literal["random", "match", "highest", "lowest"]
 
 _WHO = "Who plays (choose one)"
 _WHERE = "Where"
@@ -53,7 +28,7 @@ _RULES = "Rules"
 
 ModelOption = Annotated[Path | None, typer.Option(help="Model folder.", rich_help_panel=_WHO)]
 Baseline = Annotated[
-    PolicyName | None,
+    BaselineName | None,
     typer.Option(help="A baseline; match bids the prize's value.", rich_help_panel=_WHO),
 ]
 LlmUrl = Annotated[
@@ -81,7 +56,7 @@ EnvUrls = Annotated[
     ),
 ]
 ChannelOption = Annotated[
-    ChannelName | None,
+    Channel | None,
     typer.Option(
         help="How servers are played with. Default: graded, the grader's own path. In this "
         "process: duel, today's tournament; own and code_agent, held-out tasks. openenv: held-out "
@@ -114,15 +89,11 @@ Setting = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-Sampled = Annotated[
-    bool, typer.Option("--sampled", help="Temperature 1 instead of the grader's 0.")
-]
 Temperature = Annotated[
-    float | None,
-    typer.Option(min=0, help="Any other temperature, such as the one that was trained at."),
+    float, typer.Option(min=0, help="The grader's is 0; 1 samples as a model does by itself.")
 ]
 Dtype = Annotated[
-    DtypeName | None,
+    Literal["float32", "float16", "bfloat16"] | None,
     typer.Option(
         help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
         rich_help_panel=_RULES,
@@ -133,14 +104,6 @@ Concurrency = Annotated[
     typer.Option(
         min=1,
         help="Episodes at once. Default: the grader's 4; 64 in this process.",
-        rich_help_panel=_RULES,
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001,
-        help="Seconds an episode may take. Default: the grader's 180; none in this process.",
         rich_help_panel=_RULES,
     ),
 ]
@@ -172,11 +135,9 @@ def evaluate_command(
     opponent: Opponent = "random",
     entry: Entry = "",
     setting: Setting = None,
-    sampled: Sampled = False,
-    temperature: Temperature = None,
+    temperature: Temperature = 0.0,
     dtype: Dtype = None,
     concurrency: Concurrency = None,
-    timeout: Timeout = None,
     max_reply_tokens: MaxReplyTokens = 256,
     replays: Replays = 2,
     out: Out = Path("runs/evaluate"),
@@ -190,23 +151,13 @@ def evaluate_command(
       python -m miner evaluate --model runs/train/output --name trained --out runs/compare
       python -m miner evaluate --llm-url http://localhost:30000/v1 --env-url http://localhost:8000
       python -m miner evaluate --model MODEL --channel duel --games othello,clobber
-      python -m miner evaluate --model MODEL --channel own --entry examples/guess.py:Guess
     """
     from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
 
-    chosen = [choice for choice in (model, policy, llm_url) if choice is not None]
-    if len(chosen) != 1:
-        raise ConfigurationError(
-            f"{len(chosen)} of --model, --policy and --llm-url are given: name exactly one, "
-            "such as --policy match"
-        )
-    if sampled and temperature is not None:
-        raise ConfigurationError(
-            f"--sampled is --temperature 1, and --temperature {temperature:g} is given: name one"
-        )
+    _check_one_plays(model, policy, llm_url)
     request = EvaluationRequest(
         model=model,
-        baseline=policy.value if policy else None,
+        baseline=policy,
         llm_url=llm_url,
         llm_model=llm_model,
         name=name,
@@ -214,22 +165,29 @@ def evaluate_command(
         base_seed=base_seed,
         environment=environment,
         sizes=_sizes(sizes),
-        servers=() if channel is ChannelName.DUEL else server_urls(env_url or []),
-        channel=channel.value if channel else None,
+        servers=() if channel == DUEL_CHANNEL else server_urls(env_url or []),
+        channel=channel,
         games=games,
         opponent=opponent,
-        temperature=1.0 if sampled else temperature or 0.0,
-        dtype=dtype.value if dtype else None,
+        temperature=temperature,
+        dtype=dtype,
         entry=entry,
         settings=tuple(setting or ()),
         concurrency=concurrency,
-        timeout_s=timeout,
         max_reply_tokens=max_reply_tokens,
         replays=replays,
         out=out,
     )
-    if not run_evaluation(request):
-        raise typer.Exit(1)
+    raise typer.Exit(0 if run_evaluation(request) else 1)
+
+
+def _check_one_plays(*players: object) -> None:
+    given = sum(player is not None for player in players)
+    if given != 1:
+        raise ConfigurationError(
+            f"{given} of --model, --policy and --llm-url are given: name exactly one, "
+            "such as --policy match"
+        )
 
 
 def server_urls(given: list[str]) -> tuple[str, ...]:

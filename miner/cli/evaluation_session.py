@@ -65,7 +65,6 @@ class EvaluationRequest:
     channel: str | None
     temperature: float
     concurrency: int | None
-    timeout_s: float | None
     max_reply_tokens: int
     replays: int
     out: Path
@@ -78,11 +77,11 @@ class EvaluationRequest:
     @property
     def rules(self) -> Rules:
         """The grader's limits, relaxed where a model shares this process with the games."""
-        in_process = not self.servers and self.llm_url is None
+        in_process = self.llm_url is None and (not self.servers or self.channel == "builtin")
         return Rules(
             concurrency=self.concurrency
             or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
-            timeout_s=self.timeout_s or (None if in_process else GRADER_TIMEOUT_S),
+            timeout_s=None if in_process else GRADER_TIMEOUT_S,
         )
 
 

@@ -11,54 +11,61 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from miner.config.contract import GAMES, SERVERS_VARIABLE
-from miner.config.errors import ConfigurationError
+from miner.config.contract import GAMES, SERVERS_VARIABLE, split_server_urls
 from miner.config.settings import EnvironmentSettings
 from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
-from miner.environments.servers import parse_server_urls
 from miner.evaluation.channels import CHANNELS, Findings, channel_settings
+
+EnvUrls = Annotated[
+    list[str] | None,
+    typer.Option(help="An environment server; may be repeated. Else ENVIRONMENT_SERVER_URLS."),
+]
+Game = Annotated[str, typer.Option(help="The game to probe with.")]
+Entry = Annotated[
+    str | None, typer.Option(help="A class of your own in place of servers: guess.py:Guess.")
+]
+ModelFolder = Annotated[
+    Path | None,
+    typer.Option(help="A model folder in place of servers: can it play today's duels?"),
+]
+OpenEnv = Annotated[
+    str | None,
+    typer.Option(
+        help="An OpenEnv server in place of the tournament's: http://host:port, or a file that "
+        "serves one here, such as examples/openenv/echo.py."
+    ),
+]
+InterCode = Annotated[
+    Path | None, typer.Option(help="A folder of InterCode's tasks in place of servers.")
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="As for training, with --entry, --openenv and --intercode; max_turns=1 will do "
+        "for environment.openenv.max_turns=1.",
+    ),
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
+]
+Limit = Annotated[
+    float, typer.Option(min=0.5, help="Seconds that a server has to answer, per kind of question.")
+]
 
 
 def probe_command(
-    env_url: Annotated[
-        list[str] | None,
-        typer.Option(help="An environment server; may be repeated. Else ENVIRONMENT_SERVER_URLS."),
-    ] = None,
-    environment: Annotated[str, typer.Option(help="The game to probe with.")] = "goofspiel",
-    entry: Annotated[
-        str | None, typer.Option(help="A class of your own in place of servers: guess.py:Guess.")
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="A model folder in place of servers: can it play today's duels?"),
-    ] = None,
-    openenv: Annotated[
-        str | None,
-        typer.Option(
-            help="An OpenEnv server in place of the tournament's: http://host:port, or a file that "
-            "serves one here, such as examples/openenv/echo.py."
-        ),
-    ] = None,
-    intercode: Annotated[
-        Path | None, typer.Option(help="A folder of InterCode's tasks in place of servers.")
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="As for training, with --entry, --openenv and --intercode; max_turns=1 will do "
-            "for environment.openenv.max_turns=1.",
-        ),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the findings here; - for standard output.")
-    ] = None,
-    limit: Annotated[
-        float,
-        typer.Option(min=0.5, help="Seconds that a server has to answer, per kind of question."),
-    ] = 5.0,
+    env_url: EnvUrls = None,
+    environment: Game = "goofspiel",
+    entry: Entry = None,
+    model: ModelFolder = None,
+    openenv: OpenEnv = None,
+    intercode: InterCode = None,
+    setting: Setting = None,
+    json_file: JsonFile = None,
+    limit: Limit = 5.0,
 ) -> None:
     """Find out what environment servers really do, and which channel to train on.
 
@@ -85,40 +92,32 @@ def probe_command(
       python -m miner probe --openenv URL --set max_turns=1
       python -m miner probe --intercode FOLDER --set tool_parser=qwen25
     """
-    if openenv is not None:
-        settings = channel_settings("openenv", setting or (), **_openenv_place(openenv, limit))
-        own = settings.openenv
-        _say(f"waiting for {openenv} to answer, up to {own.start_seconds:g} s")
-        playing = (
-            f"{openenv} answers: playing a few episodes; it has {own.reply_seconds:g} s for each "
-            "of its replies (environment.openenv.reply_seconds)"
-        )
-        _tell(asyncio.run(_checked(settings, playing)), json_file)
-        return
-    if intercode is not None:
-        settings = channel_settings("intercode", setting or (), tasks=intercode)
-        _tell(asyncio.run(_checked(settings)), json_file)
-        return
-    if entry is not None:
-        settings = channel_settings("own", setting or (), entry=entry)
-        _tell(asyncio.run(_checked(settings)), json_file)
-        return
     if model is not None:
         _tell(_looked_at(model), json_file)
-        return
-    urls = tuple(env_url or parse_server_urls(os.environ.get(SERVERS_VARIABLE, "")))
-    if not urls:
-        raise ConfigurationError(
-            "no environment server is named: give --env-url http://host:port, or set "
-            "ENVIRONMENT_SERVER_URLS"
-        )
-    report = asyncio.run(probe(urls, environment, limit_s=limit))
-    _tell(report, json_file)
-    if report.channel == "builtin":
-        raise InfrastructureError(
-            "none of the servers can be trained on: start one (python -m mock_env_server), correct "
-            "the URL, or train in this process with environment.channel=builtin"
-        )
+    elif (named := _channel(entry, openenv, intercode, limit)) is not None:
+        channel, values = named
+        settings = channel_settings(channel, setting or (), **values)
+        _tell(asyncio.run(_checked(settings, openenv)), json_file)
+    else:
+        urls = env_url or split_server_urls(os.environ.get(SERVERS_VARIABLE, ""))
+        report = asyncio.run(probe(urls, environment, limit_s=limit))
+        _tell(report, json_file)
+        if report.channel == "builtin":
+            raise InfrastructureError(
+                "none of the servers can be trained on: start one (python -m mock_env_server), "
+                "correct the URL, or train in this process with environment.channel=builtin"
+            )
+
+
+def _channel(
+    entry: str | None, openenv: str | None, intercode: Path | None, limit: float
+) -> tuple[str, dict[str, Any]] | None:
+    """The channel that an option names, and its settings; None where servers are to be asked."""
+    if openenv is not None:
+        return "openenv", _openenv_place(openenv, limit)
+    if intercode is not None:
+        return "intercode", {"tasks": intercode}
+    return None if entry is None else ("own", {"entry": entry})
 
 
 def _looked_at(model: Path) -> Findings:
@@ -143,12 +142,18 @@ def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-async def _checked(settings: EnvironmentSettings, playing: str = "") -> Findings:
-    """What a check finds; `playing` is said before it, once there is something to play on."""
+async def _checked(settings: EnvironmentSettings, openenv: str | None) -> Findings:
+    """What a check finds; what an OpenEnv server is waited for is said before it is."""
+    own = settings.openenv
+    if openenv is not None:
+        _say(f"waiting for {openenv} to answer, up to {own.start_seconds:g} s")
     channel = CHANNELS[settings.channel](settings)
     source = await channel.open()
-    if playing:
-        _say(playing)
+    if openenv is not None:
+        _say(
+            f"{openenv} answers: playing a few episodes; it has {own.reply_seconds:g} s for each "
+            "of its replies (environment.openenv.reply_seconds)"
+        )
     try:
         return await channel.check(source)
     finally:

@@ -16,6 +16,8 @@ from miner.config.settings import Settings, check_divides, load_settings, to_tom
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
 
+QUIET = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
 
 def train_command(
     overrides: Annotated[
@@ -49,11 +51,7 @@ def train_command(
     if dry_run:
         typer.echo(to_toml(settings), nl=False)
         return
-    for name, value in (
-        ("HF_HUB_OFFLINE", "1"),
-        ("TRL_EXPERIMENTAL_SILENCE", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-    ):
+    for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     from miner.training.preparation import prepare_run  # imports torch: seconds
 

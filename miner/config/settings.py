@@ -132,7 +132,6 @@ class RolloutSettings(Section):
         description="reward.credit = episode: games per step at most that are played in place of "
         "ones whose episodes all have the same reward, and so teach nothing.",
     )
-    attempts: int = Field(3, ge=1, description="Tries of an episode that infrastructure lost.")
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",
@@ -207,7 +206,6 @@ class OptimizerSettings(Section):
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
-    weight_decay: float = Field(0.0, ge=0, description="Of AdamW, decoupled from the gradient.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch_tokens: int = Field(
         8192,
@@ -216,8 +214,11 @@ class OptimizerSettings(Section):
         "longer row is a pass of its own.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
-    max_skipped: int = Field(
-        3, ge=1, description="Updates in a row with a gradient that is not finite; then it ends."
+    most_halvings: int = Field(
+        0,
+        ge=0,
+        description="Times at most that training goes back to the best weights so far, at half the "
+        "learning rate, because held-out games fell below theirs by more than the paired interval.",
     )
     zero_stage: Literal[0, 2, 3] = Field(
         0,

@@ -27,7 +27,7 @@ class ToolShape(StrEnum):
     """As the request has them; so does vLLM."""
 
 
-def shaped(tools: Sequence[Schema], shape: ToolShape) -> list[Any]:
+def shaped(tools: Sequence[Schema], shape: ToolShape = ToolShape.ENGINE) -> list[Any]:
     """`tools` of a request as a template gets them."""
     if shape is ToolShape.SENT:
         return list(tools)

@@ -1,4 +1,4 @@
-"""From games to ranks: pooled scores, quantiles, standings, who advances, who wins the final.
+"""From games to ranks: pooled scores, quantiles, standings, who advances.
 
 All functions are pure; a table of scores is a dictionary from player to score.
 """
@@ -91,19 +91,3 @@ def advancing(groups: Sequence[Mapping[str, float]], boss: str | None = None) ->
             continue
         going += [name for name, score in contenders.items() if score == best]
     return going
-
-
-def boss_round(tasks: Sequence[Mapping[str, float]], boss: str, contender: str) -> str:
-    """Who wins the final: the contender by one win at least and no loss; equals are draws.
-
-    A contender without a score in a task loses it; a boss without one loses to any contender's.
-    """
-    wins = 0
-    for task in tasks:
-        if contender not in task:
-            return boss
-        if boss not in task or task[contender] > task[boss]:
-            wins += 1
-        elif task[contender] < task[boss]:
-            return boss
-    return contender if wins else boss

@@ -36,7 +36,6 @@ from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
 
-_HEALTH_S: Final = 5.0
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
 _T = TypeVar("_T")
@@ -140,18 +139,8 @@ class AffinetesClient:
         return self._decode(API, body, "openapi.json").info
 
     async def complaint(self) -> str:
-        """Why nobody can play on the server now, in a few words; "" where somebody answers.
-
-        A server that has no such page is there all the same; 5xx is a proxy without its server.
-        """
-        patience = aiohttp.ClientTimeout(total=_HEALTH_S)
-        try:
-            async with self._connections.here().get(
-                self._paths["health"], timeout=patience, allow_redirects=False
-            ) as response:
-                return f"HTTP {response.status}" if response.status >= 500 else ""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return describe(error)
+        """See `Connections.complaint`."""
+        return await self._connections.complaint(self._paths["health"])
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""

@@ -176,3 +176,19 @@ class EnvironmentSource(Protocol):
     async def close(self) -> None:
         """Close connections and servers of the channel's own."""
         ...
+
+
+class InProcess:
+    """What sources have in common whose episodes are played in this process: nothing goes away."""
+
+    applied_rate: float | None = None
+    servers: tuple[str, ...] = ()
+    capacity = 4096
+    """Memory is the only limit."""
+
+    async def complaint(self, server: str) -> str:
+        """See `EnvironmentSource`."""
+        return ""
+
+    async def close(self) -> None:
+        """See `EnvironmentSource`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Observation, Transition
+from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import ProtocolError
 from miner.environments.games import (
     GameSession,
@@ -29,15 +29,12 @@ _T = TypeVar("_T")
 class BuiltinEnvironment:
     """One episode at a time, in this process."""
 
+    server = NAME
+
     def __init__(self, prompt_formats: Mapping[str, PromptFormat]) -> None:
         self._formats = prompt_formats
         self._session: GameSession | None = None
         self._dialogue: GradedDialogue | None = None
-
-    @property
-    def server(self) -> str:
-        """The channel's name: there is no server."""
-        return NAME
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`.
@@ -94,52 +91,23 @@ async def _play(opponent: str, move: Callable[[], _T]) -> _T:
     return move() if opponent == "random" else await asyncio.to_thread(move)
 
 
-class BuiltinSource:
+class BuiltinSource(InProcess):
     """Opens in-process environments.
 
     Args:
         prompt_format: how a live server words its prompts, for one game or by game name; games
             without one are worded by `PromptFormat.own`.
-        capacity: how many episodes may be open at once (memory is the only limit).
     """
 
+    name = NAME
+
     def __init__(
-        self,
-        prompt_format: PromptFormat | Mapping[str, PromptFormat] | None = None,
-        capacity: int = 4096,
+        self, prompt_format: PromptFormat | Mapping[str, PromptFormat] | None = None
     ) -> None:
         if isinstance(prompt_format, PromptFormat):
             prompt_format = {prompt_format.game_name: prompt_format}
         self._formats = dict(prompt_format or {})
-        self._capacity = capacity
-
-    @property
-    def name(self) -> str:
-        """The channel's name."""
-        return NAME
-
-    @property
-    def capacity(self) -> int:
-        """How many episodes may be open at once."""
-        return self._capacity
-
-    @property
-    def applied_rate(self) -> float | None:
-        """None: no server stands between a reply and the game."""
-        return None
 
     def open(self, avoid: Collection[str] = ()) -> BuiltinEnvironment:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
         return BuiltinEnvironment(self._formats)
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """None: episodes are played in this process."""
-        return ()
-
-    async def complaint(self, server: str) -> str:
-        """Nothing that could go away."""
-        return ""
-
-    async def close(self) -> None:
-        """Nothing to close."""

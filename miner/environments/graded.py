@@ -41,8 +41,6 @@ class GradedSource:
 
     Args:
         urls: base URLs of the servers.
-        advertise: host under which the servers reach this machine, where it cannot be found out.
-        port: port of the endpoint, 0 for a free one.
         turn_timeout_s: longest wait for the server between a reply and its next message.
         episode_timeout_s: wall-clock limit of an episode, thinking time of the policy included.
     """
@@ -53,20 +51,15 @@ class GradedSource:
         self,
         urls: Sequence[str],
         *,
-        advertise: str | None = None,
-        port: int = 0,
         turn_timeout_s: float = 60.0,
         episode_timeout_s: int = 1800,
     ) -> None:
         self.stats = ChannelStats()
         self.turn_timeout_s = turn_timeout_s
         self.episode_timeout_s = episode_timeout_s
-        self._advertise = advertise
-        self._port = port
         self.pool = ServerPool(urls)
         self._clients = {url: AffinetesClient(url) for url in self.pool.urls}
         self._runtime: GradedCalls | None = None
-        self._late_before = 0
 
     @property
     def capacity(self) -> int:
@@ -78,12 +71,6 @@ class GradedSource:
         """Share of actions that the game made as asked; None before the first."""
         return self.stats.applied_rate
 
-    @property
-    def late_requests(self) -> int:
-        """Chat requests that came for an episode already closed."""
-        running = self._runtime.endpoint.late_requests if self._runtime is not None else 0
-        return self._late_before + running
-
     def open(self, avoid: Collection[str] = ()) -> GradedEnvironment:
         """A fresh environment on the least busy server."""
         return GradedEnvironment(self, self.pool.pick(avoid))
@@ -92,9 +79,7 @@ class GradedSource:
         """What belongs to the running event loop; made anew in a new loop."""
         loop = asyncio.get_running_loop()
         if self._runtime is None or self._runtime.loop is not loop:
-            self._late_before = self.late_requests
-            endpoint = ChatEndpoint(self._advertise, self._port)
-            self._runtime = GradedCalls(loop, endpoint, self._clients)
+            self._runtime = GradedCalls(loop, ChatEndpoint(), self._clients)
         return self._runtime
 
     @property
@@ -112,7 +97,6 @@ class GradedSource:
         """Give up all episodes and stop listening (idempotent)."""
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
-            self._late_before += runtime.endpoint.late_requests
             await runtime.close()
         for client in self._clients.values():
             await client.close()

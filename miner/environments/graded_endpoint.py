@@ -88,17 +88,11 @@ class ChatExchange(Generic[_T]):
 class ChatEndpoint:
     """An OpenAI-compatible chat server for the episodes opened on it, within one event loop.
 
-    Args:
-        advertise: host name or address to tell the environment servers, where the one found by
-            looking at the route to them is wrong (a server in a container, address translation);
-            the endpoint then listens on all interfaces.
-        port: port to listen on, 0 for a free one.
+    It listens where the route to an environment server begins, on a free port.
     """
 
-    def __init__(self, advertise: str | None = None, port: int = 0) -> None:
+    def __init__(self) -> None:
         self.late_requests = 0
-        self._advertise = advertise
-        self._port = port
         self._exchanges: dict[str, ChatExchange[Any]] = {}
         self._closed_keys: OrderedDict[str, None] = OrderedDict()
         self._runner: web.ServerRunner | None = None
@@ -121,7 +115,7 @@ class ChatEndpoint:
 
     async def base_url(self, exchange: ChatExchange[Any], server: str) -> str:
         """Under which URL `server` reaches `exchange`; starts listening where need be."""
-        host = "0.0.0.0" if self._advertise else await route_address(server)
+        host = await route_address(server)
         async with self._starting:
             address = self._addresses.get(host)
             if address is None:
@@ -142,17 +136,16 @@ class ChatEndpoint:
             server = web.Server(self._handle, request_factory=_request, access_log=None)
             self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
             await self._runner.setup()
-        site = web.TCPSite(self._runner, host, self._port, backlog=1024)
+        site = web.TCPSite(self._runner, host, 0, backlog=1024)
         try:
             await site.start()
         except OSError as error:
             raise ConfigurationError(
-                f"the graded channel cannot listen on {host}:{self._port} ({error.strerror}); "
-                "choose another port, or 0 for a free one"
+                f"the graded channel cannot listen on {host} ({error.strerror}): the environment "
+                "servers must be able to reach this machine there"
             ) from error
         port = self._runner.addresses[-1][1]
-        shown = self._advertise or host
-        address = f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         _log.info("graded channel listens on %s", address)
         return address
 

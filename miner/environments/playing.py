@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from miner.environments.base import (
@@ -18,7 +19,6 @@ from miner.environments.base import (
     EpisodeTask,
     Message,
     Observation,
-    Tool,
     Transition,
 )
 from miner.environments.errors import ProtocolError
@@ -68,15 +68,9 @@ async def play(environment: Environment, task: EpisodeTask, player: Player) -> f
 class Conversation(Protocol):
     """Answers a chat, in one episode."""
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        """The answer to the whole chat so far, at the end of one of `stop` at the latest; a last
-        message of the assistant's own is to be gone on with. Where the chat offers tools, the
+    async def reply(self, chat: Observation) -> str:
+        """The answer to the whole chat so far, at the end of one of its `stop` at the latest; a
+        last message of the assistant's own is to be gone on with. Where the chat offers tools, the
         answer has its special tokens."""
         ...
 
@@ -102,29 +96,28 @@ class ChatPlayer:
     ) -> None:
         self._conversation = conversation
         self._on_turn = on_turn
-        self._chat: list[Message] = []
-        self._tools: tuple[Tool, ...] = ()
-        self._stop: tuple[str, ...] = ()
+        self._chat = Observation(())
         self.shown: tuple[str, ...] = ()
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
-        self._chat = list(observation.messages)
-        self._tools, self._stop = observation.tools, observation.stop
+        self._chat = observation
         self.shown = tuple(message["content"] for message in observation.messages)
 
     async def reply(self) -> str:
         """See `Player`."""
-        self._reply = await self._conversation.reply(self._chat, tools=self._tools, stop=self._stop)
+        self._reply = await self._conversation.reply(self._chat)
         return self._reply
 
     def told(self, transition: Transition) -> None:
         """See `Player`."""
         self._on_turn(self._reply, transition)
-        if transition.fresh:
-            self._tools = transition.tools
-        self._chat = continued(self._chat, self._reply, transition)
+        self._chat = replace(
+            self._chat,
+            messages=continued(self._chat.messages, self._reply, transition),
+            tools=transition.tools if transition.fresh else self._chat.tools,
+        )
         told = [message["content"] for message in transition.messages]
         self.shown = (transition.appended,) if transition.appended else tuple(told)
 
@@ -133,18 +126,18 @@ class ChatPlayer:
         await self._conversation.close()
 
 
-def continued(chat: Sequence[Message], reply: str, transition: Transition) -> list[Message]:
+def continued(chat: Sequence[Message], reply: str, transition: Transition) -> tuple[Message, ...]:
     """The chat after a reply to `chat`, as the history shows it.
 
     Where the assistant's message goes on, it stays the last one.
     """
     if transition.fresh:
-        return list(transition.messages)
+        return transition.messages
     said = reply if transition.recorded is None else transition.recorded
     begun = chat[-1]["content"] if chat[-1]["role"] == "assistant" else ""
     before = chat[:-1] if begun else chat
     whole: Message = {"role": "assistant", "content": begun + said + transition.appended}
-    return [*before, whole, *transition.messages]
+    return (*before, whole, *transition.messages)
 
 
 def _check_messages(messages: Sequence[Message], environment: Environment) -> None:

@@ -48,8 +48,6 @@ async def probe(
     *,
     limit_s: float = 5.0,
     patience_s: float = 0.0,
-    advertise: str | None = None,
-    port: int = 0,
 ) -> ProbeReport:
     """Find out what each server does and which channel to train on.
 
@@ -58,7 +56,6 @@ async def probe(
         environment: the game to probe with.
         limit_s: seconds for the first answer of a server, and again for all episodes with it.
         patience_s: seconds to wait for a server that is still starting.
-        advertise, port: see `GradedSource`.
 
     Raises: `ConfigurationError` for URLs that are none and for an unknown game.
     """
@@ -66,8 +63,6 @@ async def probe(
     task_id_range(environment)
     graded = GradedSource(
         checked,
-        advertise=advertise,
-        port=port,
         turn_timeout_s=0.8 * limit_s,
         episode_timeout_s=max(1, round(2 * limit_s)),
     )
@@ -89,8 +84,6 @@ async def open_source(
     environment: str = "goofspiel",
     *,
     report: ProbeReport | None = None,
-    advertise: str | None = None,
-    port: int = 0,
     patience_s: float = 0.0,
 ) -> tuple[EnvironmentSource, ProbeReport]:
     """A source of episodes on the servers that can play `channel`, and the findings behind it.
@@ -109,9 +102,7 @@ async def open_source(
     if report is None and channel == "builtin" and not urls:
         report = ProbeReport(environment, ())
     if report is None:
-        report = await probe(
-            urls, environment, patience_s=patience_s, advertise=advertise, port=port
-        )
+        report = await probe(urls, environment, patience_s=patience_s)
     chosen = report.channel if channel == "auto" else channel
     learned = report.prompt_format
     formats = {} if learned is None else {environment: learned}
@@ -120,7 +111,7 @@ async def open_source(
     usable = report.usable(chosen) or _forced(report, chosen)
     if chosen == "step":
         return StepSource(usable, formats), report
-    return GradedSource(usable, advertise=advertise, port=port), report
+    return GradedSource(usable), report
 
 
 def _forced(report: ProbeReport, channel: Channel) -> tuple[str, ...]:

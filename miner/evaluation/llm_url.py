@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message, Tool
+from miner.environments.base import EpisodeTask, Message, Observation
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
 from miner.http_replies import (
@@ -175,19 +175,13 @@ class _LlmUrlConversation:
         self._policy = policy
         self._seed = seed
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        if tools:
+    async def reply(self, chat: Observation) -> str:
+        if chat.tools:
             raise ConfigurationError(
                 f"{self._policy.name} is an endpoint, which reads its own tool calls: let it play "
                 "with python -m miner duel"
             )
-        return ended_at(await self._policy.complete(messages, self._seed), stop)
+        return ended_at(await self._policy.complete(chat.messages, self._seed), chat.stop)
 
     async def close(self) -> None:
         pass

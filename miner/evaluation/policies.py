@@ -7,14 +7,13 @@ episode has a conversation of its own, so that many can be under way at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Protocol
 
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message, Tool
+from miner.environments.base import EpisodeTask, Observation, Tool
 from miner.environments.games.goofspiel import StateTextError
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
@@ -91,15 +90,9 @@ class _RuleConversation:
         self._seat = seat
         self._rng = rng
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
+    async def reply(self, chat: Observation) -> str:
         try:
-            return str(self._rule(messages[-1]["content"], self._seat, self._rng))
+            return str(self._rule(chat.messages[-1]["content"], self._seat, self._rng))
         except StateTextError as error:
             raise PolicyError(str(error)) from error
 
@@ -113,18 +106,13 @@ class _RandomConversation:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        if tools:
-            return self._call(tools[-1])
-        legal = parse_listing(messages[-1]["content"])
+    async def reply(self, chat: Observation) -> str:
+        if chat.tools:
+            return self._call(chat.tools[-1])
+        shown = chat.messages[-1]["content"]
+        legal = parse_listing(shown)
         if not legal:
-            raise PolicyError(f"no legal actions are listed in {messages[-1]['content'][-200:]!r}")
+            raise PolicyError(f"no legal actions are listed in {shown[-200:]!r}")
         return str(self._rng.choice(sorted(legal)))
 
     def _call(self, tool: Tool) -> str:
@@ -184,20 +172,14 @@ class _SamplerConversation:
         self._params = params
         self._session = new_session()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        prompt = self._renderer.encode(self._renderer.render(messages, tools))
-        params = replace(self._params, stop=(*self._params.stop, *stop))
+    async def reply(self, chat: Observation) -> str:
+        prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
+        params = replace(self._params, stop=(*self._params.stop, *chat.stop))
         try:
             sample = await self._sampler.sample(prompt, params, session=self._session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
-        return self._renderer.reply_text(sample, special_tokens=bool(tools))
+        return self._renderer.reply_text(sample, special_tokens=bool(chat.tools))
 
     async def close(self) -> None:
         await self._sampler.end_session(self._session)

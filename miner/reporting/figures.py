@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from miner.config.contract import GOOFSPIEL
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
-from miner.reporting.records import EvaluationRecord, Interval, StepRecord
+from miner.reporting.records import HALVINGS, EvaluationRecord, Interval, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 
 _SMOOTHING_SPAN = 10
@@ -63,6 +63,7 @@ def learning_curve(
         published = [e for e in evaluations if e.published and e.step is not None and e.score]
         if published:
             _ring(axes, max(published, key=lambda record: record.step or 0))
+        _setbacks(axes, steps)
         last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
         axes.set_xlim(-0.015 * last, last * 1.015)
         _score_axis(axes)
@@ -200,6 +201,18 @@ def _ring(axes: Axes, record: EvaluationRecord) -> None:
         label="published model",
         zorder=4,
     )
+
+
+def _setbacks(axes: Axes, steps: Sequence[StepRecord]) -> None:
+    """Where training went back to better weights: before the first step of each lower rate."""
+    halvings = 0.0
+    label: str | None = "back to the best weights, half the learning rate"
+    for record in steps:
+        now = record.metrics.get(HALVINGS, halvings)
+        if now > halvings:
+            axes.axvline(record.step - 0.5, color=INK, linestyle=":", linewidth=1.2, label=label)
+            label = None
+        halvings = now
 
 
 def _score_axis(axes: Axes) -> None:

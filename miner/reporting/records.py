@@ -20,6 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miner.evaluation.results import EvaluationResult, Reply
 from miner.evaluation.statistics import Difference, Estimate, paired_difference
 
+HALVINGS = "halvings"
+"""Metric: how often the learning rate was halved so far; not recorded before the first time."""
+
 LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
 """Metric: mean |log p| difference of sampled tokens between the engine and the trainer."""
 

@@ -26,6 +26,7 @@ class ScoreRow:
     episodes: str
     by_deck_size: dict[int, str]
     invalid: str
+    timed_out: str
     excluded: str
     known: bool = False
 
@@ -50,6 +51,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
             "",
             "",
             {size: f"{value:.3f}" for size, value in reference.by_deck_size.items()},
+            "",
             "",
             "",
             known=True,
@@ -86,6 +88,7 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
         ("against base", [row.difference for row in rows]),
         ("n", [row.episodes for row in rows]),
         ("invalid", [row.invalid for row in rows]),
+        ("timed out", [row.timed_out for row in rows]),
         ("excluded", [row.excluded for row in rows]),
     ]
     if width >= _WIDE:
@@ -93,10 +96,11 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
             (f"{size} cards", [row.by_deck_size.get(size, "") for row in rows]) for size in sizes
         ]
     quiet = {"", "0"}
+    remarkable = ("against base", "timed out", "excluded")
     columns = [
         column
         for column in columns
-        if column[0] not in ("against base", "excluded") or not quiet.issuperset(column[1])
+        if column[0] not in remarkable or not quiet.issuperset(column[1])
     ]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("policy", no_wrap=True)
@@ -168,5 +172,6 @@ def _measured(record: EvaluationRecord) -> ScoreRow:
         episodes=str(record.score.n) if record.score else "0",
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
         invalid=f"{invalid / record.replies:.1%}" if invalid else "0",
+        timed_out=str(record.failures.get("timeout", 0)),
         excluded=str(record.failures.get("infrastructure", 0)),
     )

@@ -53,7 +53,7 @@ class RetryParams:
         pause_seconds: pause before the second attempt; it doubles with each further one.
     """
 
-    infrastructure_attempts: int = 4
+    infrastructure_attempts: int = 3
     protocol_attempts: int = 2
     sampler_attempts: int = 2
     episode_seconds: float = 600.0

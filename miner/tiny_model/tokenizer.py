@@ -25,6 +25,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 NUMBERS = 100
 """Numbers below this are single tokens."""
 
@@ -39,21 +40,20 @@ _PIECES = "|".join((_LABELLED, _REMARK, _OPTION, _DIGITS, _NUMBER, _WORDS, r"\s+
 
 
 def build_tokenizer(
-    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150, least: int = 2
+    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150
 ) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template, EOS and padding; a pure function of its arguments.
 
     Args:
-        texts: texts as the model will see them; pieces found `least` times become whole tokens.
+        texts: texts as the model will see them; pieces found twice become whole tokens.
         prose: further texts; each of their pieces becomes a whole token, and the byte pair
             merges, which all other text falls back to, are learned from their words.
         merges: number of byte pair merges.
-        least: see `texts`.
     """
     prose = tuple(prose)
-    cut = _pre_tokenizer()
+    cut = _pre_tokenizer(_PIECES)
     counts = Counter(piece for text in texts for piece in _pieces(cut, text))
-    common = sorted((p for p, n in counts.items() if n >= least), key=lambda p: (-counts[p], p))
+    common = sorted((p for p, n in counts.items() if n >= 2), key=lambda p: (-counts[p], p))
     told = dict.fromkeys(piece for text in prose for piece in _pieces(cut, text))
     pairs = _learn_merges(prose, merges)
     vocabulary: dict[str, int] = {}
@@ -61,7 +61,7 @@ def build_tokenizer(
         PAD,
         EOS,
         *ROLES,
-        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        *_ALPHABET,
         *("".join(pair) for pair in pairs),
         *_number_tokens(cut),
         *common,
@@ -74,7 +74,7 @@ def build_tokenizer(
 def chat_tokenizer(
     vocabulary: dict[str, int],
     merges: list[tuple[str, str]],
-    cut: pre_tokenizers.PreTokenizer | pre_tokenizers.Sequence,
+    cut: pre_tokenizers.Sequence,
 ) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer over this vocabulary, with the tiny models' chat template.
 
@@ -95,21 +95,30 @@ def chat_tokenizer(
     return fast
 
 
+def piece_tokenizer(pattern: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer with the tiny models' chat template: its tokens are the pieces of `texts` that
+    the regular expression `pattern` cuts, and bytes for all else."""
+    cut = _pre_tokenizer(pattern)
+    found = (piece for text in texts for piece in _pieces(cut, text))
+    tokens = dict.fromkeys((PAD, EOS, *ROLES, *_ALPHABET, *found))
+    return chat_tokenizer({token: index for index, token in enumerate(tokens)}, [], cut)
+
+
 def _byte_level(use_regex: bool = False) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
 
-def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+def _pre_tokenizer(pattern: str) -> pre_tokenizers.Sequence:
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
     return pre_tokenizers.Sequence([split, _byte_level()])
 
 
-def _pieces(cut: pre_tokenizers.PreTokenizer, text: str) -> list[str]:
+def _pieces(cut: pre_tokenizers.Sequence, text: str) -> list[str]:
     """Pieces of a text, in the characters that stand for bytes."""
     return [piece for piece, _ in cut.pre_tokenize_str(text)]
 
 
-def _number_tokens(cut: pre_tokenizers.PreTokenizer) -> Iterator[str]:
+def _number_tokens(cut: pre_tokenizers.Sequence) -> Iterator[str]:
     for number in range(NUMBERS):
         yield _pieces(cut, f" {number}")[0]
         yield str(number)
@@ -119,8 +128,8 @@ def _learn_merges(prose: tuple[str, ...], count: int) -> list[tuple[str, str]]:
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = _byte_level(use_regex=True)
     trainer = trainers.BpeTrainer(
-        vocab_size=len(pre_tokenizers.ByteLevel.alphabet()) + count,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        vocab_size=len(_ALPHABET) + count,
+        initial_alphabet=_ALPHABET,
         show_progress=False,
     )
     learner.train_from_iterator(prose, trainer)

@@ -24,11 +24,16 @@ from miner.training.pace import Pace
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint folder, its optimizer step and the training seconds until then."""
+    """A complete checkpoint folder, its optimizer step and the training seconds until then.
+
+    Attributes:
+        halvings: how often the learning rate was halved until then.
+    """
 
     path: Path
     step: int
     elapsed: float
+    halvings: int = 0
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -41,8 +46,14 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
         except (OSError, ValueError):
             continue
         if match and marker.get("step") == int(match[1]):
-            found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
+            elapsed, halvings = float(marker["elapsed"]), int(marker.get("halvings", 0))
+            found.append(Checkpoint(path, marker["step"], elapsed, halvings))
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+def checkpoint_folder(args: TrainingArguments, step: int) -> Path:
+    """Where transformers writes the checkpoint of a step."""
+    return Path(str(args.output_dir)) / f"checkpoint-{step}"
 
 
 class SecondsApart(TrainerCallback):
@@ -77,12 +88,20 @@ class CheckpointMarker(TrainerCallback):
 
     Args:
         sound: whether the weights may be resumed from.
+        halvings: how often the learning rate was halved.
     """
 
-    def __init__(self, pace: Pace, ranks: Ranks, sound: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        pace: Pace,
+        ranks: Ranks,
+        sound: Callable[[], bool] = lambda: True,
+        halvings: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._pace = pace
         self._ranks = ranks
         self._sound = sound
+        self._halvings = halvings
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -90,8 +109,12 @@ class CheckpointMarker(TrainerCallback):
         self._ranks.gather(None)
         if not self._ranks.leads or not self._sound():
             return
-        folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        marker = {"step": state.global_step, "elapsed": self._pace.elapsed}
+        folder = checkpoint_folder(args, state.global_step)
+        marker = {
+            "step": state.global_step,
+            "elapsed": self._pace.elapsed,
+            "halvings": self._halvings(),
+        }
         with open(folder / COMPLETE, "w") as file:
             json.dump(marker, file)
             file.flush()

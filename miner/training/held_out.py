@@ -18,6 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
+from miner.evaluation.statistics import Difference, paired_difference
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
@@ -63,6 +64,7 @@ class HeldOut(TrainerCallback):
         self._note = note
         self._best = self._restore()
         self._last_step = 0
+        self._lead: Difference | None = None
 
     @property
     def best(self) -> Evaluated:
@@ -70,6 +72,14 @@ class HeldOut(TrainerCallback):
         if self._best is None:
             raise RuntimeError("nothing was evaluated yet: call start first")
         return self._best.best
+
+    def fall(self, step: int) -> Difference | None:
+        """How far the weights of `step` lie below the best ones, if more than chance explains it.
+
+        None where they were not evaluated, or the paired 95% interval reaches up to 0.
+        """
+        lead = self._lead if step == self._last_step else None
+        return lead if lead is not None and lead.high < 0 else None
 
     def start(self) -> None:
         """Evaluate the base model, unless an earlier process of this run did.
@@ -98,6 +108,7 @@ class HeldOut(TrainerCallback):
             result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
         better = self._best.replaced_by(candidate)
+        self._lead = _difference(candidate, self._best.best)
         if better:
             played = sum(score is not None for score in candidate.scores)
             with self._pace.measured("publication"):
@@ -141,6 +152,16 @@ class HeldOut(TrainerCallback):
         beside = self._state_file.with_suffix(".tmp")
         beside.write_text(json.dumps(self._best.state()))
         beside.replace(self._state_file)
+
+
+def _difference(first: Evaluated, second: Evaluated) -> Difference | None:
+    """On the episodes that both played; None for fewer than half of the list, too few to judge."""
+    played = [
+        {number: score for number, score in enumerate(model.scores) if score is not None}
+        for model in (first, second)
+    ]
+    shared = len(played[0].keys() & played[1].keys())
+    return paired_difference(*played) if 2 * shared >= len(first.scores) and shared else None
 
 
 def _scores(result: EvaluationResult) -> tuple[float | None, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import LOGPROB_GAP, StepRecord, gap_is_wide
+from miner.reporting.records import HALVINGS, LOGPROB_GAP, StepRecord, gap_is_wide
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
@@ -20,7 +20,7 @@ from miner.training.pace import Pace
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
     *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
-    "sampling/importance_sampling_ratio/mean",
+    *(HALVINGS, "sampling/importance_sampling_ratio/mean"),
 )
 
 

@@ -43,6 +43,7 @@ from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
+from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import spare_tasks, task_stream, training_dataset
 from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
@@ -68,7 +69,7 @@ class Run:
     Args:
         source: where episodes are played; used from `loop` only.
         engine: what generates.
-        spent_before: training seconds of earlier processes of this run.
+        resumed: where an earlier process of this run came to.
         heart: beats with every finished episode.
         stop: ends the run, a step's episodes, and the wait for servers that are away.
         note: shows a line to the person who watches.
@@ -82,7 +83,7 @@ class Run:
         engine: GenerationEngine,
         source: EnvironmentSource,
         loop: BackgroundLoop,
-        spent_before: float,
+        resumed: Checkpoint | None,
         heart: Heart,
         ranks: Ranks,
         stop: StopRequest,
@@ -107,7 +108,7 @@ class Run:
             settings.optimizer.max_steps,
             settings.deadline.seconds,
             _deadline(settings.deadline.ends_at),
-            spent_before,
+            resumed.elapsed if resumed else 0.0,
             idle=lambda: self._outages.dark_seconds,
         )
         wanted = settings.evaluation
@@ -116,8 +117,9 @@ class Run:
         self.rollout = RolloutFunction(
             self._play, settings.reward, learner.renderer.eos_token_id, ranks
         )
-        self.guard = UpdateGuard(settings.optimizer.max_skipped)
+        self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
+        self.trainer.halvings = resumed.halvings if resumed else 0
         engine.attach(self.trainer)
         self._places = max(1, source.capacity // ranks.count)
         self._scheduler = self._scheduler_at(settings.rollout.temperature, stop)
@@ -158,8 +160,14 @@ class Run:
             held_out,
             self.pace,
             SecondsApart(self._settings.checkpoint.seconds_apart),
+            *self._setbacks(held_out, progress),
             self._stop,
-            CheckpointMarker(self.pace, self._ranks, lambda: self.guard.streak == 0),
+            CheckpointMarker(
+                self.pace,
+                self._ranks,
+                lambda: self.guard.streak == 0,
+                lambda: self.trainer.halvings,
+            ),
             OneMind(self._ranks),
         )
         for callback in callbacks:
@@ -175,6 +183,13 @@ class Run:
             newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
             saved = self._ranks.share(newest.step if newest else 0)
             trainer.end_between_steps(save=trainer.state.global_step > saved)
+
+    def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
+        most = self._settings.optimizer.most_halvings
+        if not most:
+            return []
+        ranks, note = self._ranks, progress.note
+        return [Setback(held_out, self.trainer, self._engine, ranks, most=most, note=note)]
 
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights, each rank its share.
@@ -216,9 +231,7 @@ class Run:
                 rollout.episode_limit,
                 stopped,
             ),
-            retry=RetryParams(
-                infrastructure_attempts=rollout.attempts, episode_seconds=rollout.episode_seconds
-            ),
+            retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=lambda _: self._heart.beat("rollout"),
             worth=self.rollout.worth.total,
             places=self._places,
@@ -331,9 +344,10 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         stack.callback(engine.close)
         heart.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
-        spent = checkpoint.elapsed if checkpoint else 0.0
         progress = TrainingProgress(settings.optimizer.max_steps, console=console)
-        run = Run(settings, learner, engine, source, loop, spent, heart, ranks, stop, progress.note)
+        run = Run(
+            settings, learner, engine, source, loop, checkpoint, heart, ranks, stop, progress.note
+        )
         stack.enter_context(progress)
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")

@@ -26,9 +26,9 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch_tokens", "max_skipped"},
+    "optimizer": {"micro_batch_tokens"},
     "rollout": {
-        *("max_episode_tokens", "attempts", "episode_seconds", "engine", "server"),
+        *("max_episode_tokens", "episode_seconds", "engine", "server"),
         *("weights", "memory_share", "start_seconds", "sync_seconds"),
     },
 }

@@ -7,6 +7,7 @@ are small, and tests compare each with the parent's behaviour.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -14,12 +15,14 @@ import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
 from transformers import PreTrainedModel
+from transformers.integrations.deepspeed import deepspeed_load_checkpoint
 from trl import GRPOConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
+from miner.reporting.records import HALVINGS
 from miner.rewards.advantages import Scale, turn_advantages
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
@@ -45,7 +48,6 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
         max_grad_norm=optimizer.max_grad_norm,
-        weight_decay=optimizer.weight_decay,
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
@@ -61,7 +63,8 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
-        save_total_limit=2,
+        # with one to go back to: it, the newest, and the one before until that is complete
+        save_total_limit=3 if optimizer.most_halvings else 2,
         report_to=list(settings.report_to),
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
@@ -87,6 +90,9 @@ class EpisodeTrainer(PackedTrainer):
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates of which something is not finite.
         tokens_per_pass, agree: see `PackedTrainer`.
+
+    Attributes:
+        halvings: how often the learning rate was halved; see `go_back`.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class EpisodeTrainer(PackedTrainer):
         **kwargs: Any,
     ) -> None:
         self._learning_rate_factor = learning_rate_factor
+        self.halvings = 0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._scale = scale
@@ -142,11 +149,42 @@ class EpisodeTrainer(PackedTrainer):
             assert steered is not None
             for group in steered.param_groups:
                 group.setdefault("initial_lr", group["lr"])
+
+            def factor(step: int) -> float:
+                return self._learning_rate_factor(step) * 0.5**self.halvings
+
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                steered, self._learning_rate_factor, last_epoch=self.state.global_step - 1
+                steered, factor, last_epoch=self.state.global_step - 1
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def go_back(self, checkpoint: Path | None) -> None:
+        """Halve the learning rate, with weights and optimizer of a checkpoint; collective.
+
+        Steps and the schedule go on as they are.
+
+        Args:
+            checkpoint: of this run; None keeps weights and optimizer.
+        """
+        if checkpoint is not None:
+            folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
+            if self.is_deepspeed_enabled:
+                engine = self.model_wrapped
+                deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
+            else:
+                self._load_from_checkpoint(folder)
+            self._load_optimizer_and_scheduler(folder)
+        self.halvings += 1
+        assert self.lr_scheduler is not None, "training has begun"
+        self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
+        self.lr_scheduler.step()
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""
+        if self.args.device.type == "cpu":
+            self.args._setup_devices = torch.device("cpu")
+        super()._load_optimizer_and_scheduler(checkpoint)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The parent's, whose loss is remembered if it is not finite."""
@@ -186,6 +224,8 @@ class EpisodeTrainer(PackedTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, whose advantages of shape (episodes,) become ones of the rows."""
+        if self.halvings:
+            self._metrics["train"][HALVINGS].append(float(self.halvings))
         output = super()._generate_and_score_completions(inputs)
         rows = [(number, ids) for number, one in enumerate(inputs) for ids in one["turn_ids"]]
         if len(rows) != len(output["completion_ids"]):

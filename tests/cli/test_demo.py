@@ -38,7 +38,7 @@ def test_the_demo_makes_trains_grades_and_reports(
     monkeypatch.setattr(build, "base_recipe_for", short)
     monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(demo, "SERVERS", 1)
-    played = (demo.DemoModel.TINY, demo.Sizes.EIGHT)
+    played = ("tiny", "8")
     monkeypatch.setitem(demo.SHOWS, played, replace(demo.SHOWS[played], episodes=12))
     out = tmp_path / "runs"
     settings = [word for setting in TINY_RUN for word in ("--set", setting)]

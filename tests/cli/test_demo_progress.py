@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from miner.__main__ import main
 from miner.cli.demo import WarmStartProgress, last_weights
 from miner.cli.demo_replies import tell_replies
-from miner.cli.demo_shows import SHOWS, DemoModel, Sizes, announce
+from miner.cli.demo_shows import SHOWS, announce
 from miner.config.errors import ConfigurationError
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.in_process import working_in
@@ -36,18 +36,18 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end():
 
 def test_the_time_it_takes_is_said_at_the_start():
     file, console = log()
-    announce(console, SHOWS[DemoModel.TINY, Sizes.EIGHT], 240.0, base_is_there=False)
+    announce(console, SHOWS["tiny", "8"], 240.0, base_is_there=False)
     assert file.getvalue() == (
         "expect 6 to 9 minutes: the base model 1 to 2.5 (kept for next time), training 4.0, "
         "all else 1 to 2\n"
     )
     file, console = log()
-    announce(console, SHOWS[DemoModel.TINY, Sizes.ALL], 660.0, base_is_there=True)
+    announce(console, SHOWS["tiny", "all"], 660.0, base_is_there=True)
     assert file.getvalue() == (
         "expect 12 to 13 minutes: the base model is there already, training 11.0, all else 1 to 2\n"
     )
     file, console = log()
-    announce(console, SHOWS[DemoModel.SMOLLM2, Sizes.EIGHT], 1500.0, base_is_there=False)
+    announce(console, SHOWS["smollm2", "8"], 1500.0, base_is_there=False)
     assert file.getvalue().startswith("expect 33 to 41 minutes: the base model 0.5 to 1 (kept")
 
 

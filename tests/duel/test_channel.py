@@ -46,7 +46,6 @@ def source(*, opponent: Scripted | None = None, published: Path | None = None) -
         Opponents(list(GAMES), published=published, make=make),
         own_wording(),
         family="qwen25",
-        capacity=8,
     )
 
 

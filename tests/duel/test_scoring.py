@@ -8,7 +8,6 @@ from miner.duel.outcome import result_of
 from miner.duel.scoring import (
     Tally,
     advancing,
-    boss_round,
     environment_scores,
     quantiles,
     standings,
@@ -57,13 +56,3 @@ def test_a_weight_counts_for_as_much() -> None:
 @pytest.mark.parametrize("line", _lines("environment_group_advancers"), ids=lambda x: x["case"])
 def test_the_best_of_each_group_go_on(line: Line) -> None:
     assert advancing(line["groups"], "boss") == line["advancing"]
-
-
-@pytest.mark.parametrize("line", _lines("environment_tournament_winner"), ids=lambda x: x["case"])
-def test_the_boss_has_to_be_beaten(line: Line) -> None:
-    winner = boss_round(line["boss_round_task_scores"], "boss", "a")
-    assert [winner, "a" if winner == "boss" else "boss"] == line["placement"]
-
-
-def test_a_contender_without_a_score_loses_the_final() -> None:
-    assert boss_round([{"boss": 0.0, "a": 1.0}, {"boss": 0.5}], "boss", "a") == "boss"

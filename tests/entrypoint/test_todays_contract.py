@@ -108,18 +108,12 @@ def test_a_hashed_model_is_found_and_its_family_read_from_its_config(
 def test_a_job_of_unknown_games_gets_its_base_back(
     roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stand-in's base cannot be loaded, so that what is handed over is refused: by name."""
     job = prepared(
         roots, arguments, dataset_type=json.dumps({"environment_names": ["intercode", "chess"]})
     )
-    given: list[Path] = []
     started: list[list[str]] = []
     monkeypatch.setattr(main.subprocess, "run", lambda command, **_: started.append(command))
-    monkeypatch.setattr(
-        main.Publisher, "publish_base", lambda self, base: given.append(base), raising=True
-    )
     outcome = main.hand_over_base(job, choose_games(job.invocation.job)[1])
-    assert given == [job.paths.model_dir]
     folders = [str(job.paths.model_dir), str(job.plan.output_dir)]
     assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
     assert outcome.status is ExitStatus.TRAINER  # nothing lies there

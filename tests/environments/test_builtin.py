@@ -151,10 +151,3 @@ async def test_impossible_tasks_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         await environment.reset(task)
-
-
-async def test_the_source_names_itself() -> None:
-    source = BuiltinSource(capacity=3)
-    assert (source.name, source.capacity, source.applied_rate) == ("builtin", 3, None)
-    assert source.open(avoid=["builtin"]).server == "builtin"
-    await source.close()

@@ -183,7 +183,7 @@ async def test_an_abandoned_episode_ends_on_the_server_at_once(faithful_url: str
     # All places are taken until the server lets go, which it does on the refusal.
     played = await play_on(source, TASK, lowest)
     assert played.score is not None
-    assert source.late_requests == GRADED_EPISODES_PER_SERVER
+    assert runtime.endpoint.late_requests == GRADED_EPISODES_PER_SERVER
     await source.close()
     assert runtime is not source.runtime()
 
@@ -198,9 +198,9 @@ async def test_zombies_of_a_timed_out_episode_are_refused_and_counted() -> None:
         await asyncio.wait([environment._call])  # the policy thinks for longer than the server
         with pytest.raises(InfrastructureError, match="broke the episode off"):
             await environment.step("0")
-        assert source.late_requests == 0
+        assert source.runtime().endpoint.late_requests == 0
         await environment.close()
-        await until(lambda: source.late_requests > 0)
+        await until(lambda: source.runtime().endpoint.late_requests > 0)
         task = EpisodeTask("goofspiel", task_id=1, seed=1)
         assert await play_on(source, task, lowest) == await play_on(BuiltinSource(), task, lowest)
         await source.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange, route_address
 from tests.environments.tiny_grader import streamed_text
@@ -162,24 +160,3 @@ async def test_addresses_follow_the_route_to_the_server() -> None:
     assert await route_address("http://localhost:8000") in ("127.0.0.1", "::1")
     with pytest.raises(InfrastructureError, match="no route to http://no-such-host"):
         await route_address("http://no-such-host.invalid:8000")
-
-
-async def test_an_advertised_name_is_used_and_a_taken_port_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        endpoint = ChatEndpoint(advertise="miner.example", port=port)
-        with pytest.raises(ConfigurationError, match=f":{port} .*choose another port"):
-            await endpoint.base_url(endpoint.open(), SERVER)
-        await endpoint.close()
-    endpoint = ChatEndpoint(advertise="miner.example", port=port)
-    exchange = endpoint.open()
-    url = await endpoint.base_url(exchange, SERVER)
-    assert url == f"http://miner.example:{port}/{exchange.key}/v1"
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"http://127.0.0.1:{port}/v1/models") as response,
-    ):
-        assert response.status == 200
-    await endpoint.close()

@@ -15,8 +15,8 @@ class Said:
         self.shown = []
         self.closed = 0
 
-    async def reply(self, messages, *, tools=(), stop=()):
-        self.shown.append(list(messages))
+    async def reply(self, chat):
+        self.shown.append(list(chat.messages))
         reply = next(self.replies)
         if isinstance(reply, Exception):
             raise reply

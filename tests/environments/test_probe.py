@@ -14,6 +14,7 @@ from rich.console import Console
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, InfrastructureError
+from miner.environments.graded_endpoint import ChatEndpoint
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
 from miner.environments.servers import parse_server_urls
@@ -149,8 +150,14 @@ async def test_patience_waits_for_a_server_that_is_still_starting(dead_url: str)
     assert report.servers[0].problem == ""
 
 
-async def test_a_place_where_the_server_cannot_reach_us_is_named(faithful_url: str) -> None:
-    report = await probe([faithful_url], limit_s=1.5, advertise="no-such-host.invalid")
+async def test_a_place_where_the_server_cannot_reach_us_is_named(
+    faithful_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def elsewhere(self: ChatEndpoint, exchange: object, server: str) -> str:
+        return "http://no-such-host.invalid:1/key/v1"
+
+    monkeypatch.setattr(ChatEndpoint, "base_url", elsewhere)
+    report = await probe([faithful_url], limit_s=1.5)
     (server,) = report.servers
     assert "reach this machine at http://no-such-host.invalid:" in server.graded_problem
     assert server.prompt_format is None

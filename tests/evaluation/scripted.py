@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from miner.environments import EpisodeTask, Message, Observation, Tool, Transition
+from miner.environments import EpisodeTask, Message, Observation, Transition
 
 Event = Transition | Exception | None
 """What a step leads to: a transition, a fault, or (None) silence for ever."""
@@ -102,14 +102,8 @@ class ScriptedConversation:
         self._policy = policy
         self._said = 0
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        self._policy.shown.append(list(messages))
+    async def reply(self, chat: Observation) -> str:
+        self._policy.shown.append(list(chat.messages))
         reply = self._policy.replies[min(self._said, len(self._policy.replies) - 1)]
         self._said += 1
         if isinstance(reply, Exception):

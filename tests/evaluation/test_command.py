@@ -9,8 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from miner.cli.evaluate import evaluate_command
+from miner.cli.evaluation_session import EvaluationRequest
 from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EvaluationResult
+from miner.evaluation.runner import GRADER_TIMEOUT_S
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
 from mock_env_server.running import serve_in_thread
@@ -195,3 +197,38 @@ def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
     assert "all 3 episodes failed" in output
     assert "leaves no room" in output
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("llm_url", "servers", "channel", "limit"),
+    [
+        (None, (), None, None),
+        (None, ("http://environment",), "builtin", None),  # which only tells its prompts
+        (None, ("http://environment",), "graded", GRADER_TIMEOUT_S),
+        ("http://model", (), "builtin", GRADER_TIMEOUT_S),
+    ],
+)
+def test_the_graders_clock_runs_where_more_than_this_process_plays(
+    llm_url: str | None, servers: tuple[str, ...], channel: str | None, limit: float | None
+) -> None:
+    """A slow machine's processor has all games of a model wait at once."""
+    request = EvaluationRequest(
+        model=None,
+        baseline=None,
+        llm_url=llm_url,
+        llm_model=None,
+        name=None,
+        episodes=1,
+        base_seed=0,
+        environment="goofspiel",
+        sizes=(),
+        servers=servers,
+        channel=channel,
+        temperature=0.0,
+        concurrency=None,
+        timeout_s=None,
+        max_reply_tokens=16,
+        replays=0,
+        out=Path(),
+    )
+    assert request.rules.timeout_s == limit

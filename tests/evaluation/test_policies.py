@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.environments import EpisodeTask
+from miner.environments import EpisodeTask, Observation
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy
@@ -29,10 +29,10 @@ async def test_a_baseline_always_finds_a_legal_action_and_repeats_itself(name: s
 
 async def test_baselines_bid_as_they_are_called() -> None:
     environment = BuiltinSource().open()
-    messages = list((await environment.reset(TASK)).messages)
-    assert "Current point card: 5" in messages[-1]["content"]
+    chat = await environment.reset(TASK)
+    assert "Current point card: 5" in chat.messages[-1]["content"]
     replies = {
-        name: await BaselinePolicy(name).conversation(TASK).reply(messages)
+        name: await BaselinePolicy(name).conversation(TASK).reply(chat)
         for name in ("match", "highest", "lowest")
     }
     assert replies == {"match": "4", "highest": "7", "lowest": "0"}
@@ -54,8 +54,9 @@ def test_what_a_baseline_cannot_play_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["match", "random"])
 async def test_a_chat_without_a_game_is_the_policys_failure(name: str) -> None:
+    chat = Observation(({"role": "user", "content": "Hi"},))
     with pytest.raises(PolicyError):
-        await BaselinePolicy(name).conversation(TASK).reply([{"role": "user", "content": "Hi"}])
+        await BaselinePolicy(name).conversation(TASK).reply(chat)
 
 
 class ScriptedSampler:
@@ -87,10 +88,10 @@ async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() 
     sampler = ScriptedSampler([*renderer.encode("12"), renderer.eos_token_id])
     policy = SamplerPolicy("tiny", sampler, renderer, SamplingParams(5, temperature=0.0))
     one, other = policy.conversation(TASK), policy.conversation(TASK)
-    assert await one.reply(CHAT) == "12"
+    assert await one.reply(Observation(CHAT)) == "12"
     longer = [*CHAT, {"role": "assistant", "content": "12"}, {"role": "user", "content": "Next?"}]
-    await one.reply(longer)
-    await other.reply(CHAT)
+    await one.reply(Observation(longer))
+    await other.reply(Observation(CHAT))
     await one.close()
     (first, second), (third,) = sampler.prompts.values()
     expected = [
@@ -109,4 +110,4 @@ async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
     renderer = ChatRenderer(build_tokenizer())
     policy = SamplerPolicy("tiny", ScriptedSampler([], broken=True), renderer, SamplingParams(5))
     with pytest.raises(PolicyError, match="leaves no room"):
-        await policy.conversation(TASK).reply(CHAT)
+        await policy.conversation(TASK).reply(Observation(CHAT))

@@ -1,7 +1,6 @@
 """The grader's rules: what is tried again, what is excluded, what scores 0."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -9,9 +8,8 @@ from miner.config.errors import ConfigurationError
 from miner.environments import (
     EpisodeTask,
     InfrastructureError,
-    Message,
+    Observation,
     ProtocolError,
-    Tool,
     Transition,
 )
 from miner.environments.builtin import BuiltinSource
@@ -141,13 +139,7 @@ class Gathering(ScriptedPolicy):
 
 
 class GatheringConversation(ScriptedConversation):
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
+    async def reply(self, chat: Observation) -> str:
         assert isinstance(self._policy, Gathering)
         await self._policy.barrier.wait()
         return "0"

@@ -16,7 +16,7 @@ from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
 from miner.reporting.replay import build_transcript
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.reporting.tables import score_rows, uneven_sizes
+from miner.reporting.tables import score_rows, score_table, uneven_sizes
 from miner.training.temperature import FittedTemperature
 from tests.reporting.made import evaluation, interval, replay, step
 
@@ -230,6 +230,15 @@ def test_an_evaluation_in_which_nothing_counted_says_so() -> None:
         [evaluation("base", 0.4, score=None, environment="othello", failures={"infrastructure": 9})]
     )
     assert (row.score, row.excluded) == ("none counted", "9")
+
+
+@pytest.mark.parametrize(("failures", "shown"), [({"timeout": 7}, ["7"]), ({}, None)])
+def test_games_that_the_clock_ended_are_told_from_lost_ones(
+    failures: dict[str, int], shown: list[str] | None
+) -> None:
+    table = score_table([evaluation("base", 0.4, environment="othello", failures=failures)], 80)
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns.get("timed out") == shown
 
 
 APP = typer.Typer()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from miner.environments import EpisodeTask, Message, Tool
+from miner.environments import EpisodeTask, Observation
 from miner.environments.graded import GradedSource
 from miner.environments.outages import Outages
 from miner.environments.step import StepSource
@@ -85,14 +85,8 @@ class CountedConversation(ScriptedConversation):
         super().__init__(policy)
         self._at_reply = at_reply
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        stop: Sequence[str] = (),
-    ) -> str:
-        reply = await super().reply(messages)
+    async def reply(self, chat: Observation) -> str:
+        reply = await super().reply(chat)
         self._at_reply(len(self._policy.shown))
         return reply
 

@@ -84,7 +84,8 @@ def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-
 def test_it_runs_what_the_machine_can_run(
     tmp_path: Path, gpus: int, vllm: bool, ran: set[str]
 ) -> None:
-    status, table = run(tmp_path, gpus=gpus, vllm=vllm)
+    every_stage = gpus > 1 and vllm  # the other machines train with some of its settings
+    status, table = run(tmp_path, gpus=gpus, vllm=vllm, checked=every_stage)
     assert status == 0, table
     for name in ("transformers, float32", "transformers, bfloat16", "transformers, LoRA"):
         assert table[name].startswith("ok")
@@ -107,7 +108,7 @@ def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    status, table = run(tmp_path, gpus=1, broken="bfloat16-model")
+    status, table = run(tmp_path, gpus=1, broken="bfloat16-model", checked=False)
     assert status == 1
     assert "out of luck" in table["transformers, bfloat16"]
     assert table["transformers, bfloat16"].startswith("FAILED")

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from miner.config.settings import load_settings
-from miner.distributed.ranks import join_ranks
+from miner.config.settings import Settings, load_settings
+from miner.distributed.ranks import Ranks, join_ranks
 from miner.distributed.zero import gathered_weights
 from miner.training.guard import UpdateGuard
 from miner.training.trainer import EpisodeTrainer, grpo_config
@@ -62,13 +62,12 @@ def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
     return by_row | by_episode
 
 
-def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) -> None:
-    """One rank of a run with these settings; the advantages of `poisoned_step` are not finite."""
-    torch.set_num_threads(1)
-    settings = load_settings(
+def settings_of(run_dir: Path, overrides: list[str]) -> Settings:
+    """Of a run whose episodes are scripted."""
+    return load_settings(
         None,
         [
-            f"run_dir={result.with_suffix('')}",
+            f"run_dir={run_dir}",
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
@@ -78,9 +77,14 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
         ],
         environ={},
     )
-    ranks = join_ranks(settings)
-    guard = UpdateGuard()
-    trainer = EpisodeTrainer(
+
+
+def make_trainer(
+    settings: Settings, ranks: Ranks, guard: UpdateGuard | None = None
+) -> EpisodeTrainer:
+    """One that learns from scripted episodes."""
+    torch.set_num_threads(1)
+    return EpisodeTrainer(
         model=build_qwen3(),
         args=grpo_config(settings, num_processes=ranks.count),
         processing_class=build_tokenizer(),
@@ -93,6 +97,14 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         agree=ranks.most,
     )
+
+
+def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) -> None:
+    """One rank of a run with these settings; the advantages of `poisoned_step` are not finite."""
+    settings = settings_of(result.with_suffix(""), overrides)
+    ranks = join_ranks(settings)
+    guard = UpdateGuard()
+    trainer = make_trainer(settings, ranks, guard)
     if poisoned_step is not None:
         poison(trainer, poisoned_step)
     trainer.train()

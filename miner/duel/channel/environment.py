@@ -22,14 +22,21 @@ from miner.duel.games import Table
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
-from miner.duel.rendering import ToolShape, shaped
+from miner.duel.rendering import shaped
 from miner.duel.turn import Request, carry_out
 from miner.duel.wording import Wording
-from miner.environments.base import EpisodeTask, Message, Observation, Tool, Transition
+from miner.environments.base import (
+    EpisodeTask,
+    InProcess,
+    Message,
+    Observation,
+    Tool,
+    Transition,
+)
 from miner.environments.errors import InfrastructureError, ProtocolError
 
 
-class DuelSource:
+class DuelSource(InProcess):
     """Opens duels in this process.
 
     Args:
@@ -37,13 +44,9 @@ class DuelSource:
         wording: sentences of the requests.
         family: of the parser that reads the policy's calls, one of `calls.PARSERS`.
         counter: counts the policy's notes, by the tokenizer that it is served with.
-        shape: what the chat template gets as tools.
-        capacity: how many episodes may be open at once (memory is the only limit).
     """
 
     name = DUEL_CHANNEL
-    applied_rate = None
-    servers: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -52,23 +55,15 @@ class DuelSource:
         *,
         family: str,
         counter: TokenCounter | None = None,
-        shape: ToolShape = ToolShape.ENGINE,
-        capacity: int = 4096,
     ) -> None:
         self.opponents = opponents
         self.wording = wording
         self.family = family
         self.counter: TokenCounter = counter or WordCounter()
-        self.shape = shape
-        self.capacity = capacity
 
     def open(self, avoid: Collection[str] = ()) -> Duel:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
         return Duel(self)
-
-    async def complaint(self, server: str) -> str:
-        """Nothing that could go away."""
-        return ""
 
     async def close(self) -> None:
         """Release the opponents."""
@@ -171,4 +166,4 @@ class Duel:
 
     def _tools(self) -> tuple[Tool, ...]:
         assert self._request is not None
-        return tuple(shaped(self._request.tools, self._source.shape))
+        return tuple(shaped(self._request.tools))

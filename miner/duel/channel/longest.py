@@ -8,7 +8,7 @@ from random import Random
 from miner.duel.channel.tasks import duel_of
 from miner.duel.games import Table
 from miner.duel.memory import LONG_TERM_SLOTS, SLOT_TOKENS, WORKING_SLOTS, Notes, WordCounter
-from miner.duel.rendering import ToolShape, shaped
+from miner.duel.rendering import shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
@@ -20,10 +20,7 @@ _Chat = tuple[list[Message], list[Tool]]
 
 
 def turn_tokens(
-    tasks: Iterable[EpisodeTask],
-    wording: Wording,
-    renderer: ChatRenderer,
-    shape: ToolShape = ToolShape.ENGINE,
+    tasks: Iterable[EpisodeTask], wording: Wording, renderer: ChatRenderer
 ) -> dict[str, int]:
     """Tokens of each game's longest prompt in `tasks` played at random, notes as full as can be.
 
@@ -31,7 +28,7 @@ def turn_tokens(
     """
     longest: dict[str, tuple[int, _Chat]] = {}
     for task in tasks:
-        for messages, tools in _chats(task, wording, shape):
+        for messages, tools in _chats(task, wording):
             size = len(str(tools)) + sum(len(message["content"]) for message in messages)
             if size > longest.get(task.environment, (0, None))[0]:
                 longest[task.environment] = (size, (messages, tools))
@@ -41,7 +38,7 @@ def turn_tokens(
     }
 
 
-def _chats(task: EpisodeTask, wording: Wording, shape: ToolShape) -> Iterator[_Chat]:
+def _chats(task: EpisodeTask, wording: Wording) -> Iterator[_Chat]:
     """What the task's player is asked in a game of random moves."""
     game, seed, seat = duel_of(task)
     table, rng, notes = Table(game, seed), Random(seed), Notes(WordCounter())
@@ -52,5 +49,5 @@ def _chats(task: EpisodeTask, wording: Wording, shape: ToolShape) -> Iterator[_C
                 {"role": "system", "content": request.system},
                 {"role": "user", "content": request.user},
             ]
-            yield messages, shaped(request.tools, shape)
+            yield messages, shaped(request.tools)
         table.apply(rng.choice(legal))

@@ -19,9 +19,9 @@ from miner.duel.intercode.conversation import EXECUTE, SUBMIT, Words, read, tool
 from miner.duel.intercode.reward import Outcome, graded
 from miner.duel.intercode.session import Session, Shell, gold_outcome
 from miner.duel.intercode.tasks import InterCodeTasks, Task
-from miner.duel.rendering import ToolShape, shaped
+from miner.duel.rendering import shaped
 from miner.duel.tools import without_thoughts
-from miner.environments.base import EpisodeTask, Observation, Transition
+from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import ProtocolError
 
 OpenShell = Callable[[Path | None], Awaitable[Shell]]
@@ -38,48 +38,29 @@ _MARKS = re.compile(r"<\|[^<>|]*\|>|</s>")
 """Special tokens that end a reply."""
 
 
-class InterCodeSource:
+class InterCodeSource(InProcess):
     """Opens episodes of tasks in a folder.
 
     Args:
         tasks: what there is to do.
         shell: makes shells.
         family: of the parser that reads the policy's calls, one of `calls.PARSERS`.
-        capacity: episodes at once; each has processes and files of its own in memory.
     """
 
     name = INTERCODE_CHANNEL
-    applied_rate = None
-    servers: tuple[str, ...] = ()
+    capacity = 16
+    """Each episode has processes and files of its own in memory."""
 
-    def __init__(
-        self,
-        tasks: InterCodeTasks,
-        shell: OpenShell,
-        *,
-        family: str,
-        words: Words | None = None,
-        shape: ToolShape = ToolShape.ENGINE,
-        capacity: int = 16,
-    ) -> None:
+    def __init__(self, tasks: InterCodeTasks, shell: OpenShell, *, family: str) -> None:
         self.tasks = tasks
         self.shell = shell
         self.family = family
-        self.words = words or Words()
-        self.shape = shape
-        self.capacity = capacity
+        self.words = Words()
         self._gold: dict[int, asyncio.Task[Outcome]] = {}
 
     def open(self, avoid: Collection[str] = ()) -> InterCode:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
         return InterCode(self)
-
-    async def complaint(self, server: str) -> str:
-        """Nothing that could go away."""
-        return ""
-
-    async def close(self) -> None:
-        """Shells belong to episodes."""
 
     async def gold(self, number: int) -> Outcome:
         """What the gold command of task `number` leaves. Raises: `InfrastructureError`."""
@@ -147,7 +128,7 @@ class InterCode:
             await shell.close()
 
     def _tools(self) -> tuple[dict[str, object], ...]:
-        return tuple(shaped(tools(self._source.words), self._source.shape))
+        return tuple(shaped(tools(self._source.words)))
 
 
 def spoken(family: str, text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError
-from miner.duel.games import GAMES
+from miner.duel.games import GAMES, duel_game
 from miner.duel.players.base import Player
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
@@ -105,8 +105,5 @@ def chosen_games(listed: str | None) -> list[str]:
                 "intercode is no duel: its tasks and images are the tournament's and are not here; "
                 "leave it out of --games"
             )
-        if name not in GAMES:
-            raise ConfigurationError(
-                f"{name!r} is no game of the tournament: choose from {', '.join(GAMES)}"
-            )
+        duel_game(name)
     return list(dict.fromkeys(names))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from miner.duel.league import LeagueResult, Row
 from miner.duel.match import MatchResult
-from miner.duel.outcome import GameRecord, Usage
-from miner.evaluation.statistics import Estimate
+from miner.duel.outcome import GameRecord
 
 
 def league_json(result: LeagueResult, settings: dict[str, Any]) -> dict[str, Any]:
@@ -35,17 +35,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    return {
-        "player": row.player,
-        "game": row.game,
-        "wins": row.wins,
-        "draws": row.draws,
-        "losses": row.losses,
-        "score": _estimate(row.score),
-        "by_seat": [_estimate(score) for score in row.by_seat],
-        "forfeits": row.forfeits,
-        "usage": _usage(row.usage),
-    }
+    usage = asdict(row.usage) | {"seconds": round(row.usage.seconds, 3)}
+    return asdict(row) | {"usage": usage}
 
 
 def _match(match: MatchResult) -> dict[str, Any]:
@@ -69,20 +60,4 @@ def _game(record: GameRecord) -> dict[str, Any]:
         "returns": record.returns,
         "forfeit": None if forfeit is None else [forfeit.player, forfeit.cause.value],
         "history": record.history,
-    }
-
-
-def _estimate(score: Estimate | None) -> dict[str, float] | None:
-    if score is None:
-        return None
-    return {"mean": score.mean, "low": score.low, "high": score.high, "n": score.n}
-
-
-def _usage(usage: Usage) -> dict[str, float]:
-    return {
-        "turns": usage.turns,
-        "reflections": usage.reflections,
-        "prompt_tokens": usage.prompt_tokens,
-        "tokens": usage.tokens,
-        "seconds": round(usage.seconds, 3),
     }

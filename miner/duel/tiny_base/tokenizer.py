@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from miner.tiny_model.tokenizer import EOS, PAD, ROLES, chat_tokenizer
+from miner.tiny_model.tokenizer import piece_tokenizer
 
 CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n</tool_call>"
 """A move's call around its id."""
@@ -32,16 +31,5 @@ _PIECES = "|".join(
 
 def duel_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template whose tokens are the pieces of `texts`."""
-    cut = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
     numbers = [text for number in range(NUMBERS) for text in (str(number), f" {number}")]
-    found = dict.fromkeys(
-        piece for text in (*CALL, *numbers, *texts) for piece, _ in cut.pre_tokenize_str(text)
-    )
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = dict.fromkeys((PAD, EOS, *ROLES, *alphabet, *found))
-    return chat_tokenizer({token: index for index, token in enumerate(tokens)}, [], cut)
+    return piece_tokenizer(_PIECES, (*CALL, *numbers, *texts))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
 from miner.environments.code_agent.problems import Problem, Problems
 from miner.environments.errors import ProtocolError
@@ -20,7 +20,7 @@ from miner.executors.base import Executor
 NAME = "code_agent"
 
 
-class CodeAgentSource:
+class CodeAgentSource(InProcess):
     """Opens episodes in which the policy may run code.
 
     Args:
@@ -29,15 +29,13 @@ class CodeAgentSource:
         form: where outputs go.
         max_turns: replies of one episode, the answer included.
         tools: code that runs before the policy's, such as functions for it to call.
-        system: the system message; empty for none.
-        capacity: episodes at once; the executor bounds how many runs there are by itself.
 
     Raises: `ConfigurationError` for less than one turn.
     """
 
     name = NAME
-    applied_rate = None
-    servers: tuple[str, ...] = ()
+    capacity = 256
+    """The executor bounds how many runs there are by itself."""
 
     def __init__(
         self,
@@ -48,8 +46,6 @@ class CodeAgentSource:
         max_turns: int = 4,
         tags: Tags | None = None,
         tools: str = "",
-        system: str = "",
-        capacity: int = 256,
     ) -> None:
         if max_turns < 1:
             raise ConfigurationError(f"max_turns is {max_turns}: an episode has one reply at least")
@@ -59,21 +55,10 @@ class CodeAgentSource:
         self.max_turns = max_turns
         self.tags = tags or Tags()
         self.tools = tools
-        self.system = system
-        self._capacity = capacity
-
-    @property
-    def capacity(self) -> int:
-        """Episodes that may be open at once."""
-        return self._capacity
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
         return CodeAgent(self)
-
-    async def complaint(self, server: str) -> str:
-        """Executors that go away fail the episode, which is tried again."""
-        return ""
 
     async def close(self) -> None:
         """End the executor."""
@@ -103,10 +88,8 @@ class CodeAgent:
             )
         self._problem = source.problems.problem(task.task_id)
         self._turns = 0
-        asked: list[Message] = [{"role": "user", "content": self._problem.question}]
-        if source.system:
-            asked.insert(0, {"role": "system", "content": source.system})
-        return Observation(tuple(asked), stop=(source.tags.code_end,))
+        question = self._problem.question
+        return Observation(({"role": "user", "content": question},), stop=(source.tags.code_end,))
 
     async def step(self, text: str) -> Transition:
         """Run the reply's code, or grade it as the answer. Raises: `EnvironmentFault`."""

@@ -15,12 +15,9 @@ from yarl import URL
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.environments.openenv.session import Session
 from miner.environments.openenv.wire import METADATA, REPLY_LIMIT, SCHEMAS
-from miner.http_replies import describe, excerpt, read_bounded
+from miner.http_replies import Connections, describe, excerpt, read_bounded
 
 _CONNECT_S: Final = 10.0
-_HEALTH_S: Final = 5.0
-# uvicorn's own keep-alive is 5 s: a connection idle for longer must not be reused.
-_KEEP_ALIVE_S: Final = 4.0
 
 _T = TypeVar("_T")
 
@@ -37,8 +34,7 @@ class OpenEnvServer:
         self.url = url.rstrip("/")
         self._base = URL(self.url)
         self._reply_seconds = reply_seconds
-        self._http: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections = Connections()
 
     async def action_schema(self) -> dict[str, Any]:
         """JSON Schema of the actions. Raises: `InfrastructureError`, `ProtocolError`."""
@@ -58,7 +54,7 @@ class OpenEnvServer:
         """
         try:
             async with asyncio.timeout(_CONNECT_S):
-                socket = await self._connections().ws_connect(
+                socket = await self._connections.here().ws_connect(
                     self._base / "ws", max_msg_size=REPLY_LIMIT
                 )
         except aiohttp.WSServerHandshakeError as error:
@@ -74,24 +70,19 @@ class OpenEnvServer:
         return Session(socket, self.url, self._reply_seconds)
 
     async def complaint(self) -> str:
-        """Why nobody can play on the server now, in a few words; "" where somebody answers."""
-        patience = aiohttp.ClientTimeout(total=_HEALTH_S)
-        try:
-            async with self._connections().get(self._base / "health", timeout=patience) as response:
-                return f"HTTP {response.status}" if response.status >= 500 else ""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return describe(error)
+        """See `Connections.complaint`."""
+        return await self._connections.complaint(self._base / "health")
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
-        http, self._http = self._http, None
-        if http is not None and self._loop is asyncio.get_running_loop():
-            await http.close()
+        await self._connections.close()
 
     async def _get(self, path: str) -> bytes:
         patience = aiohttp.ClientTimeout(total=self._reply_seconds, sock_connect=_CONNECT_S)
         try:
-            async with self._connections().get(self._base / path, timeout=patience) as response:
+            async with self._connections.here().get(
+                self._base / path, timeout=patience
+            ) as response:
                 body = await read_bounded(response, REPLY_LIMIT)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._away(path, f"failed ({describe(error)})") from error
@@ -125,13 +116,3 @@ class OpenEnvServer:
             "from here",
             server=self.url,
         )
-
-    def _connections(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._http is None or self._loop is not loop:
-            self._loop = loop
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._http

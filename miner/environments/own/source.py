@@ -15,43 +15,25 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.own.text_environment import Step, TextEnvironment
 
 NAME = "own"
 
 
-class OwnSource:
-    """Opens environments, each with an object of the class to itself.
-
-    Args:
-        capacity: episodes at once; memory is the only limit of its own.
-    """
+class OwnSource(InProcess):
+    """Opens environments, each with an object of the class to itself."""
 
     name = NAME
-    applied_rate = None
-    servers: tuple[str, ...] = ()
+    capacity = 1024
 
-    def __init__(self, kind: type[TextEnvironment], capacity: int = 1024) -> None:
+    def __init__(self, kind: type[TextEnvironment]) -> None:
         self._kind = kind
-        self._capacity = capacity
-
-    @property
-    def capacity(self) -> int:
-        """How many episodes may be open at once."""
-        return self._capacity
 
     def open(self, avoid: Collection[str] = ()) -> OwnEnvironment:
         """A fresh environment; `avoid` cannot apply where there are no servers."""
         return OwnEnvironment(self._kind)
-
-    async def complaint(self, server: str) -> str:
-        """Nothing that could go away."""
-        return ""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 class OwnEnvironment:

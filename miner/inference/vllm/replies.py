@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
@@ -24,17 +23,6 @@ LOGPROB_SLACK = 1e-3
 
 LOWEST_LOGPROB = -9999.0
 """What vLLM writes for a probability of 0: no token can have been drawn with it."""
-
-
-class RequestSeeds:
-    """A seed for each request: the same ones in the same order for the same `seed`."""
-
-    def __init__(self, seed: int) -> None:
-        self._draw = random.Random(seed)
-
-    def next(self) -> int:
-        """One more; vLLM takes 64 bits with a sign, torch reads the lower 32 on a CPU."""
-        return self._draw.getrandbits(63)
 
 
 @dataclass(frozen=True)

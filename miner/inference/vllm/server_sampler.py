@@ -10,12 +10,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.replies import ReplyRules, RequestSeeds
+from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.wire import BASE_WEIGHTS
 
 
@@ -41,7 +42,7 @@ class VllmServerSampler:
     ) -> None:
         self.servers = tuple(servers)
         self._rules = rules
-        self._seeds = RequestSeeds(seed)
+        self._seeds = random.Random(seed)
         self._tries = tries
         self._pause_s = pause_s
         self._version = 0
@@ -59,9 +60,8 @@ class VllmServerSampler:
             `SamplerError` for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
-        options = self._rules.options(
-            limit, params.temperature, params.stop, seed=self._seeds.next()
-        )
+        own = self._seeds.getrandbits(63)  # vLLM takes 64 bits with a sign
+        options = self._rules.options(limit, params.temperature, params.stop, seed=own)
         failed: set[VllmServer] = set()
         for attempt in range(1, self._tries + 1):
             server = self._place(session, failed)

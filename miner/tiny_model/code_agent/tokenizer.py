@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from miner.tiny_model.tokenizer import EOS, PAD, ROLES, chat_tokenizer
+from miner.tiny_model.tokenizer import piece_tokenizer
 
 TAGS = ("<code>", "</code>", "<output>", "</output>")
 WORDS = ("print(", ")", " + ", " - ", " * ", " plus", " minus", " times")
@@ -21,15 +20,4 @@ def agent_tokenizer(
     lowest: int, highest: int, words: Sequence[str] = WORDS
 ) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template, for numbers from `lowest` to `highest` and for `words`."""
-    cut = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    texts = (*TAGS, *words, *map(str, range(lowest, highest + 1)))
-    pieces = [piece for text in texts for piece, _ in cut.pre_tokenize_str(text)]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = dict.fromkeys((PAD, EOS, *ROLES, *alphabet, *pieces))
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    return chat_tokenizer(vocabulary, [], cut)
+    return piece_tokenizer(_PIECES, (*TAGS, *words, *map(str, range(lowest, highest + 1))))
