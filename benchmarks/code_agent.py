@@ -23,7 +23,6 @@ from miner.config.settings import load_settings
 from miner.environments.code_agent.channel import CodeAgentChannel
 from miner.evaluation.model import model_policy
 from miner.evaluation.runner import Rules, evaluate
-from miner.reporting.records import Interval
 from miner.tiny_model.code_agent.build import build_agent_base
 
 RECIPE = Path("recipes/tiny-code-agent.toml")
@@ -51,7 +50,7 @@ def score(model: Path, overrides: list[str], temperature: float) -> str:
         max_reply_tokens=settings.rollout.max_reply_tokens,
         max_sessions=64,
     ) as policy:
-        return str(Interval.of(asyncio.run(play()).score))
+        return str(asyncio.run(play()).score)
 
 
 def train(base: Path, run: Path, overrides: list[str]) -> dict[str, Any]:

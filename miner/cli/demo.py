@@ -27,7 +27,6 @@ from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
 from miner.environments import InfrastructureError
-from miner.evaluation.grader import GRADER_BASE_SEED
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
@@ -208,18 +207,13 @@ def _evaluate(
         request = EvaluationRequest(
             model=model,
             baseline=baseline,
-            llm_url=None,
-            llm_model=None,
             name=name,
             episodes=show.episodes,
-            base_seed=GRADER_BASE_SEED,
-            environment="goofspiel",
             sizes=show.deck_sizes,
             servers=tuple(urls),
             channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
             concurrency=show.episodes,
-            max_reply_tokens=16,
             replays=2 if name == "trained" else 0,
             out=run_dir,
             dtype=show.dtype,

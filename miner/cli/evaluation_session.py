@@ -22,7 +22,7 @@ from rich.columns import Columns
 from rich.console import Console
 
 from miner.cli.duel_evaluation import play_duels, worth_a_look
-from miner.config.contract import DUEL_CHANNEL, is_game
+from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL, GRADER_BASE_SEED, is_game
 from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
@@ -50,24 +50,25 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What `python -m miner evaluate` was asked for; exactly one of the first three is set."""
+    """What `python -m miner evaluate` was asked for; exactly one of `model`, `baseline` and
+    `llm_url` is set."""
 
-    model: Path | None
-    baseline: str | None
-    llm_url: str | None
-    llm_model: str | None
-    name: str | None
-    episodes: int
-    base_seed: int
-    environment: str
-    sizes: tuple[int, ...]
-    servers: tuple[str, ...]
-    channel: str | None
-    temperature: float
-    concurrency: int | None
-    max_reply_tokens: int
-    replays: int
     out: Path
+    episodes: int
+    model: Path | None = None
+    baseline: str | None = None
+    llm_url: str | None = None
+    llm_model: str | None = None
+    name: str | None = None
+    base_seed: int = GRADER_BASE_SEED
+    environment: str = GOOFSPIEL
+    sizes: tuple[int, ...] = ()
+    servers: tuple[str, ...] = ()
+    channel: str | None = None
+    temperature: float = 0.0
+    concurrency: int | None = None
+    max_reply_tokens: int = 16
+    replays: int = 0
     games: str | None = None
     opponent: str = "random"
     dtype: str | None = None

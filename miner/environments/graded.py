@@ -22,13 +22,12 @@ from typing import Final
 from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
-from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import clean_reply, parse_graded_reply
 from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCalls
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
-from miner.environments.servers import ServerPool
+from miner.environments.servers import OnServers, check_server_urls
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ logger = logging.getLogger(__name__)
 _LETTING_GO_S: Final = 60.0
 
 
-class GradedSource:
+class GradedSource(OnServers[AffinetesClient]):
     """Opens graded episodes on a set of servers. To be used within one event loop at a time.
 
     Args:
@@ -54,22 +53,15 @@ class GradedSource:
         turn_timeout_s: float = 60.0,
         episode_timeout_s: int = 1800,
     ) -> None:
-        self.stats = ChannelStats()
+        super().__init__({url: AffinetesClient(url) for url in check_server_urls(urls)})
         self.turn_timeout_s = turn_timeout_s
         self.episode_timeout_s = episode_timeout_s
-        self.pool = ServerPool(urls)
-        self._clients = {url: AffinetesClient(url) for url in self.pool.urls}
         self._runtime: GradedCalls | None = None
 
     @property
     def capacity(self) -> int:
         """Episodes that may be under way at once over all servers."""
         return GRADED_EPISODES_PER_SERVER * len(self.pool.urls)
-
-    @property
-    def applied_rate(self) -> float | None:
-        """Share of actions that the game made as asked; None before the first."""
-        return self.stats.applied_rate
 
     def open(self, avoid: Collection[str] = ()) -> GradedEnvironment:
         """A fresh environment on the least busy server."""
@@ -79,27 +71,15 @@ class GradedSource:
         """What belongs to the running event loop; made anew in a new loop."""
         loop = asyncio.get_running_loop()
         if self._runtime is None or self._runtime.loop is not loop:
-            self._runtime = GradedCalls(loop, ChatEndpoint(), self._clients)
+            self._runtime = GradedCalls(loop, ChatEndpoint(), self.clients)
         return self._runtime
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Base URLs of the servers."""
-        return self.pool.urls
-
-    async def complaint(self, server: str) -> str:
-        """Why a server cannot be played on now; "" if it answers."""
-        said = await self._clients[server].complaint()
-        self.pool.report_presence(server, there=not said)
-        return said
 
     async def close(self) -> None:
         """Give up all episodes and stop listening (idempotent)."""
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             await runtime.close()
-        for client in self._clients.values():
-            await client.close()
+        await super().close()
 
 
 class GradedEnvironment:

@@ -8,13 +8,15 @@ and one that is away comes last of all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from yarl import URL
 
 from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
+from miner.environments.channel_stats import ChannelStats
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -123,3 +125,52 @@ class ServerPool:
         """A played-out episode ends a server's rest."""
         load = self._loads[url]
         load.pause_s = load.rests_until = 0.0
+
+
+class Client(Protocol):
+    """What a source asks of the client of one server, whatever is played there."""
+
+    async def complaint(self) -> str:
+        """Why the server cannot be played on now; "" if it answers."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+class OnServers(Generic[C]):
+    """What sources have in common whose episodes are played on servers.
+
+    Args:
+        clients: by base URL as `check_server_urls` gives it.
+    """
+
+    def __init__(self, clients: Mapping[str, C]) -> None:
+        self.stats = ChannelStats()
+        self.pool = ServerPool(tuple(clients))
+        self.clients = dict(clients)
+
+    @property
+    def applied_rate(self) -> float | None:
+        """See `EnvironmentSource`."""
+        return self.stats.applied_rate
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """See `EnvironmentSource`."""
+        return self.pool.urls
+
+    async def complaint(self, server: str) -> str:
+        """See `EnvironmentSource`."""
+        said = await self.clients[server].complaint()
+        self.pool.report_presence(server, there=not said)
+        return said
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        for client in self.clients.values():
+            await client.close()

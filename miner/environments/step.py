@@ -19,18 +19,17 @@ from typing import Final
 
 from miner.environments.affinetes import AffinetesClient, StepReply
 from miner.environments.base import EpisodeTask, Observation, Transition
-from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.games import GradedDialogue, PromptFormat, Turn, clean_reply, goofspiel
 from miner.environments.listing import HEADING, parse_listing
-from miner.environments.servers import ServerPool
+from miner.environments.servers import OnServers, check_server_urls
 
 STEP_EPISODES_PER_SERVER: Final = 256
 _STOP_S: Final = 5.0
 _STATE_HEADING: Final = "Current State:\n"
 
 
-class StepSource:
+class StepSource(OnServers[AffinetesClient]):
     """Opens episodes over `/reset` and `/step` on a set of servers.
 
     Args:
@@ -48,48 +47,28 @@ class StepSource:
         *,
         reply_timeout_s: float = 30.0,
     ) -> None:
-        self.stats = ChannelStats()
-        self.pool = ServerPool(urls)
+        super().__init__(
+            {
+                url: AffinetesClient(url, reply_timeout_s=reply_timeout_s)
+                for url in check_server_urls(urls)
+            }
+        )
         self._formats = dict(prompt_formats or {})
-        self._clients = {
-            url: AffinetesClient(url, reply_timeout_s=reply_timeout_s) for url in self.pool.urls
-        }
 
     @property
     def capacity(self) -> int:
         """Episodes that may be open at once over all servers."""
         return STEP_EPISODES_PER_SERVER * len(self.pool.urls)
 
-    @property
-    def applied_rate(self) -> float | None:
-        """Share of actions that the game made as asked; None before the first."""
-        return self.stats.applied_rate
-
     def open(self, avoid: Collection[str] = ()) -> StepEnvironment:
         """A fresh environment on the least busy server."""
         url = self.pool.pick(avoid)
-        return StepEnvironment(self, self._clients[url])
+        return StepEnvironment(self, self.clients[url])
 
     def dialogue(self, game_name: str) -> GradedDialogue:
         """The grader's side of one episode of a game. Raises: `ConfigurationError`."""
         known = self._formats.get(game_name)
         return GradedDialogue(known or PromptFormat.own(game_name))
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Base URLs of the servers."""
-        return self.pool.urls
-
-    async def complaint(self, server: str) -> str:
-        """Why a server cannot be played on now; "" if it answers."""
-        said = await self._clients[server].complaint()
-        self.pool.report_presence(server, there=not said)
-        return said
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        for client in self._clients.values():
-            await client.close()
 
 
 class StepEnvironment:

@@ -30,7 +30,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over `n` episodes with the bounds of its confidence interval."""
+    """A mean (or mean difference) over `n` episodes with the bounds of its 95% interval."""
 
     mean: float
     low: float
@@ -40,17 +40,9 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean of `first - second` over `n` shared episodes, with its confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
+    @property
+    def signed(self) -> str:
+        """As a difference is written: every number with its sign."""
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
@@ -79,7 +71,7 @@ def grouped(pairs: Iterable[tuple[int, float]]) -> dict[int, Estimate]:
     return {key: mean_score(groups[key]) for key in sorted(groups)}
 
 
-def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -> Difference:
+def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -> Estimate:
     """Mean of `first[k] - second[k]` over the episodes that both policies played.
 
     Raises: `ValueError` when they share no episode.
@@ -94,4 +86,4 @@ def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -
     square = (fsum(d * d for d in differences) + 1) / weight
     half = _Z * sqrt(max(0.0, square - centre * centre) / weight)
     mean = fsum(differences) / n
-    return Difference(mean, max(-1.0, centre - half), min(1.0, centre + half), n)
+    return Estimate(mean, max(-1.0, centre - half), min(1.0, centre + half), n)

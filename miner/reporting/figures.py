@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from miner.config.contract import GOOFSPIEL
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
-from miner.reporting.records import HALVINGS, EvaluationRecord, Interval, StepRecord
+from miner.evaluation.statistics import Estimate
+from miner.reporting.records import HALVINGS, EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 
 _SMOOTHING_SPAN = 10
@@ -157,7 +158,7 @@ def _evaluation_label(record: EvaluationRecord) -> str:
 def _point_ranges(
     axes: Axes,
     x: Sequence[float],
-    intervals: Sequence[Interval],
+    intervals: Sequence[Estimate],
     *,
     color: str,
     label: str,

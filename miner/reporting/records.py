@@ -18,7 +18,7 @@ from typing import Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miner.evaluation.results import EvaluationResult, Reply
-from miner.evaluation.statistics import Difference, Estimate, paired_difference
+from miner.evaluation.statistics import Estimate, paired_difference
 
 HALVINGS = "halvings"
 """Metric: how often the learning rate was halved so far; not recorded before the first time."""
@@ -86,23 +86,6 @@ class StepRecord(Record):
     metrics: dict[str, float] = {}
 
 
-class Interval(Record):
-    """A mean (or mean difference) over `n` episodes with the bounds of its 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-    @classmethod
-    def of(cls, estimate: Estimate | Difference) -> Interval:
-        """The same numbers as a record."""
-        return cls(mean=estimate.mean, low=estimate.low, high=estimate.high, n=estimate.n)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
 Split = Literal["grader", "held_out"]
 
 CHECKPOINT = "checkpoint"
@@ -133,16 +116,16 @@ class EvaluationRecord(Record):
     channel: str
     environment: str = "goofspiel"
     temperature: float | None = None
-    score: Interval | None
-    difference: Interval | None = None
-    by_deck_size: dict[int, Interval] = {}
-    by_seat: dict[int, Interval] = {}
+    score: Estimate | None
+    difference: Estimate | None = None
+    by_deck_size: dict[int, Estimate] = {}
+    by_seat: dict[int, Estimate] = {}
     replies: int = 0
     parse_failures: int = 0
     illegal_replies: int = 0
     failures: dict[str, int] = {}
     faults: dict[str, int] = {}
-    by_game: dict[str, Interval] = {}
+    by_game: dict[str, Estimate] = {}
     published: bool = False
 
     @classmethod
@@ -171,20 +154,16 @@ class EvaluationRecord(Record):
             channel=result.channel,
             environment=result.environment,
             temperature=result.temperature,
-            score=Interval.of(result.score) if result.score else None,
-            difference=(
-                Interval.of(paired_difference(result.scores, base.scores))
-                if base and shared
-                else None
-            ),
-            by_deck_size={k: Interval.of(v) for k, v in result.by_deck_size.items()},
-            by_seat={k: Interval.of(v) for k, v in result.by_seat.items()},
+            score=result.score,
+            difference=(paired_difference(result.scores, base.scores) if base and shared else None),
+            by_deck_size=result.by_deck_size,
+            by_seat=result.by_seat,
             replies=result.replies,
             parse_failures=result.parse_failures,
             illegal_replies=result.illegal_replies,
             failures={str(k): v for k, v in result.failures().items()},
             faults=result.faults,
-            by_game={game: Interval.of(score) for game, score in result.by_game.items()},
+            by_game=result.by_game,
         )
 
 

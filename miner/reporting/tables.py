@@ -9,7 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
-from miner.reporting.records import CHECKPOINT, EvaluationRecord, Interval
+from miner.evaluation.statistics import Estimate
+from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
 _WIDE = 110
 _UNEVEN = 0.2
@@ -140,7 +141,7 @@ def uneven_sizes(record: EvaluationRecord) -> str:
     )
 
 
-def _interval_table(key: str, groups: dict[int, Interval]) -> Table:
+def _interval_table(key: str, groups: dict[int, Estimate]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in (key, "episodes", "score", "95% interval"):
         table.add_column(name, justify="right")
@@ -156,19 +157,13 @@ def _literal(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def _signed(difference: Interval | None) -> str:
-    if difference is None:
-        return ""
-    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-
-
 def _measured(record: EvaluationRecord) -> ScoreRow:
     name = f"checkpoint {record.step}" if record.name == CHECKPOINT else record.name
     invalid = record.parse_failures + record.illegal_replies
     return ScoreRow(
         name=name,
         score=str(record.score) if record.score else "none counted",
-        difference=_signed(record.difference),
+        difference=record.difference.signed if record.difference else "",
         episodes=str(record.score.n) if record.score else "0",
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
         invalid=f"{invalid / record.replies:.1%}" if invalid else "0",

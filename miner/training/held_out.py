@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
-from miner.evaluation.statistics import Difference, paired_difference
+from miner.evaluation.statistics import Estimate, paired_difference
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
@@ -64,7 +64,7 @@ class HeldOut(TrainerCallback):
         self._note = note
         self._best = self._restore()
         self._last_step = 0
-        self._lead: Difference | None = None
+        self._lead: Estimate | None = None
 
     @property
     def best(self) -> Evaluated:
@@ -73,7 +73,7 @@ class HeldOut(TrainerCallback):
             raise RuntimeError("nothing was evaluated yet: call start first")
         return self._best.best
 
-    def fall(self, step: int) -> Difference | None:
+    def fall(self, step: int) -> Estimate | None:
         """How far the weights of `step` lie below the best ones, if more than chance explains it.
 
         None where they were not evaluated, or the paired 95% interval reaches up to 0.
@@ -154,7 +154,7 @@ class HeldOut(TrainerCallback):
         beside.replace(self._state_file)
 
 
-def _difference(first: Evaluated, second: Evaluated) -> Difference | None:
+def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:
     """On the episodes that both played; None for fewer than half of the list, too few to judge."""
     played = [
         {number: score for number, score in enumerate(model.scores) if score is not None}

@@ -213,22 +213,6 @@ def test_the_graders_clock_runs_where_more_than_this_process_plays(
 ) -> None:
     """A slow machine's processor has all games of a model wait at once."""
     request = EvaluationRequest(
-        model=None,
-        baseline=None,
-        llm_url=llm_url,
-        llm_model=None,
-        name=None,
-        episodes=1,
-        base_seed=0,
-        environment="goofspiel",
-        sizes=(),
-        servers=servers,
-        channel=channel,
-        temperature=0.0,
-        concurrency=None,
-        timeout_s=None,
-        max_reply_tokens=16,
-        replays=0,
-        out=Path(),
+        out=Path(), episodes=1, llm_url=llm_url, servers=servers, channel=channel
     )
     assert request.rules.timeout_s == limit

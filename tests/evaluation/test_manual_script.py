@@ -1,9 +1,12 @@
 """The script for evaluating by hand: one command, nothing needed but the model."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "manual_environment_eval.py"
 
@@ -26,30 +29,20 @@ def test_a_baseline_is_evaluated_from_any_folder(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "evaluate" / "evaluation.png").is_file()
 
 
-def refusal(folder: Path, *arguments: str) -> str:
-    """The one sentence with which the script refuses."""
-    ended = run(folder, *arguments)
+def test_what_cannot_be_meant_is_one_sentence(tmp_path: Path) -> None:
+    ended = run(tmp_path, "--episodes", "5")
     assert ended.returncode == 2
     (sentence,) = ended.stderr.strip().splitlines()
-    return sentence
+    assert sentence.startswith("error: MODEL is missing")
 
 
-def test_a_folder_without_a_model_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "my-model").mkdir()
-    assert refusal(tmp_path, "my-model").startswith("error: my-model holds no model")
-
-
-def test_a_misspelt_baseline_is_not_taken_for_a_folder(tmp_path: Path) -> None:
-    sentence = refusal(tmp_path, "mtach", "--episodes", "5")
-    assert "mtach is neither a baseline (random, match, highest, lowest) nor a folder" in sentence
-
-
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    for arguments in ((), ("--episodes", "5")):
-        assert "error: MODEL is missing" in refusal(tmp_path, *arguments)
-
-
-def test_help_explains_it(tmp_path: Path) -> None:
-    ended = run(tmp_path, "--help")
-    assert ended.returncode == 0
-    assert "MODEL_FOLDER" in ended.stdout
+def test_model_is_a_folder_an_endpoint_or_a_baseline(tmp_path: Path) -> None:
+    arguments = runpy.run_path(str(SCRIPT), run_name="manual_environment_eval")["arguments"]
+    assert arguments([str(tmp_path)]) == ["evaluate", "--model", str(tmp_path)]
+    assert arguments(["http://h:1/v1", "--sizes", "8"])[1:] == [
+        "--llm-url", "http://h:1/v1", "--sizes", "8"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="MODEL is missing"):
+        arguments([])
+    with pytest.raises(ValueError, match=r"mtach is neither a baseline \(random, match, highest"):
+        arguments(["mtach", "--episodes", "5"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from miner.environments import EpisodeTask
 from miner.environments.games import GameSession
 from miner.evaluation.results import Reply
-from miner.reporting.records import EvaluationRecord, Interval, Replay, StepRecord
+from miner.evaluation.statistics import Estimate
+from miner.reporting.records import EvaluationRecord, Replay, StepRecord
 from miner.reporting.replay import build_replay
 
 
@@ -25,8 +26,8 @@ def step(number: int, **fields: object) -> StepRecord:
     return StepRecord.model_validate(values | fields)
 
 
-def interval(mean: float, n: int = 100) -> Interval:
-    return Interval(mean=mean, low=max(0.0, mean - 0.1), high=min(1.0, mean + 0.1), n=n)
+def interval(mean: float, n: int = 100) -> Estimate:
+    return Estimate(mean=mean, low=max(0.0, mean - 0.1), high=min(1.0, mean + 0.1), n=n)
 
 
 def evaluation(name: str, mean: float, **fields: object) -> EvaluationRecord:

@@ -11,8 +11,9 @@ from miner.cli.report import report_command
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask
 from miner.evaluation.results import Reply
+from miner.evaluation.statistics import Estimate
 from miner.reporting.page import write_report
-from miner.reporting.records import LOGPROB_GAP, EvaluationRecord, Interval
+from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.replay import build_transcript
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -215,8 +216,8 @@ def test_sizes_that_score_far_apart_are_remarked_on(scores: dict[int, float], sa
 
 def test_sizes_that_differ_by_chance_are_not_remarked_on() -> None:
     wide = {
-        8: Interval(mean=0.8, low=0.4, high=1, n=5),
-        10: Interval(mean=0.4, low=0.1, high=0.7, n=5),
+        8: Estimate(mean=0.8, low=0.4, high=1, n=5),
+        10: Estimate(mean=0.4, low=0.1, high=0.7, n=5),
     }
     assert uneven_sizes(evaluation("trained", 0.6, by_deck_size=wide)) == ""
 

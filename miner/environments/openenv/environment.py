@@ -26,13 +26,13 @@ from miner.environments.openenv.places import Places
 from miner.environments.openenv.server import OpenEnvServer
 from miner.environments.openenv.session import RefusedAction, ServerFull, Session
 from miner.environments.openenv.wire import ObservationData
-from miner.environments.servers import ServerPool
+from miner.environments.servers import OnServers
 
 NAME: Final = "openenv"
 _LONGEST_PAUSE_S: Final = 2.0
 
 
-class OpenEnvSource:
+class OpenEnvSource(OnServers[OpenEnvServer]):
     """Opens episodes on servers that all play the same environment.
 
     Args:
@@ -44,7 +44,6 @@ class OpenEnvSource:
     """
 
     name = NAME
-    applied_rate = None
 
     def __init__(
         self,
@@ -54,11 +53,10 @@ class OpenEnvSource:
         limits: Mapping[str, int] | None = None,
         host: Hosted | None = None,
     ) -> None:
+        super().__init__(servers)
         self._host = host
         self.settings = settings
         self.codec = codec
-        self.pool = ServerPool(tuple(servers))
-        self.clients = dict(servers)
         known = dict(limits or {})
         self.places = {url: Places(url, known.get(url, settings.sessions)) for url in servers}
         self.rewarded = False
@@ -68,11 +66,6 @@ class OpenEnvSource:
     def capacity(self) -> int:
         """Episodes at once over all servers, as far as it is known."""
         return sum(places.limit for places in self.places.values())
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Base URLs."""
-        return self.pool.urls
 
     def open(self, avoid: Collection[str] = ()) -> OpenEnvEnvironment:
         """A fresh environment on the least busy server. Raises: `ConfigurationError`."""
@@ -85,14 +78,11 @@ class OpenEnvSource:
         """Why a server cannot be played on now; "" if it answers. One of our own is revived."""
         if self._host is not None:
             await revive(self._host)
-        said = await self.clients[server].complaint()
-        self.pool.report_presence(server, there=not said)
-        return said
+        return await super().complaint(server)
 
     async def close(self) -> None:
         """Close the connections, and stop a server of our own (idempotent)."""
-        for client in self.clients.values():
-            await client.close()
+        await super().close()
         if self._host is not None:
             await asyncio.to_thread(self._host.stop)
 
