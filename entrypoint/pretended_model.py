@@ -15,9 +15,11 @@ SIZES = {
     "1.5B": ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768),
     "3B": ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768),
     "7B": ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768),
+    "8B": ModelShape(8_030_261_248, 32, 4096, 14336, 32, 8, 128, 128256, 131072),
     "14B": ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072),
 }
-"""The shapes of Qwen2.5, from its config.json files, by the names of its sizes."""
+"""Shapes by the names of sizes, from the config.json files of Qwen2.5; 8B is Llama-3.1's."""
+_FAMILY = {"8B": "Llama-3.1"}
 BYTES_PER_WEIGHT = 2  # base models come in 16 bits
 
 
@@ -29,7 +31,11 @@ def pretend_model(given: str) -> ModelFacts:
     """
     if given.upper() in SIZES:
         shape = SIZES[given.upper()]
-        return _facts("Qwen2ForCausalLM", shape, f"as large as Qwen2.5-{given.upper()}")
+        return _facts(
+            "Qwen2ForCausalLM",
+            shape,
+            f"as large as {_FAMILY.get(given.upper(), 'Qwen2.5')}-{given.upper()}",
+        )
     path = Path(given)
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():

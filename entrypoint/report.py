@@ -58,7 +58,9 @@ class PlanPrinter:
         steps = int((plan.trainer_ends_at - plan.started_at) / cost.seconds)
         rows = [
             ("seconds a step", f"about {cost.seconds:.2g}"),
-            ("of them playing, learning", f"{cost.rollout:.2g}, {cost.learning:.2g}"),
+            ("of them playing", f"{cost.rollout:.2g}"),
+            ("weights", f"{cost.weights:.2g}"),
+            ("learning", f"{cost.learning:.2g}"),
             ("steps in the time given", f"about {steps:,}"),
             ("assumed", assumptions()),
         ]

@@ -1,42 +1,61 @@
-"""How long a step may take: a few constants, for the dry run's estimate. None is measured by us.
+"""How long a step may take, by a few constants: what the planner chooses layouts by.
 
-An estimate is right within a factor of two or three at best. Sources: 2 FLOP a parameter and token
-forward, twice that backward (Kaplan et al. 2020); peaks and bandwidths of NVIDIA's data sheets. The
-shares of them are what others report for training and serving of this size.
+None is measured by us, and an estimate is right within a factor of two or three at best; layouts
+are compared with each other, where most of that cancels. Sources: 2 FLOP a parameter and token
+forward, twice that backward (Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data
+sheets. The shares of them are what others report for training and serving of this size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from entrypoint.hardware import Gpu, Hardware
 from entrypoint.memory import ModelShape
-from entrypoint.topology import Topology
+
+if TYPE_CHECKING:
+    from entrypoint.topology import Topology
 
 PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362, "B200": 2250}
 """Dense 16-bit, by what a GPU's name contains."""
 HOPPER_TFLOPS = 989  # H100, H200, and whatever is not listed
+WITHOUT_NVLINK = ("T4", "A6000", "RTX4090", "L40S")
 TRAINING_SHARE = 0.3  # of the peak, forward and backward of a few thousand tokens a pass
 BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
 BANDWIDTH_SHARE = 0.5
 SEQUENTIAL_TOKENS = 120  # replies of an episode come one after another: 15 turns of 8 tokens
 DECODE_SECONDS = 0.008  # a token of all live episodes at least, however small the model
 PREFILL_SHARE = 0.4  # of the peak; every turn computes only what is new
-MEAN_EPISODE = 0.6  # of the longest, over Goofspiel's deck sizes
+MEAN_EPISODE = 2800  # tokens, counted over Goofspiel's deck sizes in Qwen's vocabulary
+MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for such a mean
 CPU_FLOPS = 2.0e10  # a second and core, float32
+LINK = 2.0e11  # bytes a second between two GPUs, half of what an H100's NVLink has each way
+PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
+PUSH_SECONDS = 1.0  # to announce weights to a server, empty its cache and ask what it holds
+PUSH_SHARE = 0.1  # of the link: weights are sent tensor by tensor
+WAKE_SECONDS = 3.0  # vLLM's blog of 2025-10-26: 0.8 to 2.6 s to wake from level 2; and to sleep
+LOAD_BANDWIDTH = 5.0e10  # bytes a second into an engine of the same GPU, tensor by tensor
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Estimated seconds of one step: playing its games, and learning from them."""
+    """Estimated seconds of one step, whose parts take turns.
+
+    Attributes:
+        rollout: playing its games.
+        weights: bringing an engine the new weights, and waking it where it slept.
+        learning: from these games.
+    """
 
     rollout: float
+    weights: float
     learning: float
 
     @property
     def seconds(self) -> float:
-        """A whole step: playing and learning take turns."""
-        return self.rollout + self.learning
+        """A whole step."""
+        return self.rollout + self.weights + self.learning
 
 
 def step_cost(
@@ -44,31 +63,76 @@ def step_cost(
 ) -> StepCost:
     """Estimate a step of this plan; see the constants for what is assumed."""
     episodes = topology.groups * group_size
-    tokens = episodes * topology.episode_tokens * MEAN_EPISODE
+    tokens = episodes * _mean_episode(topology)
     forward = 2 * shape.parameters * tokens
-    passes = 4 if topology.checkpointing else 3  # a backward pass counts twice
     if topology.layout == "cpu":
         speed = CPU_FLOPS * hardware.cpus
-        return StepCost(forward / speed, passes * forward / speed)
+        return StepCost(forward / speed, 0.0, 3 * forward / speed)
     peak = min(_peak(gpu) for gpu in hardware.gpus)
-    engines = len(topology.inference_gpus)
-    waves = -(-episodes // (topology.live_episodes * engines))
-    # weights are read once for a token of all live episodes
-    token = max(DECODE_SECONDS, 2 * shape.parameters / (BANDWIDTH * BANDWIDTH_SHARE))
-    rollout = waves * SEQUENTIAL_TOKENS * token + forward / (peak * PREFILL_SHARE * engines)
+    slow = any(name in _squeezed(gpu) for gpu in hardware.gpus for name in WITHOUT_NVLINK)
+    link = PCIE_LINK if slow else LINK
     trainers = len(topology.trainer_gpus)
-    return StepCost(rollout, passes * forward / (peak * TRAINING_SHARE * trainers))
+    computing = _forwards(topology) * forward / (peak * TRAINING_SHARE * trainers)
+    passes = max(1.0, tokens / (trainers * topology.pass_tokens))
+    return StepCost(
+        rollout=_decoding(topology, shape, episodes)
+        + forward / (peak * PREFILL_SHARE * len(topology.inference_gpus)),
+        weights=_weights(topology, shape, link),
+        learning=computing + _exchange(topology, shape, passes) / link,
+    )
 
 
 def assumptions() -> str:
     """What an estimate rests on, in one line."""
     return (
-        f"{MEAN_EPISODE:.0%} of the longest episode on average, {SEQUENTIAL_TOKENS} tokens of each "
+        f"{MEAN_EPISODE:,} tokens an episode on average, {SEQUENTIAL_TOKENS} of them sampled "
         f"one after another, {TRAINING_SHARE:.0%} of peak FLOPS in training, {PREFILL_SHARE:.0%} "
         "in prefill; waiting for servers, evaluations and checkpoints come on top; not measured"
     )
 
 
+def _forwards(topology: Topology) -> int:
+    """A step's computation in forward passes: scoring what the engine sampled, forward, backward
+    for activations, for weights, and forward once more where activations are recomputed."""
+    return 3 + (topology.tuning == "full") + topology.checkpointing
+
+
+def _decoding(topology: Topology, shape: ModelShape, episodes: int) -> float:
+    """Seconds of the tokens that come one after another: each reads all weights and the cache."""
+    live = min(topology.live_episodes, -(-episodes // len(topology.inference_gpus)))
+    waves = -(-episodes // (topology.live_episodes * len(topology.inference_gpus)))
+    read = 2 * shape.parameters + live * _mean_episode(topology) / 2 * shape.kv_bytes_per_token
+    return waves * SEQUENTIAL_TOKENS * max(DECODE_SECONDS, read / (BANDWIDTH * BANDWIDTH_SHARE))
+
+
+def _mean_episode(topology: Topology) -> float:
+    return min(MEAN_EPISODE, MEAN_SHARE * topology.episode_tokens)
+
+
+def _weights(topology: Topology, shape: ModelShape, link: float) -> float:
+    whole = 2 * shape.parameters
+    gathered = whole / (link * PUSH_SHARE) if topology.zero_stage == 3 else 0.0
+    if topology.layout == "split":
+        return PUSH_SECONDS + gathered + whole / (link * PUSH_SHARE)
+    return WAKE_SECONDS + gathered + whole / LOAD_BANDWIDTH
+
+
+def _exchange(topology: Topology, shape: ModelShape, passes: float) -> float:
+    """Bytes that each trainer sends in a step (Rajbhandari et al. 2020), none of it hidden.
+
+    ZeRO-2 reduces gradients in each pass and gathers the new weights once; ZeRO-3 gathers weights
+    in each forward (scoring too) and backward, as adapters' frozen ones are.
+    """
+    trainers = len(topology.trainer_gpus)
+    gradients = passes if topology.tuning == "full" else 0.0
+    weights = 3 * passes if topology.zero_stage == 3 else float(topology.tuning == "full")
+    return 2 * shape.parameters * (gradients + weights) * (trainers - 1) / trainers
+
+
 def _peak(gpu: Gpu) -> float:
-    known = (tflops for name, tflops in PEAK_TFLOPS.items() if name in gpu.name.replace(" ", ""))
+    known = (tflops for name, tflops in PEAK_TFLOPS.items() if name in _squeezed(gpu))
     return next(known, HOPPER_TFLOPS) * 1e12
+
+
+def _squeezed(gpu: Gpu) -> str:
+    return gpu.name.replace(" ", "")

@@ -1,15 +1,15 @@
 """Who runs where: a pure function of the machine, the model and the batch.
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
-vLLM on some and a DeepSpeed trainer on the rest, or both on all. Candidates are tried from the
-most faithful (full fine-tuning, processes of their own) to the leanest; the first that fits is the
-plan, and the plan keeps why those before it were refused.
+vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
+one with the least seconds a step by estimate is the plan (`step_cost`), and the plan keeps what the
+others would take; adapters only where nothing fits full fine-tuning.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,6 +27,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
+from entrypoint.step_cost import StepCost, step_cost
 from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
 Layout = Literal["cpu", "colocated", "split"]
@@ -34,6 +35,7 @@ ZeroStage = Literal[0, 2, 3]
 
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer is not worth its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
+AS_FAST = 1.05  # the estimate tells no smaller differences; the candidate named first is taken
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class _Candidate:
 
 
 def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> Topology:
-    """The first candidate that fits, with the reasons. GPUs of unequal size count as the smallest.
+    """The fastest candidate that fits, with the reasons. Unequal GPUs count as the smallest.
 
     A model that fits no GPU plan is left to the CPU process, which at least publishes the base.
     """
@@ -124,29 +126,71 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
     if not hardware.gpus:
         return _plan_cpu(hardware, shape, batch, [Choice("one CPU process", hardware.note)])
     refused: list[Choice] = []
-    for candidate in _candidates(len(hardware.gpus)):
-        plan = _fit(candidate, hardware, shape, batch)
-        if isinstance(plan, Topology):
-            return replace(plan, choices=(*refused, *_reasons(candidate, plan)))
-        refused.append(Choice(f"not {candidate.name}", plan))
+    for candidates in _candidates(len(hardware.gpus)):
+        fitting: list[_Fitting] = []
+        for candidate in candidates:
+            plan = _fit(candidate, hardware, shape, batch)
+            if isinstance(plan, Topology):
+                cost = step_cost(plan, shape, hardware, batch.group_size)
+                fitting.append(_Fitting(candidate, plan, cost))
+            else:
+                refused.append(Choice(f"not {candidate.name}", plan))
+        if fitting:
+            return _fastest(fitting, refused)
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
 
 
-def _candidates(count: int) -> Iterator[_Candidate]:
+@dataclass(frozen=True)
+class _Fitting:
+    candidate: _Candidate
+    plan: Topology
+    cost: StepCost
+
+    def __str__(self) -> str:
+        parts = f"playing {self.cost.rollout:.2g}, weights {self.cost.weights:.2g}"
+        parts += f", learning {self.cost.learning:.2g}"
+        return f"about {self.cost.seconds:.3g} s a step of {self.plan.groups} groups ({parts})"
+
+
+def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
+    """The plan, which says what the others would have taken: the better ZeRO stage of each."""
+    least = min(each.cost.seconds for each in fitting)
+    best = next(each for each in fitting if each.cost.seconds <= AS_FAST * least)
+    by_gpus: dict[tuple[str, int], _Fitting] = {}
+    for each in sorted(fitting, key=lambda each: each.cost.seconds):
+        by_gpus.setdefault((each.plan.layout, each.candidate.trainers), each)
+    others = [
+        Choice(f"not {each.candidate.name}", str(each))
+        for each in by_gpus.values()
+        if each.candidate != best.candidate
+    ]
+    return replace(best.plan, choices=(*refused, *others, *_reasons(best)))
+
+
+def _candidates(count: int) -> Iterator[tuple[_Candidate, ...]]:
+    """All that could be done with so many GPUs: full fine-tuning, then adapters.
+
+    First comes, of what is as fast, a GPU for trainer and vLLM alike, in processes of their own.
+    """
     if count == 1:
-        yield _Candidate("colocated", 1, 1, "full", 0)
-        yield _Candidate("colocated", 1, 1, "lora", 0)
+        yield (_Candidate("colocated", 1, 1, "full", 0),)
+        yield (_Candidate("colocated", 1, 1, "lora", 0),)
         return
-    trainers = 1 << ((count - 1).bit_length() - 1)  # largest power of two that leaves a GPU
-    engines = count - trainers
-    spread: ZeroStage = 2 if trainers > 1 else 0
-    yield _Candidate("split", trainers, engines, "full", spread)
-    if trainers > 1:
-        yield _Candidate("split", trainers, engines, "full", 3)
-    yield _Candidate("colocated", count, count, "full", 2)
-    yield _Candidate("colocated", count, count, "full", 3)
-    yield _Candidate("split", trainers, engines, "lora", spread)
-    yield _Candidate("colocated", count, count, "lora", 3)
+    halves = sorted(range(1, count), key=lambda trainers: (abs(2 * trainers - count), -trainers))
+    splits = [(trainers, count - trainers) for trainers in halves]
+    stages: tuple[ZeroStage, ...] = (2, 3)
+    yield (
+        *(
+            _Candidate("split", *gpus, "full", stage if gpus[0] > 1 else 0)
+            for gpus in splits
+            for stage in (stages if gpus[0] > 1 else stages[:1])
+        ),
+        *(_Candidate("colocated", count, count, "full", stage) for stage in stages),
+    )
+    yield (
+        *(_Candidate("split", *gpus, "lora", 2 if gpus[0] > 1 else 0) for gpus in splits),
+        _Candidate("colocated", count, count, "lora", 3),
+    )
 
 
 def _fit(
@@ -293,14 +337,12 @@ def _plan_cpu(
     )
 
 
-def _reasons(candidate: _Candidate, plan: Topology) -> Iterator[Choice]:
+def _reasons(best: _Fitting) -> Iterator[Choice]:
+    candidate, plan = best.candidate, best.plan
     fullest = max(plan.memory, key=lambda moment: moment.used / moment.total)
     room = f"{fullest.moment} takes {_gib(fullest.used)} of {_gib(fullest.total)} GiB"
-    yield Choice(candidate.name, f"first of the candidates that fits: {room}")
-    if plan.layout == "split":
-        why = "the largest power of two that leaves a GPU for vLLM, so that batches divide evenly"
-        yield Choice(f"{candidate.trainers} trainer GPU(s)", why)
-    else:
+    yield Choice(candidate.name, f"the fastest that fits, {best}: {room}")
+    if plan.layout == "colocated":
         why = "vLLM and trainer take turns on the same memory; one sleep per rollout"
         yield Choice(f"sleep mode, vLLM's share {plan.memory_share:.2f}", why)
     yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")

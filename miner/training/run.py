@@ -29,12 +29,7 @@ from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.checkpoints import (
-    Checkpoint,
-    CheckpointMarker,
-    SecondsApart,
-    newest_checkpoint,
-)
+from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
 from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
@@ -102,6 +97,7 @@ class Run:
         self._loop = loop
         self._heart = heart
         self._stop = stop
+        self._note = note
         self._outages = Outages(
             source,
             patience=self._patience,
@@ -177,11 +173,16 @@ class Run:
         for callback in callbacks:
             self.trainer.add_callback(callback)
 
-    def end_early(self) -> None:
-        """Save what `RolloutStopped` has left, unless it is saved."""
-        newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
-        saved = self._ranks.share(newest.step if newest else 0)
-        self.trainer.end_between_steps(save=self.trainer.state.global_step > saved)
+    def learn(self, checkpoint: Checkpoint | None) -> None:
+        """Train to the end; where a step is given up, save what it has left, unless it is saved."""
+        trainer = self.trainer
+        try:
+            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+        except RolloutStopped:
+            self._note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
+            newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
+            saved = self._ranks.share(newest.step if newest else 0)
+            trainer.end_between_steps(save=trainer.state.global_step > saved)
 
     def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
         most = self._settings.optimizer.most_halvings
@@ -363,14 +364,9 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             progress.note(f"sampling at {fitted}")
         held_out.start()
         run.watch(progress, held_out)
-        trainer = run.trainer
-        try:
-            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
-        except RolloutStopped:
-            progress.note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
-            run.end_early()
-        held_out.consider(trainer.state.global_step)
-        heart.beat("done", trainer.state.global_step)
+        run.learn(checkpoint)
+        held_out.consider(run.trainer.state.global_step)
+        heart.beat("done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)

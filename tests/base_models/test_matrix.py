@@ -22,6 +22,8 @@ from miner.training.preparation import prepare_run
 from tests.base_models.families import FAMILIES, make_folder
 from tests.base_models.vocabularies import missing
 
+pytestmark = pytest.mark.long
+
 TOOL = {
     "type": "function",
     "function": {

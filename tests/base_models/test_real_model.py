@@ -1,5 +1,6 @@
 """A pretrained language model of other people's plays a game, token for token."""
 
+import pytest
 import torch
 
 from miner.environments.base import EpisodeTask
@@ -11,6 +12,8 @@ from miner.publishing.verify import verify_model
 from miner.real_model import make_real_model
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import load_model_folder
+
+pytestmark = pytest.mark.long
 
 
 async def test_smollm2_is_handed_over_and_plays_a_whole_game(tmp_path):

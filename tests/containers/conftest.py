@@ -35,9 +35,11 @@ MAKING = pytest.StashKey[Future[Made]]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Containers come last: their image is made while the other tests run."""
+    """Containers come after the other long files, which run while their image is made."""
     ours = [item for item in items if FOLDER in item.path.parents]
-    items[:] = [item for item in items if item not in ours] + ours
+    others = [item for item in items if item not in ours]
+    first = sum(item.get_closest_marker("long") is not None for item in others)
+    items[:] = [*others[:first], *ours, *others[first:]]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

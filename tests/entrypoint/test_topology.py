@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint import step_cost
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape
@@ -88,11 +90,55 @@ def test_every_plan_is_consistent(
         assert topology.trainer_gpus == topology.inference_gpus
 
 
-def test_one_gpu_shares_it_and_several_are_split() -> None:
+def test_one_gpu_is_shared_and_of_several_the_fastest_layout_is_taken() -> None:
     assert plan("1xH100-80GB", MODELS["1.5B"]).layout == "colocated"
-    split = plan("8xH100-80GB", MODELS["3B"])
+    split = plan("8xH100-80GB", MODELS["0.5B"])
     assert (len(split.inference_gpus), len(split.trainer_gpus)) == (4, 4)
     assert (split.zero_stage, split.tuning) == (2, "full")
+    shared = plan("8xH100-80GB", MODELS["7B"])
+    assert (shared.layout, shared.zero_stage, shared.tuning) == ("colocated", 2, "full")
+
+
+@pytest.mark.parametrize(
+    ("constant", "value", "size", "layout", "trainers"),
+    [
+        ("WAKE_SECONDS", 60.0, "7B", "split", 4),
+        ("PUSH_SECONDS", 60.0, "0.5B", "colocated", 8),
+        ("TRAINING_SHARE", 0.05, "0.5B", "split", 6),  # learning is nearly all of a step
+        ("PREFILL_SHARE", 0.01, "0.5B", "split", 2),  # and now playing is
+    ],
+)
+def test_what_takes_long_decides_who_gets_the_gpus(
+    constant: str,
+    value: float,
+    size: str,
+    layout: str,
+    trainers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if layout == "split":
+        monkeypatch.setattr(step_cost, "WAKE_SECONDS", 60.0)
+    monkeypatch.setattr(step_cost, constant, value)
+    topology = plan("8xH100-80GB", MODELS[size])
+    assert (topology.layout, topology.processes) == (layout, trainers)
+    assert topology.groups % trainers == 0
+
+
+def test_a_plan_says_what_the_others_would_have_taken() -> None:
+    """One line for each way to divide the GPUs, and none of them is clearly faster."""
+    *others, best = [
+        (choice.what, float(found[1]))
+        for choice in plan("8xH100-80GB", MODELS["3B"]).choices
+        if (found := re.search(r"about ([0-9.]+) s a step", choice.why))
+    ]
+    assert len(others) == 7
+    assert all(what.startswith("not vLLM on") and seconds > best[1] for what, seconds in others)
+
+
+def test_full_fine_tuning_is_not_given_up_for_speed() -> None:
+    adapters = plan("2xH100-80GB", MODELS["7B"])
+    full = plan("4xH100-80GB", MODELS["7B"])
+    assert (adapters.tuning, full.tuning) == ("lora", "full")
 
 
 def test_memory_decides_over_zero_stage_and_lora() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gpu_check.sh"
 
 PYTHON = """#!/usr/bin/env bash
