@@ -53,13 +53,23 @@ class EpisodeTooLong(Exception):
 
 
 class SampledPlayer:
-    """`Player` that samples its replies and keeps all tokens, as a `TrajectoryBuilder` does."""
+    """`Player` that samples its replies and keeps all tokens, as a `TrajectoryBuilder` does.
 
-    def __init__(self, sampler: Sampler, renderer: ChatRenderer, params: EpisodeParams) -> None:
+    Args:
+        session: of this conversation in the sampler; None for one of its own.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        renderer: ChatRenderer,
+        params: EpisodeParams,
+        session: int | None = None,
+    ) -> None:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._session = new_session()
+        self._session = new_session() if session is None else session
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """See `Player`."""
@@ -99,12 +109,13 @@ async def play_episode(
     sampler: Sampler,
     renderer: ChatRenderer,
     params: EpisodeParams,
+    session: int | None = None,
 ) -> Trajectory:
     """Play `task` to its end with a `SampledPlayer`.
 
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong, RolloutStopped.
     """
-    player = SampledPlayer(sampler, renderer, params)
+    player = SampledPlayer(sampler, renderer, params, session)
     score = await play(environment, task, player)
     return replace(player.trajectory(score), server=environment.server)
 
