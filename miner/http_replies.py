@@ -19,6 +19,7 @@ KEEP_ALIVE_S: Final = 4.0
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 CHAT_REPLY_LIMIT: Final = 4 << 20
 """Bytes of one chat completion."""
+_EXCERPT: Final = 160  # characters
 
 
 class Connections:
@@ -97,7 +98,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {excerpt(str(error))}" if str(error) else type(error).__name__
 
 
-def excerpt(text: str, length: int = 160) -> str:
+def excerpt(text: str) -> str:
     """First line of a server's text, bounded and with control characters escaped."""
     line = text.strip().split("\n", 1)[0]
-    return repr(line if len(line) <= length else line[:length] + "...")
+    return repr(line if len(line) <= _EXCERPT else line[:_EXCERPT] + "...")

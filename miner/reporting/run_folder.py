@@ -2,7 +2,7 @@
 
     metrics.jsonl       one `StepRecord` per training step
     evaluations.jsonl   one `EvaluationRecord` per evaluation
-    settings.toml       the resolved settings (or settings.json)
+    settings.toml       the resolved settings
     probe.json          what the conformance probe found
     temperature.json    what is sampled at, where that was found from the base
     replays/*.json      one `Replay` per game kept
@@ -134,7 +134,7 @@ class Run:
 def _settings(folder: Path) -> dict[str, Any]:
     path = folder / "settings.toml"
     if not path.exists():
-        return _read_json(folder / "settings.json")
+        return {}
     try:
         return tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

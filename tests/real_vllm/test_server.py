@@ -127,7 +127,6 @@ def test_it_says_what_the_trainer_asks(trainer: Trainer) -> None:
     assert config.weight_transfer_config is not None
     assert config.weight_transfer_config.backend == NCCL_OR_FILE
     assert trainer.loop.run(trainer.server.weight_version()) == BASE_WEIGHTS
-    assert trainer.loop.run(trainer.server.world_size()) == ENGINES
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

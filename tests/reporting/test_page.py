@@ -122,11 +122,6 @@ def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> 
         write_report(folder.path)
 
 
-def test_settings_in_json_will_do(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text('{"model": {"dtype": "bfloat16"}}')
-    assert "bfloat16" in write_report(tmp_path).read_text()
-
-
 def test_trouble_is_told(folder: RunFolder) -> None:
     folder.add_step(
         step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from rich.text import Text
-
 from miner.config.contract import INTERCODE_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
@@ -15,37 +9,10 @@ from miner.duel.calls import PARSERS
 from miner.duel.intercode.environment import InterCodeSource
 from miner.duel.intercode.tasks import InterCodeTasks
 from miner.environments.base import EnvironmentSource
+from miner.environments.trial import TrialFindings
 from miner.executors.shell import RealmShell
 
 TRIAL, EXPECTED = "echo $((6 * 7))", b"42\n"
-
-
-@dataclass(frozen=True, slots=True)
-class InterCodeFindings:
-    """Which tasks, and that a shell works."""
-
-    folder: Path
-    tasks: int
-
-    @property
-    def reason(self) -> str:
-        """What was found, in a sentence."""
-        return (
-            f"{self.tasks} tasks of {self.folder}; a locked shell runs a trial; the sentences of "
-            "the requests are our own"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`."""
-        return {
-            "environment": INTERCODE_CHANNEL,
-            "channel": INTERCODE_CHANNEL,
-            "reason": self.reason,
-        }
-
-    def shown(self) -> Text:
-        """For a terminal."""
-        return Text(f"channel {INTERCODE_CHANNEL}: {self.reason}")
 
 
 class InterCodeChannel:
@@ -70,7 +37,7 @@ class InterCodeChannel:
         """Where they are played: in shells of this machine."""
         return InterCodeSource(self.tasks, RealmShell.start, family=self._family)
 
-    async def check(self, source: EnvironmentSource) -> InterCodeFindings:
+    async def check(self, source: EnvironmentSource) -> TrialFindings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""
         shell = await RealmShell.start(None)
         try:
@@ -82,4 +49,9 @@ class InterCodeChannel:
                 f"the shell answers {TRIAL} with {ran.output!r}: expected {EXPECTED!r}; bash or "
                 "its libraries are not where other programs of this machine are (/usr, /bin, /lib)"
             )
-        return InterCodeFindings(self._folder, len(self.tasks))
+        return TrialFindings(
+            channel=INTERCODE_CHANNEL,
+            environment=INTERCODE_CHANNEL,
+            reason=f"{len(self.tasks)} tasks of {self._folder}; a locked shell runs a trial; the "
+            "sentences of the requests are our own",
+        )

@@ -42,7 +42,6 @@ class EndpointPlayer:
     Args:
         url: base URL, with or without /v1.
         model: the model to ask for; None: the first that the server lists.
-        counter: counts notes; the tournament loads the served model's tokenizer for it.
         api_key: sent if given.
         timeout_s: longest wait for one answer.
         sleep: waits between attempts.
@@ -56,13 +55,12 @@ class EndpointPlayer:
         url: str,
         model: str | None = None,
         *,
-        counter: TokenCounter | None = None,
         api_key: str | None = None,
         timeout_s: float = READ_TIMEOUT_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
-        self.counter: TokenCounter = counter or WordCounter()
+        self.counter: TokenCounter = WordCounter()
         self._url = chat_base_url(url)
         self._model = model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}

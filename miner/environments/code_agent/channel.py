@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from rich.text import Text
-
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
 from miner.environments.code_agent.arithmetic import Arithmetic
 from miner.environments.code_agent.environment import NAME, CodeAgentSource
 from miner.environments.code_agent.form import Form
+from miner.environments.trial import TrialFindings
 from miner.executors import Executor, LocalSandbox
 from miner.executors.e2b import E2BExecutor
 
 TRIAL, EXPECTED = "print(6 * 7)", "42"
-
-
-@dataclass(frozen=True, slots=True)
-class CodeAgentFindings:
-    """Which problems, and what runs the code."""
-
-    problems: str
-    executor: str
-
-    @property
-    def reason(self) -> str:
-        """What was found, in a sentence."""
-        return f"problems of {self.problems}; code is run by {self.executor}, which runs a trial"
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`."""
-        return {
-            "environment": self.problems,
-            "channel": NAME,
-            "reason": self.reason,
-            "scoring": "The right answer scores 1, any other 0.",
-        }
-
-    def shown(self) -> Text:
-        """For a terminal."""
-        return Text(f"channel {NAME}: {self.reason}")
 
 
 class CodeAgentChannel:
@@ -62,7 +32,7 @@ class CodeAgentChannel:
             max_turns=self._settings.max_turns,
         )
 
-    async def check(self, source: EnvironmentSource) -> CodeAgentFindings:
+    async def check(self, source: EnvironmentSource) -> TrialFindings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""
         assert isinstance(source, CodeAgentSource)
         ran = await source.executor.run(TRIAL)
@@ -71,4 +41,10 @@ class CodeAgentChannel:
                 f"the executor {source.executor.name} answers {TRIAL} with {ran.text[:200]!r}: "
                 f"expected {EXPECTED}; choose another environment.code_agent.executor"
             )
-        return CodeAgentFindings(self.tasks.name, source.executor.name)
+        return TrialFindings(
+            channel=NAME,
+            environment=self.tasks.name,
+            reason=f"problems of {self.tasks.name}; code is run by {source.executor.name}, which "
+            "runs a trial",
+            scoring="The right answer scores 1, any other 0.",
+        )

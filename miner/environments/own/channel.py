@@ -7,7 +7,7 @@ from miner.environments.base import EnvironmentSource
 from miner.environments.own.check import OwnFindings, check_environment
 from miner.environments.own.entry import load_entry
 from miner.environments.own.source import OwnSource
-from miner.environments.own.tasks import SeededTasks
+from miner.environments.seeded_tasks import SeededTasks
 
 
 class OwnChannel:
@@ -15,7 +15,7 @@ class OwnChannel:
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._kind = load_entry(settings.entry)
-        self.tasks = SeededTasks(self._kind)
+        self.tasks = SeededTasks(self._kind.__name__, self._kind.problems)
 
     async def open(self) -> EnvironmentSource:
         """Where it is played: in this process."""

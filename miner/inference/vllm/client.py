@@ -29,7 +29,6 @@ from miner.inference.vllm.wire import (
     NUMBERED,
     SERVER_INFO,
     WEIGHT_INFO,
-    WORLD_SIZE,
     Choice,
     NumberedChoice,
     VllmConfig,
@@ -125,12 +124,6 @@ class VllmServer:
     async def set_weight_version(self, label: str) -> None:
         """Name the weights that were sent last."""
         await self.post("update_weight_version", {"new_version": label})
-
-    async def world_size(self) -> int:
-        """Number of workers: tensor parallel times data parallel."""
-        return self._decode(
-            WORLD_SIZE, await self._get("get_world_size"), "get_world_size"
-        ).world_size
 
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached states; False while running requests still hold some."""

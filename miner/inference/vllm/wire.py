@@ -79,12 +79,6 @@ class WeightInfo(msgspec.Struct, frozen=True):
     weight_version: str
 
 
-class WorldSize(msgspec.Struct, frozen=True):
-    """Answer of `GET /get_world_size`."""
-
-    world_size: int
-
-
 class CacheReset(msgspec.Struct, frozen=True):
     """Answer of `POST /reset_prefix_cache`; False while blocks are still held."""
 
@@ -129,6 +123,5 @@ COMPLETION: Final = msgspec.json.Decoder(CompletionReply)
 NUMBERED: Final = msgspec.json.Decoder(NumberedReply)
 MODELS: Final = msgspec.json.Decoder(ModelsReply)
 WEIGHT_INFO: Final = msgspec.json.Decoder(WeightInfo)
-WORLD_SIZE: Final = msgspec.json.Decoder(WorldSize)
 CACHE_RESET: Final = msgspec.json.Decoder(CacheReset)
 SERVER_INFO: Final = msgspec.json.Decoder(ServerInfo)

@@ -13,7 +13,7 @@ from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
-from miner.environments.own.tasks import SeededTasks
+from miner.environments.seeded_tasks import SeededTasks
 
 
 class Adding(TextEnvironment):
@@ -39,7 +39,7 @@ def task(kind: type[TextEnvironment], seed: int = 1) -> EpisodeTask:
 
 
 async def checked(kind: type[TextEnvironment]):
-    return await check_environment(kind, OwnSource(kind), SeededTasks(kind))
+    return await check_environment(kind, OwnSource(kind), SeededTasks(kind.__name__, kind.problems))
 
 
 async def test_an_episode_ends_with_its_score_on_the_common_scale() -> None:
@@ -88,12 +88,12 @@ async def test_coroutines_and_what_the_class_shows_around_its_texts() -> None:
 @pytest.mark.parametrize("problems", [None, 200])
 def test_held_out_tasks_are_never_trained_on(problems: int | None) -> None:
     kind = type("Some", (Adding,), {"problems": problems})
-    tasks = SeededTasks(kind)
+    tasks = SeededTasks(kind.__name__, kind.problems)
     trained = {tasks.training(index, seed).seed for index in range(3000) for seed in (0, 1)}
     held_out = [each.seed for seed in (7, 42) for each in tasks.held_out(40, seed)]
     assert not trained & set(held_out)
     assert len(set(held_out[:40])) == 40
-    assert tasks.training(5, 1) == SeededTasks(kind).training(5, 1)
+    assert tasks.training(5, 1) == SeededTasks(kind.__name__, kind.problems).training(5, 1)
     if problems:
         assert trained | set(tasks_seeds(tasks)) == set(range(problems))
         with pytest.raises(ConfigurationError, match="has 40 of its 200 problems"):

@@ -1,6 +1,7 @@
 """Tasks of an environment that is known by its seeds alone.
 
-Invariant: no held-out seed or problem is ever trained on, whatever the seeds of run and list.
+Invariant: no held-out seed or problem is ever trained on, whatever the seeds of run and list (which
+says something where the environment heeds seeds).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import random
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
-from miner.environments.own.text_environment import TextEnvironment
 from miner.environments.split import split
 
 _MIDDLE = 2**30
@@ -19,9 +19,9 @@ _MIDDLE = 2**30
 class SeededTasks:
     """`TaskStream` of seeds, or of the numbers of problems where there are so many only."""
 
-    def __init__(self, kind: type[TextEnvironment]) -> None:
-        self.name = kind.__name__
-        self._problems = kind.problems
+    def __init__(self, name: str, problems: int | None = None) -> None:
+        self.name = name
+        self._problems = problems
         if self._problems is not None:
             self._held_out, self._trained = split(range(self._problems))
 
