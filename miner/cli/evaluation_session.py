@@ -208,7 +208,7 @@ def _write(
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with the base model if it is there."""
     slug = _slug(result.policy)
-    base = _base_result(request.out / f"{BASE}.json") if slug != BASE else None
+    base = _base_result(request.out, result.policy)
     split: Split = "held_out" if request.channel in CHANNELS else "grader"
     record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
     folder.add_evaluation(record)
@@ -225,8 +225,15 @@ def _write(
     return record
 
 
-def _base_result(path: Path) -> EvaluationResult | None:
-    if not path.exists():
+def _base_result(folder: Path, policy: str) -> EvaluationResult | None:
+    """The base model's, played as this policy was (what a name says after a comma), else greedily.
+
+    None for the base itself, and where it was not evaluated.
+    """
+    name, comma, how = policy.partition(", ")
+    paths = [folder / f"{_slug(played)}.json" for played in (BASE + comma + how, BASE)]
+    path = next((path for path in paths if path.exists()), None)
+    if name == BASE or path is None:
         return None
     try:
         return EvaluationResult.model_validate_json(path.read_bytes())

@@ -11,12 +11,15 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
     """The record's name, with how it was played where an earlier one of that name was not so.
 
     What counts is the channel, the temperature and the deck sizes. The same evaluation done again
-    gets the same name again, so that it replaces its older self.
+    gets the same name again, so that it replaces its older self. Training's own evaluations are on
+    other games, and in no table with the grader's.
 
     Args:
         earlier: evaluations in the same folder.
     """
-    namesakes = [other for other in earlier if other.name == record.name]
+    namesakes = [
+        other for other in earlier if (other.name, other.split) == (record.name, record.split)
+    ]
     if not namesakes:
         return record.name
     ours, theirs = _way(record), _way(namesakes[-1])

@@ -167,6 +167,8 @@ class EpisodeTrainer(PackedTrainer):
         Args:
             checkpoint: of this run; None keeps weights and optimizer.
         """
+        assert self.optimizer is not None, "training has begun"
+        assert self.lr_scheduler is not None
         if checkpoint is not None:
             folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
             if self.is_deepspeed_enabled:
@@ -178,7 +180,6 @@ class EpisodeTrainer(PackedTrainer):
                 self.optimizer.state.clear()  # it would be held until the checkpoint's is loaded
             self._load_optimizer_and_scheduler(folder)
         self.halvings += 1
-        assert self.lr_scheduler is not None, "training has begun"
         self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
         self.lr_scheduler.step()
 

@@ -18,6 +18,7 @@ from miner.reporting.tables import score_rows
 from mock_env_server.running import serve_in_thread
 from tests.builders import build_qwen3, build_tokenizer
 from tests.evaluation.chat_server import served_chat
+from tests.reporting.made import evaluation
 
 APP = typer.Typer()
 APP.command("evaluate")(evaluate_command)
@@ -76,6 +77,18 @@ def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Pa
     assert "against base" in output
     for name in ("base", "trained"):
         assert name in (tmp_path / "evaluation.svg").read_text()
+
+
+def test_a_way_of_playing_is_compared_with_the_base_played_so(tmp_path: Path) -> None:
+    """And a run's own evaluation of its base, on other games, changes no name."""
+    RunFolder(tmp_path).add_evaluation(evaluation("base", 0.1, step=0, split="held_out"))
+    common = ("--episodes", 40, "--out", tmp_path, "--replays", 0)
+    for policy, name in [("random", "base"), ("match", "base, sampled"), ("match", "x, sampled")]:
+        run("--policy", policy, "--name", name, *common)
+    _, base, hot, trained = RunFolder(tmp_path).read().evaluations
+    assert (base.name, base.difference, hot.difference) == ("base", None, None)
+    assert trained.difference is not None
+    assert trained.difference.mean == 0.0
 
 
 def test_a_server_is_played_through_its_graded_channel(
