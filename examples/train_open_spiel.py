@@ -1,8 +1,8 @@
 """A model learns tic-tac-toe on a real OpenEnv server: `python examples/train_open_spiel.py`.
 
 `make setup-openenv` comes first. The server is examples/openenv/open_spiel.py, whose opponent plays
-at random. The model is a tiny one that is made here and knows how a game goes on, no more: it names
-any free cell. Everything else is `python -m miner train`.
+at random. The model is a tiny one that is made here and knows what a game looks like, no more: it
+names any cell, and often a taken one. Everything else is `python -m miner train`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from miner.tiny_model.tokenizer import EOS, ROLES
 
 APP = Path(__file__).parent / "openenv" / "open_spiel.py"
 GAME = "tic_tac_toe"
-BASE_STEPS = 200
+BASE = FormRecipe(steps=120, batch=32)
 SETTINGS = (
     "environment.openenv.show=board",
     "environment.openenv.return_range=[-1, 1]",
@@ -32,8 +32,8 @@ SETTINGS = (
     "rollout.groups_per_step=8",
     "rollout.group_size=16",
     "rollout.max_reply_tokens=3",
-    "optimizer.max_steps=60",
-    "optimizer.learning_rate=8e-4",
+    "optimizer.max_steps=40",
+    "optimizer.learning_rate=6e-4",
     "optimizer.decay_share=0.5",
     "evaluation.every_steps=20",
     "evaluation.episodes=200",
@@ -60,7 +60,7 @@ def build_base(out: Path) -> Path:
     """Make the base model if there is none."""
     if not (out / "config.json").is_file():
         tokenizer = agent_tokenizer(0, 9, words=("Legal actions: ",))
-        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps=BASE_STEPS))
+        build_form_base(out, tokenizer, dialogue, recipe=BASE)
     return out
 
 

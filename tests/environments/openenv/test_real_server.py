@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from examples.train_open_spiel import dialogue
 from miner.__main__ import main
 from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import EpisodeTask, ProtocolError
@@ -165,7 +167,10 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
     assert not status
     assert 'the action {"action_id": "{integer}"}' in out
     assert "seeds: seeded" in out
-    assert "Legal actions: 0, 1, 2, 3, 4, 5, 6, 7, 8" in out
+    opening = "...\n...\n...\nLegal actions: 0, 1, 2, 3, 4, 5, 6, 7, 8"
+    assert repr(opening) in out
+    asked, _ = dialogue(random.Random(0))[0]
+    assert opening in asked, "the example's base has read what is asked here"
 
 
 def test_the_command_says_what_to_set(monkeypatch, capsys, server: LocalApp) -> None:
