@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.distributed.zero import gathered_weights
-from miner.evaluation.statistics import Difference
+from miner.evaluation.statistics import Estimate
 from miner.publishing.best import Evaluated
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
@@ -161,8 +161,8 @@ class OneFell:
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads
 
-    def fall(self, step: int) -> Difference | None:
-        return Difference(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None
+    def fall(self, step: int) -> Estimate | None:
+        return Estimate(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None
 
 
 class Seen(TrainerCallback):
