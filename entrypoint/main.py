@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from entrypoint import preflight
@@ -41,6 +40,8 @@ from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings, to_toml
+from miner.publishing.errors import PublishingError
+from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
@@ -105,22 +106,34 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
 
 
 def hand_over_base(prepared: Prepared, why: str) -> Outcome:
-    """Publish the base: what a job gets whose games nobody here can train.
+    """Publish the base as it is: what a job gets whose games nobody here can train.
 
-    The miner does so, as it came before its chat template is looked at and perhaps mended.
+    Then the miner does so, who may mend its chat template: a program of its own, which imports
+    torch. Whatever becomes of that, the base lies there; `decide` loads it where there is time.
     """
-    plan = prepared.plan
-    folders = (str(prepared.paths.model_dir), str(plan.output_dir))
-    environment = program_environment(prepared.paths, os.environ)
-    with suppress(subprocess.TimeoutExpired):
+    plan, model_dir = prepared.plan, prepared.paths.model_dir
+    cause = Outcome(ExitStatus.TRAINER, why)
+    try:
+        Publisher(plan.output_dir, full_check=False).publish_base(model_dir)
+    except PublishingError as error:
+        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+    else:
+        _mend_template(prepared)
+    return decide(plan, Ended(0, asked=None, overdue=False), cause)
+
+
+def _mend_template(prepared: Prepared) -> None:
+    folders = (str(prepared.paths.model_dir), str(prepared.plan.output_dir))
+    environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
+    try:
         subprocess.run(
             [sys.executable, "-m", "miner", "hand-over", *folders],
-            env=environment | {"CUDA_VISIBLE_DEVICES": ""},
-            timeout=max(0.0, plan.ends_at - time.time()),
-            check=False,
+            env=environment,
+            timeout=max(0.0, prepared.plan.ends_at - time.time()),
+            check=True,
         )
-    end = Ended(0, asked=None, overdue=False)
-    return decide(plan, end, Outcome(ExitStatus.TRAINER, why))
+    except (subprocess.SubprocessError, OSError) as error:
+        say(f"warn the base model stays as it came, its chat template is not mended: {error}")
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from entrypoint.baseline import check_baseline
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
+from miner.publishing.verify import verify_model
 
 Arguments = Callable[..., list[str]]
 HASHED = "9f86d081884c7d65"
@@ -105,19 +107,70 @@ def test_a_hashed_model_is_found_and_its_family_read_from_its_config(
     assert prepared(roots, arguments, model=HASHED).facts.architecture == "llama"
 
 
-def test_a_job_of_unknown_games_gets_its_base_back(
-    roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def unknown_games(roots: dict[str, str], arguments: Arguments) -> main.Prepared:
+    """A job that nobody here can train for; no time is left for loading models."""
+    names = json.dumps({"environment_names": ["intercode", "chess"]})
+    job = prepared(roots, arguments, dataset_type=names)
+    plan = job.plan.model_copy(update={"ends_at": time.time() + 3600, "kill_at": 0.0})
+    return replace(job, plan=plan)
+
+
+def test_the_miner_mends_the_base_of_unknown_games_once_it_lies_there(
+    unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = prepared(
-        roots, arguments, dataset_type=json.dumps({"environment_names": ["intercode", "chess"]})
-    )
+    folders = [str(unknown_games.paths.model_dir), str(unknown_games.plan.output_dir)]
     started: list[list[str]] = []
-    monkeypatch.setattr(main.subprocess, "run", lambda command, **_: started.append(command))
-    outcome = main.hand_over_base(job, choose_games(job.invocation.job)[1])
-    folders = [str(job.paths.model_dir), str(job.plan.output_dir)]
+
+    def start(command: list[str], **_: object) -> None:
+        assert verify_model(unknown_games.plan.output_dir, load=False, strict=False)
+        started.append(command)
+
+    monkeypatch.setattr(main.subprocess, "run", start)
+    outcome = main.hand_over_base(unknown_games, "games unheard of")
     assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
-    assert outcome.status is ExitStatus.TRAINER  # nothing lies there
-    assert "none of them can be trained: intercode, chess" in outcome.message
+    assert outcome.status is ExitStatus.OK
+    assert "games unheard of" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("python", "hours", "said"),
+    [
+        ("false", 1, "non-zero exit status 1"),
+        ("/no/such/python", 1, "No such file"),
+        (sys.executable, -1, "timed out"),
+    ],
+)
+def test_the_base_lies_there_though_the_miner_cannot_mend_it(
+    unknown_games: main.Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    python: str,
+    hours: int,
+    said: str,
+) -> None:
+    plan = unknown_games.plan.model_copy(update={"ends_at": time.time() + 3600 * hours})
+    monkeypatch.setattr(main.sys, "executable", python)
+    outcome = main.hand_over_base(replace(unknown_games, plan=plan), "games unheard of")
+    assert outcome.status is ExitStatus.OK
+    given = (unknown_games.paths.model_dir / "model.safetensors").read_bytes()
+    assert (plan.output_dir / "model.safetensors").read_bytes() == given
+    [line] = capsys.readouterr().out.splitlines()
+    assert "the base model stays as it came" in line
+    assert said in line
+
+
+def test_a_base_that_cannot_be_handed_over_is_said_to_be_so(
+    unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = unknown_games.paths.model_dir / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    monkeypatch.setattr(main.sys, "executable", "/nothing/is/started")
+    outcome = main.hand_over_base(unknown_games, "games unheard of")
+    assert outcome.status is ExitStatus.TRAINER
+    assert "games unheard of" in outcome.message
+    assert "model.safetensors" in outcome.message
+    assert not unknown_games.plan.output_dir.exists()
 
 
 def stats(tmp_path: Path, text: str) -> dict[str, str]:
