@@ -10,16 +10,18 @@ from entrypoint.model_facts import ModelFacts, architecture_of, shape_of
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import read_json
 
-SIZES = {
-    "0.5B": ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768),
-    "1.5B": ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768),
-    "3B": ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768),
-    "7B": ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768),
-    "8B": ModelShape(8_030_261_248, 32, 4096, 14336, 32, 8, 128, 128256, 131072),
-    "14B": ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072),
+QWEN = ("Qwen2.5", "Qwen2ForCausalLM")
+LLAMA = ("Llama-3.1", "LlamaForCausalLM")
+NAMED = {
+    "0.5B": (*QWEN, ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768)),
+    "1.5B": (*QWEN, ModelShape(1_543_714_304, 28, 1536, 8960, 12, 2, 128, 151936, 32768)),
+    "3B": (*QWEN, ModelShape(3_085_938_688, 36, 2048, 11008, 16, 2, 128, 151936, 32768)),
+    "7B": (*QWEN, ModelShape(7_615_616_512, 28, 3584, 18944, 28, 4, 128, 152064, 32768)),
+    "8B": (*LLAMA, ModelShape(8_030_261_248, 32, 4096, 14336, 32, 8, 128, 128256, 131072)),
+    "14B": (*QWEN, ModelShape(14_770_033_664, 48, 5120, 13824, 40, 8, 128, 152064, 131072)),
 }
-"""Shapes by the names of sizes, from the config.json files of Qwen2.5; 8B is Llama-3.1's."""
-_FAMILY = {"8B": "Llama-3.1"}
+"""Family, architecture and shape by the names of sizes, from these models' config.json files."""
+SIZES = {size: shape for size, (_, _, shape) in NAMED.items()}
 BYTES_PER_WEIGHT = 2  # base models come in 16 bits
 
 
@@ -29,13 +31,9 @@ def pretend_model(given: str) -> ModelFacts:
     Raises: `Failure` (ARGUMENTS) with the sizes that are known, `Failure` (MODEL) for a file from
     which no shape can be read.
     """
-    if given.upper() in SIZES:
-        shape = SIZES[given.upper()]
-        return _facts(
-            "Qwen2ForCausalLM",
-            shape,
-            f"as large as {_FAMILY.get(given.upper(), 'Qwen2.5')}-{given.upper()}",
-        )
+    if (size := given.upper()) in NAMED:
+        family, architecture, shape = NAMED[size]
+        return _facts(architecture, shape, f"as large as {family}-{size}")
     path = Path(given)
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():

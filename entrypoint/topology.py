@@ -2,7 +2,7 @@
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
 vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
-one with the least seconds a step by estimate is the plan (`step_cost`), and the plan keeps what the
+one with the least seconds a group by estimate is the plan (`step_cost`), and the plan keeps what the
 others would take; adapters only where nothing fits full fine-tuning.
 """
 
@@ -146,18 +146,24 @@ class _Fitting:
     plan: Topology
     cost: StepCost
 
+    @property
+    def seconds(self) -> float:
+        """Of a step, for each of its groups: where three trainers share them, there are more."""
+        return self.cost.seconds / self.plan.groups
+
     def __str__(self) -> str:
         parts = f"playing {self.cost.rollout:.2g}, weights {self.cost.weights:.2g}"
         parts += f", learning {self.cost.learning:.2g}"
-        return f"about {self.cost.seconds:.3g} s a step of {self.plan.groups} groups ({parts})"
+        step = f"{self.cost.seconds:.3g} a step of {self.plan.groups} groups"
+        return f"about {self.seconds:.3g} s a group, {step} ({parts})"
 
 
 def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
     """The plan, which says what the others would have taken: the better ZeRO stage of each."""
-    least = min(each.cost.seconds for each in fitting)
-    best = next(each for each in fitting if each.cost.seconds <= AS_FAST * least)
+    least = min(each.seconds for each in fitting)
+    best = next(each for each in fitting if each.seconds <= AS_FAST * least)
     by_gpus: dict[tuple[str, int], _Fitting] = {}
-    for each in sorted(fitting, key=lambda each: each.cost.seconds):
+    for each in sorted(fitting, key=lambda each: each.seconds):
         by_gpus.setdefault((each.plan.layout, each.candidate.trainers), each)
     others = [
         Choice(f"not {each.candidate.name}", str(each))
@@ -172,25 +178,21 @@ def _candidates(count: int) -> Iterator[tuple[_Candidate, ...]]:
 
     First comes, of what is as fast, a GPU for trainer and vLLM alike, in processes of their own.
     """
-    if count == 1:
-        yield (_Candidate("colocated", 1, 1, "full", 0),)
-        yield (_Candidate("colocated", 1, 1, "lora", 0),)
-        return
     halves = sorted(range(1, count), key=lambda trainers: (abs(2 * trainers - count), -trainers))
-    splits = [(trainers, count - trainers) for trainers in halves]
-    stages: tuple[ZeroStage, ...] = (2, 3)
-    yield (
-        *(
-            _Candidate("split", *gpus, "full", stage if gpus[0] > 1 else 0)
-            for gpus in splits
-            for stage in (stages if gpus[0] > 1 else stages[:1])
-        ),
-        *(_Candidate("colocated", count, count, "full", stage) for stage in stages),
-    )
-    yield (
-        *(_Candidate("split", *gpus, "lora", 2 if gpus[0] > 1 else 0) for gpus in splits),
-        _Candidate("colocated", count, count, "lora", 3),
-    )
+    tunings: tuple[Tuning, ...] = ("full", "lora")
+    for tuning in tunings:
+        yield (
+            *(
+                _Candidate("split", trainers, count - trainers, tuning, stage)
+                for trainers in halves
+                for stage in _stages(trainers)
+            ),
+            *(_Candidate("colocated", count, count, tuning, stage) for stage in _stages(count)),
+        )
+
+
+def _stages(trainers: int) -> tuple[ZeroStage, ...]:
+    return (2, 3) if trainers > 1 else (0,)
 
 
 def _fit(

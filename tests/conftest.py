@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -13,6 +14,8 @@ torch.set_num_threads(1)  # tests run on small machines beside others, and tiny 
 # Where setup has built DeepSpeed's communication. Elsewhere a build that was killed may have left
 # a lock, or other programs build something else.
 os.environ["TORCH_EXTENSIONS_DIR"] = str(REPOSITORY / ".cache/torch_extensions")
+hypothesis.settings.register_profile("busy", deadline=None)  # an example may take long there
+hypothesis.settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

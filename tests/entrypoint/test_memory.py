@@ -19,9 +19,8 @@ from entrypoint.memory import (
     trainer_states,
 )
 from entrypoint.topology import BatchShape, plan_topology
-from tests.entrypoint.test_topology import MODELS
+from tests.entrypoint.test_topology import MODELS as SIZES
 
-SIZES = {**MODELS, "8B": ModelShape(8_030_261_248, 32, 4096, 14336, 32, 8, 128, 128256, 131072)}
 REAL_H100 = int(79.1 * GIB)  # what NVML shows of 80 GB
 
 

@@ -123,6 +123,9 @@ def test_a_model_that_is_not_there_is_planned_for_by_size_or_config(tmp_path: Pa
         assert read.shape.parameters == pytest.approx(named.shape.parameters, rel=0.01)
         assert read.weight_bytes == 2 * read.shape.parameters
         assert not read.counted
+    llama = pretend_model("8B")
+    assert llama.architecture == "LlamaForCausalLM"
+    assert "Llama-3.1-8B" in llama.gaps[0]
 
 
 @pytest.mark.parametrize(
