@@ -1,7 +1,7 @@
 """Which layout the planner chooses for which model on how many GPUs, as a table for docs/gpu.md.
 
-Seconds are `entrypoint.step_cost`'s estimates: `python -m benchmarks.topologies`; with `--vary 0.5 2`
-also which choices are others where any one of its constants is half or twice as large.
+Seconds are `entrypoint.step_cost`'s estimates: `python -m benchmarks.topologies`; `--vary 0.5 2`
+adds which choices are others where any one of its constants is half or twice as large.
 """
 
 from __future__ import annotations

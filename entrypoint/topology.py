@@ -2,8 +2,8 @@
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
 vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
-one with the least seconds a group by estimate is the plan (`step_cost`), and the plan keeps what the
-others would take; adapters only where nothing fits full fine-tuning.
+one with the least seconds a group by estimate is the plan (`step_cost`), and the plan keeps what
+the others would take; adapters only where nothing fits full fine-tuning.
 """
 
 from __future__ import annotations
