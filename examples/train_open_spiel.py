@@ -56,6 +56,14 @@ def dialogue(rng: random.Random) -> list[Piece]:
     return pieces
 
 
+def at_random(state: pyspiel.State) -> float:
+    """The score to expect from here on where both play at random."""
+    if state.is_terminal():
+        return (state.returns()[0] + 1) / 2
+    scores = [at_random(state.child(action)) for action in state.legal_actions()]
+    return sum(scores) / len(scores)
+
+
 def build_base(out: Path) -> Path:
     """Make the base model if there is none."""
     if not (out / "config.json").is_file():
@@ -66,5 +74,6 @@ def build_base(out: Path) -> Path:
 
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/tic-tac-toe")
+    print(f"playing at random scores {at_random(pyspiel.load_game(GAME).new_initial_state()):.3f}")
     base = build_base(given.out / "base")
     learn(APP, base, given.out, given.seed, [*SETTINGS, *given.settings])
