@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from miner.config.contract import GAMES, SERVERS_VARIABLE, split_server_urls
+from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
@@ -100,6 +101,11 @@ def probe_command(
         _tell(asyncio.run(_checked(settings, openenv)), json_file)
     else:
         urls = env_url or split_server_urls(os.environ.get(SERVERS_VARIABLE, ""))
+        if not urls:
+            raise ConfigurationError(
+                "no environment server is named: give --env-url http://host:port, or set "
+                f"{SERVERS_VARIABLE}; `python -m mock_env_server` starts one"
+            )
         report = asyncio.run(probe(urls, environment, limit_s=limit))
         _tell(report, json_file)
         if report.channel == "builtin":

@@ -56,6 +56,13 @@ def test_a_server_that_plays_other_cards_is_found_out_and_graded_games_are_advis
     assert server["action_applied_rate"] < 0.6
 
 
+def test_without_a_server_it_says_how_one_is_named(miner) -> None:
+    status, _, told = miner("probe")
+    assert status == 2
+    assert "--env-url http://host:port" in told
+    assert "ENVIRONMENT_SERVER_URLS" in told
+
+
 def test_findings_go_to_standard_output_alone_and_servers_come_from_the_variable(
     miner, faithful_url: str
 ) -> None:
