@@ -15,7 +15,8 @@ from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
 
-def _never() -> bool:
+def never() -> bool:
+    """What does not stop anything."""
     return False
 
 
@@ -31,7 +32,7 @@ class EpisodeParams:
 
     sampling: SamplingParams
     max_tokens: int
-    stopped: Callable[[], bool] = _never
+    stopped: Callable[[], bool] = never
 
     def check_going(self) -> None:
         """Raises: `RolloutStopped`."""

@@ -26,7 +26,7 @@ from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams, RolloutStopped
+from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
@@ -218,9 +218,7 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
-    def _scheduler_at(
-        self, temperature: float, stopped: Callable[[], bool] = lambda: False
-    ) -> Scheduler:
+    def _scheduler_at(self, temperature: float, stopped: Callable[[], bool] = never) -> Scheduler:
         rollout = self._settings.rollout
         return Scheduler(
             self._source,
