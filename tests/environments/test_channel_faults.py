@@ -14,6 +14,7 @@ from miner.environments import (
     EpisodeTask,
     InfrastructureError,
     ProtocolError,
+    step,
 )
 from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
@@ -105,7 +106,7 @@ async def test_faults_now_and_then_never_change_a_score(
     common = [kind for kind in FaultKind if kind is not FaultKind.HANG]
     share = 0.4 if opened is graded_source else 0.03
     await set_faults(unreliable_url, seed=5, rates={kind: share / len(common) for kind in common})
-    source = opened(unreliable_url)
+    source = patient(opened, unreliable_url)
     lost = 0
     for task, true_score in zip(TASKS, true_scores, strict=True):
         for _ in range(20):
@@ -139,7 +140,7 @@ async def test_a_server_that_starts_again_costs_each_episode_one_try_at_most(
     # More requests than two episodes make, so that a second try meets no second restart.
     every = 40 if opened is step_source else 3
     await set_faults(unreliable_url, *ENTRANCES[opened], restart_after=every)
-    source = opened(unreliable_url)
+    source = patient(opened, unreliable_url)
     played = [await tries_until_played(source, task) for task in TASKS]
     await source.close()
     assert [score for score, _ in played] == true_scores
@@ -176,12 +177,14 @@ async def test_an_answer_that_comes_too_late_costs_one_try_and_is_not_waited_for
     assert len(late) == sum(delay > patience_s for delay in delays) >= 3
 
 
-async def test_faults_of_stop_are_nobodys_business(unreliable_url: str) -> None:
+async def test_faults_of_stop_are_nobodys_business(
+    unreliable_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "_STOP_S", 0.1)  # a stop alone may hang, and is then waited for so
     true_scores = await outcomes(patient(step_source, unreliable_url))
     for kind in FaultKind:
         await set_faults(unreliable_url, "/stop", rates={kind: 1.0})
-        source = StepSource([unreliable_url], reply_timeout_s=3.0)  # which a hanging stop takes
-        assert await outcomes(source) == true_scores
+        assert await outcomes(patient(step_source, unreliable_url)) == true_scores
 
 
 @pytest.mark.parametrize("opened", CHANNELS)

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -70,10 +71,14 @@ def at_reply(monkeypatch: pytest.MonkeyPatch):
 
 
 def ask_to_stop() -> None:
-    """Returns once the main thread has taken notice."""
+    """Returns once the main thread has taken notice; where nobody would, all tests would end."""
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "the run did not take it over"
     os.kill(os.getpid(), signal.SIGTERM)
-    while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        pass
+    for _ in range(6000):
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            return
+        time.sleep(0.01)
+    pytest.fail("for a minute the main thread took no notice of SIGTERM")
 
 
 def test_sigterm_gives_up_the_steps_episodes_at_their_next_turn(
