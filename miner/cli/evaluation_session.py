@@ -34,7 +34,7 @@ from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
-from miner.reporting.labels import distinct_name
+from miner.reporting.labels import distinct_name, played_alike
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress
 from miner.reporting.records import EvaluationRecord, Replay, Split
@@ -76,6 +76,11 @@ class EvaluationRequest:
     settings: tuple[str, ...] = ()
 
     @property
+    def split(self) -> Split:
+        """Whose episodes are played."""
+        return "held_out" if self.channel in CHANNELS else "grader"
+
+    @property
     def rules(self) -> Rules:
         """The grader's limits, relaxed where a model shares this process with the games."""
         in_process = self.llm_url is None and (not self.servers or self.channel == "builtin")
@@ -111,12 +116,12 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         console.print(failed[0].message, markup=False, highlight=False, soft_wrap=True)
         return False
     folder = RunFolder(request.out)
-    record = EvaluationRecord.of(result, split="grader", time=time.time())
+    record = EvaluationRecord.of(result, split=request.split, time=time.time())
     label = distinct_name(record, folder.read().evaluations)
     result = result.model_copy(update={"policy": label})
     if replays is None:
         replays = _replays(result, request.replays, console)
-    record = _write(request, folder, result, replays)
+    record = _write(request, folder, result, replays, _base_result(folder, record))
     _print(request, result, record, console)
     return True
 
@@ -205,12 +210,11 @@ def _write(
     folder: RunFolder,
     result: EvaluationResult,
     replays: Sequence[Replay],
+    base: EvaluationResult | None,
 ) -> EvaluationRecord:
-    """Everything on disk; returns the summary, compared with the base model if it is there."""
+    """Everything on disk; returns the summary, compared with `base`."""
     slug = _slug(result.policy)
-    base = _base_result(request.out, result.policy)
-    split: Split = "held_out" if request.channel in CHANNELS else "grader"
-    record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
+    record = EvaluationRecord.of(result, split=request.split, time=time.time(), base=base)
     folder.add_evaluation(record)
     (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (request.out / f"{slug}.csv").write_text(result.by_seed())
@@ -225,23 +229,28 @@ def _write(
     return record
 
 
-def _base_result(folder: Path, policy: str) -> EvaluationResult | None:
-    """The base model's, played as this policy was (what a name says after a comma), else greedily.
-
-    None for the base itself, and where it was not evaluated.
-    """
-    name, comma, how = policy.partition(", ")
-    paths = [folder / f"{_slug(played)}.json" for played in (BASE + comma + how, BASE)]
-    path = next((path for path in paths if path.exists()), None)
-    if name == BASE or path is None:
+def _base_result(folder: RunFolder, record: EvaluationRecord) -> EvaluationResult | None:
+    """The base model's, played as `record` was; None for the base itself, and if there is none."""
+    names = [
+        other.name
+        for other in folder.read().evaluations
+        if _is_base(other.name) and other.step is None and played_alike(record, other)
+    ]
+    if _is_base(record.name) or not names:
         return None
+    path = folder.path / f"{_slug(names[-1])}.json"
     try:
         return EvaluationResult.model_validate_json(path.read_bytes())
-    except ValidationError as error:
+    except (FileNotFoundError, ValidationError) as error:
         raise ConfigurationError(
-            f"{path} is no evaluation to compare with ({error.error_count()} problems): delete it "
-            "or choose another --out"
+            f"{path} is no evaluation to compare with ({type(error).__name__}): evaluate the base "
+            "again or choose another --out"
         ) from None
+
+
+def _is_base(name: str) -> bool:
+    """What a name says after a comma is how it was played."""
+    return name.partition(", ")[0] == BASE
 
 
 def _print(

@@ -11,21 +11,24 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
     """The record's name, with how it was played where an earlier one of that name was not so.
 
     What counts is the channel, the temperature and the deck sizes. The same evaluation done again
-    gets the same name again, so that it replaces its older self. Training's own evaluations are on
-    other games, and in no table with the grader's.
+    gets the same name again, so that it replaces its older self. Training's own evaluations, which
+    have a step, are of other episodes and come into no table with these.
 
     Args:
         earlier: evaluations in the same folder.
     """
-    namesakes = [
-        other for other in earlier if (other.name, other.split) == (record.name, record.split)
-    ]
+    namesakes = [other for other in earlier if other.name == record.name and other.step is None]
     if not namesakes:
         return record.name
     ours, theirs = _way(record), _way(namesakes[-1])
     return ", ".join(
         [record.name, *(way for way, other in zip(ours, theirs, strict=True) if way != other)]
     )
+
+
+def played_alike(record: EvaluationRecord, other: EvaluationRecord) -> bool:
+    """Whether two scores may be subtracted, as far as their episodes are the same."""
+    return _way(record)[:2] == _way(other)[:2]
 
 
 def _way(record: EvaluationRecord) -> tuple[str, str, str]:

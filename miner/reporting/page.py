@@ -84,7 +84,7 @@ def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
 
 
 def table_evaluations(run: Run) -> list[EvaluationRecord]:
-    """Evaluations that belong into the table: the named ones of one split, the grader's if any.
+    """Evaluations that belong into the table: those made by command, else training's named ones.
 
     What was done again counts once. Where no trained model was evaluated under a name of its own,
     the checkpoint that was published last stands in.
@@ -94,7 +94,7 @@ def table_evaluations(run: Run) -> list[EvaluationRecord]:
     if checkpoints and not any(record.step for record in named):
         published = [record for record in checkpoints if record.published]
         named.append((published or checkpoints)[-1])
-    chosen = [record for record in named if record.split == "grader"] or named
+    chosen = [record for record in named if record.step is None] or named
     return sorted(latest(chosen), key=lambda record: reading_order(record.name))
 
 

@@ -79,16 +79,36 @@ def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Pa
         assert name in (tmp_path / "evaluation.svg").read_text()
 
 
-def test_a_way_of_playing_is_compared_with_the_base_played_so(tmp_path: Path) -> None:
+def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:
     """And a run's own evaluation of its base, on other games, changes no name."""
     RunFolder(tmp_path).add_evaluation(evaluation("base", 0.1, step=0, split="held_out"))
-    common = ("--episodes", 40, "--out", tmp_path, "--replays", 0)
-    for policy, name in [("random", "base"), ("match", "base, sampled"), ("match", "x, sampled")]:
-        run("--policy", policy, "--name", name, *common)
-    _, base, hot, trained = RunFolder(tmp_path).read().evaluations
-    assert (base.name, base.difference, hot.difference) == ("base", None, None)
-    assert trained.difference is not None
-    assert trained.difference.mean == 0.0
+    common = ("--episodes", 20, "--out", tmp_path, "--replays", 0)
+    with serve_in_thread() as url:
+        for policy, name, place in [
+            ("random", "base", ()),
+            ("match", "base", ("--env-url", url)),
+            ("match", "trained", ("--env-url", url)),
+            ("match", "trained", ()),
+        ]:
+            run("--policy", policy, "--name", name, *common, *place)
+    found = RunFolder(tmp_path).read().evaluations[1:]
+    names = ["base", "base, over graded", "trained", "trained, over builtin"]
+    assert [record.name for record in found] == names
+    gains = [record.difference.mean if record.difference else None for record in found]
+    assert gains[:3] == [None, None, 0.0]
+    assert gains[3] > 0.2
+
+
+def test_two_temperatures_in_an_environment_of_ones_own_are_two_rows(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    build_qwen3(max_position_embeddings=1024).save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
+    common = ("--model", model, "--channel", "own", "--entry", "examples/guess.py:Guess")
+    for temperature in (0, 1):
+        run(*common, "--episodes", 2, "--temperature", temperature, "--out", tmp_path / "out")
+    found = RunFolder(tmp_path / "out").read().evaluations
+    assert [record.name for record in found] == ["model", "model, temperature 1"]
+    assert {record.split for record in found} == {"held_out"}
 
 
 def test_a_server_is_played_through_its_graded_channel(
