@@ -197,12 +197,14 @@ class Seen(TrainerCallback):
         whole = self._trainer.model.state_dict() if whole is None else whole
         self.weights.append({name: head(tensor) for name, tensor in whole.items()})
         self.rates.append(optimizer.param_groups[0]["lr"])
+        shares = None  # ZeRO-3 shows them to torch's optimizer only while it steps
         while hasattr(optimizer, "optimizer"):  # accelerate's holds DeepSpeed's, and that torch's
             optimizer = optimizer.optimizer
+            shares = shares or getattr(optimizer, "fp32_partitioned_groups_flat", None)
         steered = [each for group in optimizer.param_groups for each in group["params"]]
-        self.steered.append([head(each) for each in steered])
+        self.steered.append([head(each) for each in shares or steered])
         names = ("exp_avg", "exp_avg_sq", "step")
-        states = [optimizer.state[each] for each in steered]
+        states = optimizer.state.values()
         self.moments.append([head(torch.as_tensor(each[n])) for each in states for n in names])
 
 
