@@ -20,6 +20,7 @@ from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import complaints, health_url, poll
 from entrypoint.trainer_settings import BUILTIN_CHANNEL
 from miner.config.contract import DUEL_CHANNEL
+from miner.config.run_files import KEPT_CHECKPOINTS
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
@@ -27,7 +28,6 @@ BFLOAT16_CAPABILITY = (8, 0)
 MIB = GIB // 1024
 SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
 CHECKPOINT_BYTES = 16  # per parameter: weights, master copy and two moments
-KEPT_CHECKPOINTS = 2
 UNUSABLE = "GPUs that cannot be used"
 SERVER_TIMEOUT = 10.0  # seconds; a server may be busy with another caller's episode
 SERVER_POLL = 1.0
@@ -144,7 +144,7 @@ def check_disk(folder: Path, facts: ModelFacts, free: int | None = None) -> Chec
     """
     free = shutil.disk_usage(folder).free if free is None else free
     copies = 2 * facts.weight_bytes
-    checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * facts.shape.parameters
+    checkpoints = (KEPT_CHECKPOINTS + 1) * CHECKPOINT_BYTES * facts.shape.parameters
     has = f"{_size(free)} free at {folder}"
     if free < copies:
         message = f"{has}, two copies of the model need {_size(copies)}: free space or mount more"

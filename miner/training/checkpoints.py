@@ -28,16 +28,22 @@ class Checkpoint:
 
     Attributes:
         halvings: how often the learning rate was halved until then.
+        published: whether its weights were the best so far.
     """
 
     path: Path
     step: int
     elapsed: float
     halvings: int = 0
+    published: bool = False
 
 
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The complete checkpoint with the highest step, None if there is none."""
+def newest_checkpoint(folder: Path, *, published: bool = False) -> Checkpoint | None:
+    """The complete checkpoint with the highest step, None if there is none.
+
+    Args:
+        published: only those of published weights.
+    """
     found = []
     for path in folder.glob("checkpoint-*"):
         match = re.fullmatch(r"checkpoint-(\d+)", path.name)
@@ -47,7 +53,9 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             continue
         if match and marker.get("step") == int(match[1]):
             elapsed, halvings = float(marker["elapsed"]), int(marker.get("halvings", 0))
-            found.append(Checkpoint(path, marker["step"], elapsed, halvings))
+            best = bool(marker.get("published"))
+            found.append(Checkpoint(path, marker["step"], elapsed, halvings, best))
+    found = [checkpoint for checkpoint in found if checkpoint.published or not published]
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
 
 
@@ -89,6 +97,7 @@ class CheckpointMarker(TrainerCallback):
     Args:
         sound: whether the weights may be resumed from.
         halvings: how often the learning rate was halved.
+        published: whether the weights of a step were published.
     """
 
     def __init__(
@@ -97,11 +106,13 @@ class CheckpointMarker(TrainerCallback):
         ranks: Ranks,
         sound: Callable[[], bool] = lambda: True,
         halvings: Callable[[], int] = lambda: 0,
+        published: Callable[[int], bool] = lambda step: False,
     ) -> None:
         self._pace = pace
         self._ranks = ranks
         self._sound = sound
         self._halvings = halvings
+        self._published = published
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -114,6 +125,7 @@ class CheckpointMarker(TrainerCallback):
             "step": state.global_step,
             "elapsed": self._pace.elapsed,
             "halvings": self._halvings(),
+            "published": self._published(state.global_step),
         }
         with open(folder / COMPLETE, "w") as file:
             json.dump(marker, file)

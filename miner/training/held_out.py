@@ -64,6 +64,7 @@ class HeldOut(TrainerCallback):
         self._note = note
         self._best = self._restore()
         self._last_step = 0
+        self._better = False
         self._lead: Estimate | None = None
 
     @property
@@ -72,6 +73,13 @@ class HeldOut(TrainerCallback):
         if self._best is None:
             raise RuntimeError("nothing was evaluated yet: call start first")
         return self._best.best
+
+    def published(self, step: int) -> bool:
+        """Whether this process evaluated the weights of `step` last, and published them.
+
+        `best` may be of a step that an earlier process came to with other weights.
+        """
+        return self._better and step == self._last_step
 
     def fall(self, step: int) -> Estimate | None:
         """How far the weights of `step` lie below the best ones, if more than chance explains it.
@@ -107,15 +115,15 @@ class HeldOut(TrainerCallback):
         with self._pace.measured("evaluation"):
             result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
-        better = self._best.replaced_by(candidate)
+        self._better = self._best.replaced_by(candidate)
         self._lead = _difference(candidate, self._best.best)
-        if better:
+        if self._better:
             played = sum(score is not None for score in candidate.scores)
             with self._pace.measured("publication"):
                 self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
-        self._record(result, step, published=better)
+        self._record(result, step, published=self._better)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

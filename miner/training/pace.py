@@ -101,7 +101,7 @@ class Pace(TrainerCallback):
         """Whether an evaluation now leaves time for the last one."""
         return self._deadline is None or self._deadline.room_for_evaluation()
 
-    def on_step_begin(
+    def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._step_began = self._busy()
@@ -109,7 +109,9 @@ class Pace(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        step_seconds = self._busy() - self._step_began
+        now = self._busy()
+        # whatever came between two steps as well: checkpoints of large models take long
+        step_seconds, self._step_began = now - self._step_began, now
         if self._seconds and self.elapsed + step_seconds > self._seconds:
             control.should_training_stop = True
         if self._deadline is not None:

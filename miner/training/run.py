@@ -167,6 +167,7 @@ class Run:
                 self._ranks,
                 lambda: self.guard.streak == 0,
                 lambda: self.trainer.halvings,
+                held_out.published,
             ),
             OneMind(self._ranks),
         )
@@ -188,8 +189,8 @@ class Run:
         most = self._settings.optimizer.most_halvings
         if not most:
             return []
-        ranks, note = self._ranks, progress.note
-        return [Setback(held_out, self.trainer, self._engine, ranks, most=most, note=note)]
+        parts = (held_out, self.trainer, self._engine, self._ranks, self.pace, self._heart)
+        return [Setback(*parts, most=most, note=progress.note)]
 
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights, each rank its share.

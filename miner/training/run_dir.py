@@ -26,7 +26,7 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch_tokens"},
+    "optimizer": {"micro_batch_tokens", "most_halvings"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "engine", "server"),
         *("weights", "memory_share", "start_seconds", "sync_seconds"),

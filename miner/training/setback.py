@@ -2,25 +2,28 @@
 
 Invariants:
 * it is decided once for all ranks, right after an evaluation, and a bounded number of times;
-* weights and optimizer become those of the published model's checkpoint (the base's, where nothing
-  better was found); steps, tasks and the schedule go on;
+* weights and optimizer become those of the newest whole checkpoint of weights that were published,
+  by this process or an earlier one; where none lies there (nothing was better than the base) they
+  stay, and only the rate is halved. Steps, tasks and the schedule go on;
 * rotation leaves that checkpoint alone; going back writes one of its own at once, which carries how
-  often the rate was halved: a resumed run goes on as this one would have.
+  often the rate was halved: a resumed run goes on as this one would have;
+* nothing is written or loaded where no other evaluation has room.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.inference.engines import GenerationEngine
-from miner.training.checkpoints import checkpoint_folder
+from miner.training.checkpoints import newest_checkpoint
+from miner.training.heart import Heart
 from miner.training.held_out import HeldOut
+from miner.training.pace import Pace
 from miner.training.trainer import EpisodeTrainer
 
 
@@ -30,6 +33,7 @@ class Setback(TrainerCallback):
     Args:
         engine: gets the weights that were gone back to before it plays again.
         most: so many times in a run.
+        heart: beats before weights are written or loaded, which takes minutes for large ones.
         note: shows a line to the person who watches.
     """
 
@@ -39,6 +43,8 @@ class Setback(TrainerCallback):
         trainer: EpisodeTrainer,
         engine: GenerationEngine,
         ranks: Ranks,
+        pace: Pace,
+        heart: Heart,
         *,
         most: int,
         note: Callable[[str], None],
@@ -47,45 +53,33 @@ class Setback(TrainerCallback):
         self._trainer = trainer
         self._engine = engine
         self._ranks = ranks
+        self._pace = pace
+        self._heart = heart
         self._most = most
         self._note = note
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Keep the base's weights. Without the marker nobody resumes from them."""
-        if state.global_step:
-            return
-        folder = checkpoint_folder(args, 0)
-        if self._ranks.leads:
-            shutil.rmtree(folder, ignore_errors=True)  # of an attempt with another ZeRO stage
-        self._ranks.gather(None)
-        self._trainer._save_checkpoint(self._trainer.model, trial=None)
-        self._ranks.gather(None)
-        state.best_model_checkpoint = str(folder)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        step, best = state.global_step, self._held_out.best.step
-        if step == best:  # rotation keeps what transformers takes for its best
-            state.best_model_checkpoint = str(checkpoint_folder(args, step))
-            control.should_save = True
+        kept = newest_checkpoint(Path(str(args.output_dir)), published=True)
+        state.best_model_checkpoint = str(kept.path) if kept else None  # rotation leaves it alone
+        step = state.global_step
+        better, fall = self._held_out.published(step), self._held_out.fall(step)
+        due = better or (fall is not None and self._trainer.halvings < self._most)
+        # weights are kept and left for what the next evaluation finds
+        due = due and not control.should_training_stop and self._pace.room_for_evaluation()
+        due, better, kept = self._ranks.share((due, better, kept))
+        if not due:
             return
-        fall = self._held_out.fall(step)
-        due = fall is not None and self._trainer.halvings < self._most
-        if not self._ranks.share(due and not control.should_training_stop):
-            return
-        folder = checkpoint_folder(args, best)
-        # the base's was written to its end before anything was learned
-        whole = folder.is_dir() if best == 0 else (folder / COMPLETE).is_file()
-        whole = self._ranks.share(whole)
-        self._trainer.go_back(folder if whole else None)
-        if whole:
-            self._engine.weights_changed(best)
         control.should_save = True
-        target = f"back to the weights of step {best}" if whole else f"step {best} was not saved"
+        self._heart.beat("keeping the best weights" if better else "going back to better weights")
+        if better:
+            return
+        self._trainer.go_back(kept.path if kept else None)
+        if kept:
+            self._engine.weights_changed(kept.step)
+        target = f"back to the weights of step {kept.step}" if kept else "no better ones were saved"
         self._note(
-            f"step {step}: held-out score {fall} against step {best}: {target}, learning rate "
-            f"halved ({self._trainer.halvings} of {self._most} times at most)"
+            f"step {step}: held-out score {fall} against step {self._held_out.best.step}: {target},"
+            f" learning rate halved ({self._trainer.halvings} of {self._most} times at most)"
         )

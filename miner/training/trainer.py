@@ -19,7 +19,7 @@ from transformers.integrations.deepspeed import deepspeed_load_checkpoint
 from trl import GRPOConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from miner.config.run_files import CHECKPOINTS
+from miner.config.run_files import CHECKPOINTS, KEPT_CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
 from miner.reporting.records import HALVINGS
@@ -63,8 +63,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
-        # with one to go back to: it, the newest, and the one before until that is complete
-        save_total_limit=3 if optimizer.most_halvings else 2,
+        save_total_limit=KEPT_CHECKPOINTS if optimizer.most_halvings else KEPT_CHECKPOINTS - 1,
         report_to=list(settings.report_to),
         disable_tqdm=True,
         dataloader_pin_memory=cuda,

@@ -15,6 +15,7 @@ from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.distributed.zero import gathered_weights
 from miner.training.guard import UpdateGuard
+from miner.training.learner import with_adapters
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -84,8 +85,9 @@ def make_trainer(
 ) -> EpisodeTrainer:
     """One that learns from scripted episodes."""
     torch.set_num_threads(1)
+    model = build_qwen3()
     return EpisodeTrainer(
-        model=build_qwen3(),
+        model=with_adapters(model, settings) if settings.model.tuning == "lora" else model,
         args=grpo_config(settings, num_processes=ranks.count),
         processing_class=build_tokenizer(),
         train_dataset=Dataset.from_dict({"prompt": [str(i) for i in range(GROUPS * STEPS)]}),

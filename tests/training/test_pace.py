@@ -22,7 +22,7 @@ class Clock:
 def step(pace: Pace, clock: Clock, seconds: float, tmp_path) -> bool:
     """Run one step of `seconds`; whether the run was asked to stop."""
     args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
-    pace.on_step_begin(args, state, control)
+    pace.on_train_begin(args, state, control)
     clock.now += seconds
     pace.on_step_end(args, state, control)
     return control.should_training_stop
@@ -72,7 +72,7 @@ def test_time_in_which_nothing_could_be_done_says_nothing_about_the_next_step(tm
     pace = Pace(100, 1000, deadline, idle=lambda: idle, clock=clock)
     step(pace, clock, 10, tmp_path)
     args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
-    pace.on_step_begin(args, state, control)
+    pace.on_train_begin(args, state, control)
     clock.now += 510
     idle += 500
     pace.on_step_end(args, state, control)
@@ -83,6 +83,19 @@ def test_time_in_which_nothing_could_be_done_says_nothing_about_the_next_step(tm
     assert deadline.expected("step") == pytest.approx(1.25 * 10)
     assert deadline.expected("evaluation") == pytest.approx(1.25 * 30)
     assert pace.elapsed == pytest.approx(650)  # but it is time spent
+
+
+def test_what_comes_between_two_steps_is_planned_with_the_next(tmp_path):
+    clock = Clock()
+    deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
+    pace = Pace(100, deadline=deadline, clock=clock)
+    args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
+    for _ in range(2):
+        clock.now += 10  # the step
+        pace.on_step_end(args, state, control)
+        clock.now += 60  # its checkpoint
+        pace.on_step_begin(args, state, control)
+    assert deadline.expected("step") == pytest.approx(1.25 * 70)
 
 
 def test_what_is_left_is_the_nearer_of_training_time_and_kill():

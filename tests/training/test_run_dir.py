@@ -62,9 +62,10 @@ def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
             prepare_run_dir(settings(tmp_path, *now))
 
 
-def test_memory_may_be_bounded_in_another_way_on_resume(tmp_path):
+@pytest.mark.parametrize("other", ["micro_batch_tokens=8192", "most_halvings=1"])
+def test_memory_and_going_back_may_be_bounded_in_another_way_on_resume(other, tmp_path):
     prepare_run_dir(settings(tmp_path))
-    prepare_run_dir(settings(tmp_path, "optimizer.micro_batch_tokens=8192"))
+    prepare_run_dir(settings(tmp_path, f"optimizer.{other}"))
 
 
 def test_other_settings_are_refused_and_named(tmp_path):

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.config.run_files import COMPLETE
+from miner.config.run_files import COMPLETE, HEARTBEAT_FILE
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.distributed.zero import gathered_weights
 from miner.evaluation.statistics import Estimate
 from miner.publishing.best import Evaluated
+from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
 from miner.training.checkpoints import CheckpointMarker
+from miner.training.heart import Heart
 from miner.training.pace import Pace
 from miner.training.run import Run
 from miner.training.setback import Setback
@@ -119,19 +123,28 @@ def test_weights_and_optimizer_return_to_the_best_and_the_rate_is_halved(
     assert rates(work)[6:] == pytest.approx([0.25])
 
 
-@pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_where_nothing_was_better_it_goes_back_to_the_base(
-    tuning: str, work: Work, monkeypatch: pytest.MonkeyPatch
+def test_where_nothing_was_better_than_the_base_only_the_rate_is_halved(
+    work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although many checkpoints were written since."""
-    even = [*BEST[1:], 0.0]
-    overrides = ("optimizer.max_steps=5", "checkpoint.every_steps=1", f"model.tuning={tuning}")
-    seen = train(work, monkeypatch, [BEST, even, LOW, LOW], *overrides)
-    assert same(seen.weights[5], seen.weights[1])
-    assert not same(seen.weights[4], seen.weights[1])
-    assert seen.moments[5] == []
-    assert rates(work) == pytest.approx([1, 1, 1, 1, 0.5])
-    assert len(list((work.run_dir / "checkpoints").glob("checkpoint-*"))) == 3
+    overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
+    seen = train(work, monkeypatch, [BEST, LOW, LOW], *overrides)
+    assert not same(seen.weights[3], seen.weights[2])
+    assert seen.versions[3] == 2
+    assert rates(work) == pytest.approx([1, 1, 0.5])
+    assert "no better ones were saved, learning rate halved" in work.said.getvalue()
+
+
+def test_a_resumed_run_goes_back_to_what_was_published_not_to_what_has_its_number(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best weights were lost with the process; the run comes to their step again, by others."""
+    overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
+    train(work, monkeypatch, [BASE, BEST, LOW], *overrides)
+    shutil.rmtree(work.run_dir / "checkpoints")
+    seen = train(work, monkeypatch, [LOW, LOW], *overrides)
+    assert not same(seen.weights[3], seen.weights[2])
+    assert seen.versions[3] == 2
+    assert rates(work) == pytest.approx([1, 1, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -161,76 +174,130 @@ class OneFell:
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads
 
+    def published(self, step: int) -> bool:
+        return step == 1
+
     def fall(self, step: int) -> Estimate | None:
         return Estimate(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None
 
 
 class Seen(TrainerCallback):
-    """The whole model's weights at the end of each step, and the rate of the next one."""
+    """The whole model's weights at the end of each step, what this rank's optimizer steps on, its
+    moments, and the rate of the next step."""
 
     def __init__(self, trainer: EpisodeTrainer, ranks: Ranks) -> None:
         self._trainer, self._ranks = trainer, ranks
         self.weights: list[dict[str, list[float]]] = []
+        self.steered: list[list[list[float]]] = []
+        self.moments: list[list[list[float]]] = []
         self.rates: list[float] = []
 
     def on_step_end(self, args, state, control, optimizer, **kwargs) -> None:
-        whole = gathered_weights(self._trainer) or self._trainer.model.state_dict()
-        part = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}
-        self.weights.append(part)
+        whole = gathered_weights(self._trainer)
+        whole = self._trainer.model.state_dict() if whole is None else whole
+        self.weights.append({name: head(tensor) for name, tensor in whole.items()})
         self.rates.append(optimizer.param_groups[0]["lr"])
+        shares = None  # ZeRO-3 shows them to torch's optimizer only while it steps
+        while hasattr(optimizer, "optimizer"):  # accelerate's holds DeepSpeed's, and that torch's
+            optimizer = optimizer.optimizer
+            shares = shares or getattr(optimizer, "fp32_partitioned_groups_flat", None)
+        steered = [each for group in optimizer.param_groups for each in group["params"]]
+        self.steered.append([head(each) for each in shares or steered])
+        names = ("exp_avg", "exp_avg_sq", "step")
+        states = optimizer.state.values()
+        self.moments.append([head(torch.as_tensor(each[n])) for each in states for n in names])
 
 
-def learn_and_fall(folder: Path, overrides: list[str]) -> None:
-    """One rank of a run whose second step was a fall."""
-    settings = rank_program.settings_of(folder, ["optimizer.max_steps=3", *overrides])
-    ranks = join_ranks(settings)
-    trainer = rank_program.make_trainer(settings, ranks)
-    engine = SimpleNamespace(weights_changed=lambda version: None)
-    seen = Seen(trainer, ranks)
-    setback = Setback(OneFell(ranks), trainer, engine, ranks, most=1, note=lambda line: None)
-    for callback in (setback, CheckpointMarker(Pace(3), ranks), seen):
-        trainer.add_callback(callback)
-    trainer.train()
-    said = {"weights": seen.weights, "rates": seen.rates}
-    (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(said))
+def head(tensor: torch.Tensor) -> list[float]:
+    """The first numbers of it, and what all of them come to."""
+    flat = tensor.detach().float().flatten()
+    return [*flat[:64].tolist(), float(flat.double().abs().sum())]
+
+
+def learn_and_fall(folder: Path, plans: list[tuple[int, str]]) -> None:
+    """One rank of runs, one by one, of a ZeRO stage and a tuning; their second step was a fall."""
+    ranks = None
+    for stage, tuning in plans:
+        own = folder / f"{stage}-{tuning}"
+        overrides = [f"optimizer.zero_stage={stage}", f"model.tuning={tuning}"]
+        settings = rank_program.settings_of(
+            own, ["optimizer.max_steps=3", "optimizer.most_halvings=1", *overrides]
+        )
+        ranks = ranks or join_ranks(settings)
+        AcceleratorState._reset_state(reset_partial_state=True)
+        trainer = rank_program.make_trainer(settings, ranks)
+        seen = Seen(trainer, ranks)
+        setback = make_setback(own, ranks, trainer, print)
+        marker = CheckpointMarker(Pace(3), ranks, published=OneFell(ranks).published)
+        for callback in (setback, marker, seen):
+            trainer.add_callback(callback)
+        trainer.train()
+        said = {name: getattr(seen, name) for name in ("weights", "steered", "moments", "rates")}
+        (own / f"rank-{ranks.rank}.json").write_text(json.dumps(said))
+    assert ranks is not None
     ranks.part()
 
 
+def make_setback(
+    folder: Path, ranks: Ranks, trainer: Any, note: Callable[[str], None], pace: Pace | None = None
+) -> Setback:
+    folder.mkdir(exist_ok=True)
+    engine = SimpleNamespace(weights_changed=lambda step: note(f"weights of {step}"))
+    parts = (OneFell(ranks), trainer, engine, ranks, pace or Pace(3), Heart(folder))
+    return Setback(*parts, most=1, note=note)
+
+
 def test_the_best_weights_are_saved_though_it_is_not_time(tmp_path: Path) -> None:
-    args, control = TrainingArguments(str(tmp_path)), TrainerControl()
-    trainer = engine = SimpleNamespace()
-    setback = Setback(OneFell(Ranks()), trainer, engine, Ranks(), most=1, note=print)
-    setback.on_step_end(args, TrainerState(global_step=1), control)
-    assert control.should_save
+    """Unless no evaluation is to come which could find them lost; the watchdog hears of it."""
+    args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=1)
+    late = Pace(3, deadline=Deadline(0, started_at=0.0))
+    for pace, kept in ((late, False), (Pace(3), True)):
+        control = TrainerControl()
+        make_setback(tmp_path, Ranks(), SimpleNamespace(), print, pace).on_step_end(
+            args, state, control
+        )
+        assert control.should_save == kept
+        assert (tmp_path / HEARTBEAT_FILE).exists() == kept
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_checkpoint_that_is_not_whole_is_not_gone_back_to(there: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("whole", "published"), [(True, True), (True, False), (False, False)])
+def test_only_a_whole_checkpoint_of_published_weights_is_gone_back_to(
+    whole: bool, published: bool, tmp_path: Path
+) -> None:
+    """Nor is another left alone by rotation, whatever an earlier process took for the best."""
     args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=2)
+    state.best_model_checkpoint = "checkpoint-7"
     done: list[object] = []
     trainer = SimpleNamespace(halvings=0, go_back=done.append)
-    engine = SimpleNamespace(weights_changed=done.append)
-    setback = Setback(OneFell(Ranks()), trainer, engine, Ranks(), most=1, note=done.append)
     folder = tmp_path / "checkpoint-1"
     folder.mkdir()
-    if there:
-        (folder / COMPLETE).touch()
-    setback.on_step_end(args, state, TrainerControl())
-    assert done[:-1] == ([folder, 1] if there else [None])
-    assert ("step 1 was not saved" in done[-1]) != there
+    if whole:
+        marker = {"step": 1, "elapsed": 1.0, "published": published}
+        (folder / COMPLETE).write_text(json.dumps(marker))
+    make_setback(tmp_path, Ranks(), trainer, done.append).on_step_end(args, state, TrainerControl())
+    assert done[:-1] == ([folder, "weights of 1"] if published else [None])
+    assert ("no better ones were saved" in str(done[-1])) != published
+    assert state.best_model_checkpoint == (str(folder) if published else None)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", [0, 3])
-def test_all_ranks_go_back_though_one_alone_saw_the_fall(stage: int, tmp_path: Path) -> None:
-    if stage:
+@pytest.mark.parametrize(
+    "plans", [[(0, "full"), (0, "lora")], [(2, "full"), (2, "lora"), (3, "full"), (3, "lora")]]
+)
+def test_all_ranks_go_back_though_one_alone_saw_the_fall(
+    plans: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    """Weights, what the optimizer steps on, and its moments; then all of them learn on."""
+    if plans[0][0]:
         needs_deepspeed()
-    run_ranks(tmp_path, learn_and_fall, tmp_path, [f"optimizer.zero_stage={stage}"])
-    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
-    for rank in ranks:
-        assert rank["rates"] == pytest.approx([4e-4, 2e-4, 2e-4])
-    for rank in ranks[: 1 if stage else 2]:  # under ZeRO-3 rank 0 gathers
-        first, second, third = rank["weights"]
-        assert first
-        assert second == first
-        assert third != first
+    run_ranks(tmp_path, learn_and_fall, tmp_path, plans)
+    for stage, tuning in plans:
+        for rank in range(2):
+            said = json.loads((tmp_path / f"{stage}-{tuning}" / f"rank-{rank}.json").read_text())
+            assert said["rates"] == pytest.approx([4e-4, 2e-4, 2e-4])
+            gathered = stage < 3 or rank == 0  # under ZeRO-3 rank 0 gathers
+            for name in ("weights", "steered", "moments") if gathered else ("steered", "moments"):
+                first, second, third = said[name]
+                assert first, (stage, tuning, name)
+                assert second == first, (stage, tuning, name)
+                assert third != first, (stage, tuning, name)
