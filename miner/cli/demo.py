@@ -225,9 +225,9 @@ def _evaluate(
 def _report(run_dir: Path, console: Console) -> None:
     from miner.reporting.page import table_evaluations, write_report
     from miner.reporting.run_folder import RunFolder
-    from miner.reporting.tables import score_table
+    from miner.reporting.tables import print_scores
 
     page = write_report(run_dir)
-    console.print(score_table(table_evaluations(RunFolder(run_dir).read()), console.width))
+    print_scores(console, table_evaluations(RunFolder(run_dir).read()))
     console.print(f"report     {page}", highlight=False, soft_wrap=True)
     console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)

@@ -41,7 +41,7 @@ from miner.reporting.records import EvaluationRecord, Replay, Split
 from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
-from miner.reporting.tables import evaluation_tables, score_table, uneven_sizes
+from miner.reporting.tables import evaluation_tables, print_scores, uneven_sizes
 from miner.rollout.model_folder import check_model_folder
 
 IN_PROCESS_CONCURRENCY = 64
@@ -290,7 +290,7 @@ def _print(
             soft_wrap=True,
         )
     compared = table_evaluations(RunFolder(request.out).read())
-    console.print(score_table(compared, console.width))
+    print_scores(console, compared)
     console.print(f"written to {request.out}", markup=False, highlight=False, soft_wrap=True)
 
 

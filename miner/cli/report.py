@@ -24,7 +24,7 @@ def report_command(
     from miner.reporting.page import table_evaluations, write_report
     from miner.reporting.run_folder import RunFolder
     from miner.reporting.run_warnings import run_warnings
-    from miner.reporting.tables import score_table
+    from miner.reporting.tables import print_scores
 
     if not run_dir.is_dir():
         raise ConfigurationError(f"{run_dir} is no folder: name the run_dir of a training run")
@@ -35,7 +35,7 @@ def report_command(
         raise ConfigurationError(str(error)) from error
     console = Console()
     if run.evaluations:
-        console.print(score_table(table_evaluations(run), console.width))
+        print_scores(console, table_evaluations(run))
     for warning in run_warnings(run):
         console.print(f"[yellow]worth knowing:[/] {warning}", highlight=False)
     console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)

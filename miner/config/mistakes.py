@@ -39,5 +39,6 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
 def _hint(key: str, names: Sequence[str]) -> str:
     if key in RENAMED:
         return f"it is {RENAMED[key]!r} now"
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    sections = {name.rpartition(".")[0] for name in names if "." in name}
+    near = difflib.get_close_matches(key, [*sections, *names], n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
@@ -13,6 +14,7 @@ from miner.evaluation.statistics import Estimate
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
 _WIDE = 110
+_LOG = 240  # columns: no table of scores is wider
 _UNEVEN = 0.2
 """Difference between deck sizes to remark on; those of the best response are 0.05 apart."""
 
@@ -75,6 +77,13 @@ def reading_order(name: str) -> int:
     """
     order = {RANDOM.name: 0, "base": 1, MATCH.name: 3, BEST_RESPONSE.name: 4}
     return order.get(name.partition(", ")[0], 2)
+
+
+def print_scores(console: Console, evaluations: Sequence[EvaluationRecord]) -> None:
+    """Show `score_table`, in a log with all of its columns."""
+    if not console.is_terminal:
+        console = Console(file=console.file, width=_LOG, quiet=console.quiet)
+    console.print(score_table(evaluations, console.width))
 
 
 def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:

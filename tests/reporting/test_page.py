@@ -1,10 +1,12 @@
 """The report of a run folder, complete, partial and broken."""
 
+import io
 import re
 from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from miner.cli.report import report_command
@@ -17,7 +19,7 @@ from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.replay import build_transcript
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.reporting.tables import score_rows, score_table, uneven_sizes
+from miner.reporting.tables import print_scores, score_rows, score_table, uneven_sizes
 from miner.training.temperature import FittedTemperature
 from tests.reporting.made import evaluation, interval, replay, step
 
@@ -235,6 +237,16 @@ def test_games_that_the_clock_ended_are_told_from_lost_ones(
     table = score_table([evaluation("base", 0.4, environment="othello", failures=failures)], 80)
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns.get("timed out") == shown
+
+
+def test_a_log_of_a_narrow_terminal_has_every_number() -> None:
+    shown = io.StringIO()
+    sizes = {size: interval(0.4) for size in (8, 10, 12, 14, 16)}
+    name = "a policy with a long name, over builtin, temperature 1"
+    records = [evaluation(name, 0.4, by_deck_size=sizes, difference=interval(0.1))]
+    print_scores(Console(file=shown, width=80), records)
+    assert "\u2026" not in shown.getvalue()
+    assert "16 cards" in shown.getvalue()
 
 
 APP = typer.Typer()

@@ -42,6 +42,7 @@ def test_servers_come_from_the_environment_unless_they_are_set():
             "rollout.grop_size=8",
             r"'rollout.grop_size' does not exist: did you mean 'rollout.group_size'",
         ),
+        ("rolout.group_size=8", r"'rolout' does not exist: did you mean 'rollout'"),
         ("rollout.group_size=1", r"'rollout.group_size' cannot be 1: .*greater than or equal to 2"),
         ("rollout.group_size", r"not KEY=VALUE"),
         ("optimizer.micro_batch=32", r"micro_batch' is gone: set optimizer.micro_batch_tokens"),
