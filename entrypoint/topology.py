@@ -2,7 +2,7 @@
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
 vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
-one with the least seconds a group by estimate is the plan (`step_cost`), and the plan keeps what
+one with the least seconds for a step by estimate is the plan (`step_cost`), and the plan keeps what
 the others would take; adapters only where nothing fits full fine-tuning.
 """
 
@@ -131,8 +131,9 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
         for candidate in candidates:
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):
-                cost = step_cost(plan, shape, hardware, batch.group_size)
-                fitting.append(_Fitting(candidate, plan, cost))
+                alike = replace(plan, groups=batch.groups)
+                cost = step_cost(alike, shape, hardware, batch.group_size)
+                fitting.append(_Fitting(candidate, plan, cost, batch.groups))
             else:
                 refused.append(Choice(f"not {candidate.name}", plan))
         if fitting:
@@ -142,28 +143,25 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
 
 @dataclass(frozen=True)
 class _Fitting:
+    """A plan and its cost for as many groups as every other's, however many its steps have."""
+
     candidate: _Candidate
     plan: Topology
     cost: StepCost
-
-    @property
-    def seconds(self) -> float:
-        """Of a step, for each of its groups: where three trainers share them, there are more."""
-        return self.cost.seconds / self.plan.groups
+    groups: int
 
     def __str__(self) -> str:
         parts = f"playing {self.cost.rollout:.2g}, weights {self.cost.weights:.2g}"
         parts += f", learning {self.cost.learning:.2g}"
-        step = f"{self.cost.seconds:.3g} a step of {self.plan.groups} groups"
-        return f"about {self.seconds:.3g} s a group, {step} ({parts})"
+        return f"about {self.cost.seconds:.3g} s for {self.groups} groups ({parts})"
 
 
 def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
     """The plan, which says what the others would have taken: the better ZeRO stage of each."""
-    least = min(each.seconds for each in fitting)
-    best = next(each for each in fitting if each.seconds <= AS_FAST * least)
+    least = min(each.cost.seconds for each in fitting)
+    best = next(each for each in fitting if each.cost.seconds <= AS_FAST * least)
     by_gpus: dict[tuple[str, int], _Fitting] = {}
-    for each in sorted(fitting, key=lambda each: each.seconds):
+    for each in sorted(fitting, key=lambda each: each.cost.seconds):
         by_gpus.setdefault((each.plan.layout, each.candidate.trainers), each)
     others = [
         Choice(f"not {each.candidate.name}", str(each))

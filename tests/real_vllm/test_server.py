@@ -36,7 +36,7 @@ from miner.inference.vllm.weight_sync import (
 from miner.inference.vllm.wire import BASE_WEIGHTS, NCCL_OR_FILE
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
-from tests.entrypoint.two_programs import FIVE_GPUS
+from tests.entrypoint.two_programs import FOUR_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
 from tests.real_vllm.models import (
     PROMPTS,
@@ -56,9 +56,9 @@ ENGINES = 2
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One server for all tests, as planned for five GPUs: the head is tied, two engines serve."""
+    """One server for all tests, as planned for four GPUs: the head is tied, two engines serve."""
     folder = tmp_path_factory.mktemp("real-vllm")
-    with real_server(save_model(folder / "base"), folder / "log", FIVE_GPUS) as url:
+    with real_server(save_model(folder / "base"), folder / "log", FOUR_GPUS) as url:
         yield url
 
 
