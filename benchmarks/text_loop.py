@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from examples.code_agent_environment import ask
 from miner.agents import CodeAgentEnvironment, LocalExecuter, VLLMClientGenerationConfig
 from miner.agents.client import Client, SamplerClient
 from miner.agents.completions import Completion, Completions
@@ -115,12 +116,8 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     problems = Arithmetic()
-    prompts = []
-    for index in range(arguments.prompts):
-        question = problems.problem(problems.training(index, 0).task_id).question
-        chat = [{"role": "user", "content": question}]
-        words = {"add_generation_prompt": True, "tokenize": False}
-        prompts.append(str(tokenizer.apply_chat_template(chat, **words)))
+    numbers = (problems.training(index, 0).task_id for index in range(arguments.prompts))
+    prompts = [ask(tokenizer, number) for number in numbers]
     config = VLLMClientGenerationConfig(n=arguments.n, max_tokens=16)
     executer = LocalExecuter()
     with BackgroundLoop() as loop, TransformersSampler(model, tokenizer) as sampler:

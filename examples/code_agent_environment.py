@@ -60,7 +60,9 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     tasks = [PROBLEMS.training(index, 0).task_id for index in range(arguments.steps * GROUP)]
-    rows = [{"prompt": ask(tokenizer, number), "task": number} for number in tasks]
+    rows: list[dict[str, Any]] = [
+        {"prompt": ask(tokenizer, number), "task": number} for number in tasks
+    ]
 
     executer = E2BExecuter() if os.environ.get("E2B_API_KEY") else LocalExecuter()
     my_env = CodeAgentEnvironment(

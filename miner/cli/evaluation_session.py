@@ -117,11 +117,12 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         return False
     folder = RunFolder(request.out)
     record = EvaluationRecord.of(result, split=request.split, time=time.time())
-    label = distinct_name(record, folder.read().evaluations)
+    earlier = folder.read().evaluations
+    label = distinct_name(record, earlier)
     result = result.model_copy(update={"policy": label})
     if replays is None:
         replays = _replays(result, request.replays, console)
-    record = _write(request, folder, result, replays, _base_result(folder, record))
+    record = _write(request, folder, result, replays, _base_result(folder, earlier, record))
     _print(request, result, record, console)
     return True
 
@@ -229,11 +230,13 @@ def _write(
     return record
 
 
-def _base_result(folder: RunFolder, record: EvaluationRecord) -> EvaluationResult | None:
+def _base_result(
+    folder: RunFolder, earlier: Sequence[EvaluationRecord], record: EvaluationRecord
+) -> EvaluationResult | None:
     """The base model's, played as `record` was; None for the base itself, and if there is none."""
     names = [
         other.name
-        for other in folder.read().evaluations
+        for other in earlier
         if _is_base(other.name) and other.step is None and played_alike(record, other)
     ]
     if _is_base(record.name) or not names:

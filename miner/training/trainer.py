@@ -175,7 +175,6 @@ class EpisodeTrainer(PackedTrainer):
                 deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
             else:
                 self._load_from_checkpoint(folder)
-                assert self.optimizer is not None, "training has begun"
                 self.optimizer.state.clear()  # it would be held until the checkpoint's is loaded
             self._load_optimizer_and_scheduler(folder)
         self.halvings += 1

@@ -28,6 +28,18 @@ COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
 HEALTH = f"{NOBODY}/health"
 
 
+def say_when_inference_starts(supervisor: FakeSupervisor) -> None:
+    """As supervisord does: a start that was asked for has a time."""
+    start = supervisor.start
+
+    def start_and_say_when(program: str) -> None:
+        start(program)
+        if program == INFERENCE:
+            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
 def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
     fake: Build, end: list[Moment]
@@ -92,14 +104,7 @@ def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
     server = serve(*([200] + [503] * 8) * 4)
     supervisor = fake(*[beats] * 45, exits(0), inference_health=f"{server.url}/health")
     supervisor.plan.settings_file.write_text(VLLM)
-    start = supervisor.start
-
-    def start_and_say_when(program: str) -> None:
-        start(program)
-        if program == INFERENCE:
-            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    say_when_inference_starts(supervisor)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done.count("start inference") == 3
     assert supervisor.done[-3:] == ["stop trainer", "stop inference", "start trainer"]
@@ -135,14 +140,7 @@ def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Bui
         inference_health=HEALTH,
         max_restarts=4,
     )
-    start = supervisor.start
-
-    def start_and_say_when(program: str) -> None:
-        start(program)
-        if program == INFERENCE:
-            supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor.start = start_and_say_when  # type: ignore[method-assign]
+    say_when_inference_starts(supervisor)
     supervisor.plan.settings_file.write_text(SPREAD)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done.count("start inference") == 4
