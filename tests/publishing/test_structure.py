@@ -77,10 +77,10 @@ def damage_no_model_type(folder: Path) -> None:
 
 
 DAMAGES: dict[Callable[[Path], None], str] = {
-    damage_truncated: "truncated",
-    damage_appended: "truncated or damaged",
-    damage_short_header: "cut off",
-    damage_garbage_header: "broken safetensors header",
+    damage_truncated: "is truncated, damaged",
+    damage_appended: "is truncated, damaged",
+    damage_short_header: "is truncated, damaged",
+    damage_garbage_header: "is truncated, damaged",
     damage_adapter_beside_weights: "taken for an adapter",
     damage_adapter_only: "taken for an adapter",
     damage_pickled_weights: "holds no model.safetensors .*pytorch_model.bin",
@@ -173,7 +173,7 @@ class TestShards:
 
     def test_truncated(self, model: Path, shards: list[Path]) -> None:
         shards[0].write_bytes(shards[0].read_bytes()[:-10])
-        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} holds"):
+        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} is truncated"):
             verify_model(model, load=False)
 
     def test_swapped(self, model: Path, shards: list[Path]) -> None:
@@ -210,7 +210,7 @@ def test_tensors_that_share_or_skip_bytes_are_refused(tmp_path: Path, second: li
     text = json.dumps(header).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(max(8, second[1])))
-    with pytest.raises(UnverifiedModelError, match="does not fit the bytes"):
+    with pytest.raises(UnverifiedModelError, match="is truncated, damaged"):
         read_header(file)
 
 
