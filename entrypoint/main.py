@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from entrypoint import preflight
+from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
@@ -226,6 +227,7 @@ def _checks(prepared: Prepared) -> Iterator[preflight.Check]:
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
+    yield from check_baseline(os.environ, prepared.invocation.job.environments)
     output = preflight.check_output(output_dir)
     yield output
     if output.level == "ok":
