@@ -73,17 +73,12 @@ def league_command(
       python -m miner league random mcts:10 mcts:50 strong --pairs 5
       python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base
     """
-    from miner.duel.session import SessionRequest, run_session
+    from miner.duel.match import Limits
+    from miner.duel.session import run_session
 
-    request = SessionRequest(
-        players=players,
-        games=games,
-        minutes=minutes,
-        pairs=pairs or None,
-        seed=seed,
-        prompts=prompts,
-        replays=replays,
-        out=out,
-        boss=boss,
+    limits = Limits(seconds=minutes * 60, pairs=pairs or None)
+    asyncio.run(
+        run_session(
+            players, games, limits, seed, prompts=prompts, replays=replays, out=out, boss=boss
+        )
     )
-    asyncio.run(run_session(request))

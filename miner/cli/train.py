@@ -76,6 +76,7 @@ def _train(settings: Settings) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from miner.distributed.ranks import LeadFailedError, join_ranks
+    from miner.reporting.progress import say
     from miner.training.guard import TrainingDivergedError
     from miner.training.run import train
 
@@ -98,10 +99,9 @@ def _train(settings: Settings) -> None:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(TrainerStatus.CRASHED) from None
     ranks.part()
-    console.print(
+    say(
+        console,
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
