@@ -10,11 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from miner.config.contract import LARGEST_SEED
 from miner.config.errors import ConfigurationError
@@ -34,14 +33,15 @@ from miner.environments.affinetes_wire import (
 )
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
-from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
+from miner.environments.servers import EnvironmentServer
+from miner.http_replies import CONNECT_S, excerpt
 
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
 _T = TypeVar("_T")
 
 
-class AffinetesClient:
+class AffinetesClient(EnvironmentServer):
     """Client of one environment server. Usable from any event loop; one connection pool per loop.
 
     Args:
@@ -49,15 +49,12 @@ class AffinetesClient:
         reply_timeout_s: longest wait for the reply of any call but `evaluate`.
     """
 
+    what = "an affinetes environment server"
+    too_large_is_away = True
+
     def __init__(self, url: str, *, reply_timeout_s: float = 30.0) -> None:
-        self.url = url.rstrip("/")
-        base = URL(self.url)
-        self._paths = {
-            name: base / name
-            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
-        }
+        super().__init__(url)
         self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=CONNECT_S)
-        self._connections = Connections()
 
     async def reset(self, task: EpisodeTask) -> StepReply:
         """Start `task`; the reply is checked to be about that very game and opponent."""
@@ -130,21 +127,16 @@ class AffinetesClient:
 
     async def methods(self) -> tuple[ServerMethod, ...]:
         """What the server offers, by its own account."""
-        body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
+        body = await self._get("methods")
         return tuple(self._decode(METHODS, body, "methods").methods)
 
     async def api_info(self) -> ApiInfo:
         """Name and version of the server's API, by its own account."""
-        body = await self._request("GET", "openapi.json", None, STEP_REPLY_LIMIT, self._timeout)
+        body = await self._get("openapi.json")
         return self._decode(API, body, "openapi.json").info
 
-    async def complaint(self) -> str:
-        """See `Connections.complaint`."""
-        return await self._connections.complaint(self._paths["health"])
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        await self._connections.close()
+    async def _get(self, path: str) -> bytes:
+        return await self._request("GET", path, limit=STEP_REPLY_LIMIT, patience=self._timeout)
 
     async def _call(
         self,
@@ -155,8 +147,9 @@ class AffinetesClient:
         limit: int = STEP_REPLY_LIMIT,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own object)
     ) -> _T:
+        data = msgspec.json.encode(payload)
         body = await self._request(
-            "POST", path, msgspec.json.encode(payload), limit, timeout or self._timeout
+            "POST", path, data, limit=limit, patience=timeout or self._timeout
         )
         envelope = self._decode(ENVELOPE, body, path)
         if envelope.status != "success":
@@ -166,62 +159,6 @@ class AffinetesClient:
                 server=self.url,
             )
         return self._decode(decoder, envelope.result, path)
-
-    async def _request(
-        self,
-        method: Literal["GET", "POST"],
-        path: str,
-        data: bytes | None,
-        limit: int,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own object)
-    ) -> bytes:
-        try:
-            async with self._connections.here().request(
-                method, self._paths[path], data=data, timeout=timeout, allow_redirects=False
-            ) as response:
-                body = await read_bounded(response, limit)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
-            raise InfrastructureError(
-                f"{self.url}/{path} {what} ({describe(error)}); "
-                "check that the environment server is running and reachable from here",
-                server=self.url,
-            ) from error
-        if body is None:
-            raise InfrastructureError(
-                f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped", server=self.url
-            )
-        if response.status != 200:
-            raise self._refusal(path, response.status, body)
-        return body
-
-    def _refusal(self, path: str, status: int, body: bytes) -> InfrastructureError | ProtocolError:
-        detail = excerpt(body[:400].decode("utf-8", "replace"))
-        if status >= 500 or status in (408, 429):
-            return InfrastructureError(
-                f"{self.url}/{path} failed with HTTP {status}: {detail}", server=self.url
-            )
-        return ProtocolError(
-            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}; is this "
-            "the base URL of an affinetes environment server?",
-            server=self.url,
-        )
-
-    def _decode(
-        self, decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, path: str
-    ) -> _T:
-        try:
-            return decoder.decode(body)
-        except msgspec.ValidationError as error:
-            raise ProtocolError(
-                f"{self.url}/{path} answered in another shape than the affinetes API: {error}",
-                server=self.url,
-            ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InfrastructureError(
-                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}",
-                server=self.url,
-            ) from error
 
 
 def check_task(task: EpisodeTask) -> None:

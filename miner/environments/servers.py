@@ -17,6 +17,8 @@ from yarl import URL
 from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.environments.channel_stats import ChannelStats
+from miner.environments.errors import InfrastructureError, ProtocolError
+from miner.http_replies import JsonServer
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -125,6 +127,16 @@ class ServerPool:
         """A played-out episode ends a server's rest."""
         load = self._loads[url]
         load.pause_s = load.rests_until = 0.0
+
+
+class EnvironmentServer(JsonServer):
+    """Client of an environment server: what fails there is never a score."""
+
+    def _away(self, said: str) -> Exception:
+        return InfrastructureError(said, server=self.url)
+
+    def _broken(self, said: str) -> Exception:
+        return ProtocolError(said, server=self.url)
 
 
 class Client(Protocol):
