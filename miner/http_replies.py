@@ -184,11 +184,9 @@ class JsonServer:
             f"the base URL of {self.what}?"
         )
 
-    def _decode(
-        self, decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, path: str
-    ) -> _T:
+    def _decode(self, kind: type[_T], body: bytes | msgspec.Raw, path: str) -> _T:
         try:
-            return decoder.decode(body)
+            return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
             raise self._broken(
                 f"{self.url}/{path} answered in another shape than {self.what}: {error}"

@@ -18,18 +18,16 @@ import msgspec
 from miner.config.contract import LARGEST_SEED
 from miner.config.errors import ConfigurationError
 from miner.environments.affinetes_wire import (
-    API,
-    ENVELOPE,
-    EVALUATE_REPLY,
     EVALUATE_REPLY_LIMIT,
-    METHODS,
-    STEP_REPLY,
     STEP_REPLY_LIMIT,
-    STOP_REPLY,
     ApiInfo,
+    ApiReply,
+    Envelope,
     EvaluateReply,
+    MethodsReply,
     ServerMethod,
     StepReply,
+    StopReply,
 )
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
@@ -60,7 +58,7 @@ class AffinetesClient(EnvironmentServer):
         """Start `task`; the reply is checked to be about that very game and opponent."""
         check_task(task)
         payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
-        reply = await self._call("reset", payload, STEP_REPLY)
+        reply = await self._call("reset", payload, StepReply)
         started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
         if started != (task.task_id, task.seed, task.opponent) or not reply.episode_id:
             raise ProtocolError(
@@ -74,7 +72,7 @@ class AffinetesClient(EnvironmentServer):
     async def step(self, episode_id: str, action: int) -> StepReply:
         """Ask for `action`. Raises: `InfrastructureError` if the server lost the episode."""
         payload = {"action": str(action), "episode_id": episode_id}
-        reply = await self._call("step", payload, STEP_REPLY)
+        reply = await self._call("step", payload, StepReply)
         fault = reply.info.error
         if fault is not None and fault.type in _LOST:
             raise InfrastructureError(
@@ -99,7 +97,7 @@ class AffinetesClient(EnvironmentServer):
 
     async def stop(self, episode_id: str) -> None:
         """Let the server forget an episode (also one it does not know)."""
-        await self._call("stop", {"episode_id": episode_id}, STOP_REPLY)
+        await self._call("stop", {"episode_id": episode_id}, StopReply)
 
     async def evaluate(
         self, task: EpisodeTask, *, model: str, base_url: str, api_key: str, timeout_s: int
@@ -122,18 +120,18 @@ class AffinetesClient(EnvironmentServer):
         }
         patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=CONNECT_S)
         return await self._call(
-            "evaluate", payload, EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
+            "evaluate", payload, EvaluateReply, limit=EVALUATE_REPLY_LIMIT, timeout=patience
         )
 
     async def methods(self) -> tuple[ServerMethod, ...]:
         """What the server offers, by its own account."""
         body = await self._get("methods")
-        return tuple(self._decode(METHODS, body, "methods").methods)
+        return tuple(self._decode(MethodsReply, body, "methods").methods)
 
     async def api_info(self) -> ApiInfo:
         """Name and version of the server's API, by its own account."""
         body = await self._get("openapi.json")
-        return self._decode(API, body, "openapi.json").info
+        return self._decode(ApiReply, body, "openapi.json").info
 
     async def _get(self, path: str) -> bytes:
         return await self._request("GET", path, limit=STEP_REPLY_LIMIT, patience=self._timeout)
@@ -142,7 +140,7 @@ class AffinetesClient(EnvironmentServer):
         self,
         path: str,
         payload: dict[str, Any],
-        decoder: msgspec.json.Decoder[_T],
+        kind: type[_T],
         *,
         limit: int = STEP_REPLY_LIMIT,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own object)
@@ -151,14 +149,14 @@ class AffinetesClient(EnvironmentServer):
         body = await self._request(
             "POST", path, data, limit=limit, patience=timeout or self._timeout
         )
-        envelope = self._decode(ENVELOPE, body, path)
+        envelope = self._decode(Envelope, body, path)
         if envelope.status != "success":
             raise InfrastructureError(
                 f"{self.url}/{path} reports {excerpt(envelope.status)}: "
                 f"{excerpt(envelope.error or 'no reason given')}",
                 server=self.url,
             )
-        return self._decode(decoder, envelope.result, path)
+        return self._decode(kind, envelope.result, path)
 
 
 def check_task(task: EpisodeTask) -> None:

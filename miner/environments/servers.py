@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from yarl import URL
 
@@ -139,19 +139,7 @@ class EnvironmentServer(JsonServer):
         return ProtocolError(said, server=self.url)
 
 
-class Client(Protocol):
-    """What a source asks of the client of one server, whatever is played there."""
-
-    async def complaint(self) -> str:
-        """Why the server cannot be played on now; "" if it answers."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        ...
-
-
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=EnvironmentServer)
 
 
 class OnServers(Generic[C]):

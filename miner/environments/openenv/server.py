@@ -12,7 +12,7 @@ import aiohttp
 
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.environments.openenv.session import Session
-from miner.environments.openenv.wire import METADATA, REPLY_LIMIT, SCHEMAS
+from miner.environments.openenv.wire import REPLY_LIMIT, Metadata, Schemas
 from miner.environments.servers import EnvironmentServer
 from miner.http_replies import describe
 
@@ -35,12 +35,12 @@ class OpenEnvServer(EnvironmentServer):
 
     async def action_schema(self) -> dict[str, Any]:
         """JSON Schema of the actions. Raises: `InfrastructureError`, `ProtocolError`."""
-        return self._decode(SCHEMAS, await self._get("schema"), "schema").action
+        return self._decode(Schemas, await self._get("schema"), "schema").action
 
     async def name(self) -> str:
         """What the environment calls itself; its URL where it has no name."""
         try:
-            return self._decode(METADATA, await self._get("metadata"), "metadata").name
+            return self._decode(Metadata, await self._get("metadata"), "metadata").name
         except (InfrastructureError, ProtocolError):
             return self.url
 

@@ -19,18 +19,18 @@ from miner.http_replies import CONNECT_S, JsonServer
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.wire import (
     BYTES_PER_TOKEN,
-    CACHE_RESET,
-    COMPLETION,
     COMPLETION_HEAD,
     CONTROL_REPLY_LIMIT,
     ENGINE_HEADER,
-    MODELS,
-    NUMBERED,
-    SERVER_INFO,
-    WEIGHT_INFO,
+    CacheReset,
     Choice,
+    CompletionReply,
+    ModelsReply,
     NumberedChoice,
+    NumberedReply,
+    ServerInfo,
     VllmConfig,
+    WeightInfo,
 )
 
 _COMPLETIONS: Final = "v1/completions"
@@ -70,7 +70,7 @@ class VllmServer(JsonServer):
         tokens = len(prompt_ids) + int(options["max_tokens"])
         headers = None if engine is None else {ENGINE_HEADER: str(engine)}
         body = await self._completions([prompt_ids], options, tokens, headers)
-        choices = self._decode(COMPLETION, body, _COMPLETIONS).choices
+        choices = self._decode(CompletionReply, body, _COMPLETIONS).choices
         self._check_number(len(choices), 1)
         return choices[0]
 
@@ -85,13 +85,13 @@ class VllmServer(JsonServer):
         longest = len(prompt.encode() if isinstance(prompt, str) else prompt)
         tokens = n * (longest + int(options["max_tokens"]))
         body = await self._completions(prompt, options, tokens)
-        choices = self._decode(NUMBERED, body, _COMPLETIONS).choices
+        choices = self._decode(NumberedReply, body, _COMPLETIONS).choices
         self._check_number(len(choices), n)
         return sorted(choices, key=lambda choice: choice.index)
 
     async def model_name(self) -> str:
         """The name under which the server serves its (first) model."""
-        served = self._decode(MODELS, await self._get("v1/models"), "v1/models").data
+        served = self._decode(ModelsReply, await self._get("v1/models"), "v1/models").data
         if not served:
             raise SamplerError(f"{self.url}/v1/models lists no model")
         return served[0].id
@@ -108,14 +108,14 @@ class VllmServer(JsonServer):
         """What of the server's configuration decides over distribution and weight transfer."""
         path = "server_info?config_format=json"
         body = await self._get(path, seconds=_CONFIG_S)
-        config = self._decode(SERVER_INFO, body, path).vllm_config
+        config = self._decode(ServerInfo, body, path).vllm_config
         self.engines = config.parallel_config.data_parallel_size
         return config
 
     async def weight_version(self) -> str:
         """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
         return self._decode(
-            WEIGHT_INFO, await self._get("weight_info"), "weight_info"
+            WeightInfo, await self._get("weight_info"), "weight_info"
         ).weight_version
 
     async def set_weight_version(self, label: str) -> None:
@@ -125,7 +125,7 @@ class VllmServer(JsonServer):
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached states; False while running requests still hold some."""
         body = await self.post("reset_prefix_cache", None)
-        return self._decode(CACHE_RESET, body, "reset_prefix_cache").success
+        return self._decode(CacheReset, body, "reset_prefix_cache").success
 
     async def post(self, path: str, payload: object, *, seconds: float = _CONTROL_S) -> bytes:
         """A control call; returns the reply's body."""
