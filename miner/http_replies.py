@@ -119,10 +119,12 @@ class JsonServer:
     Attributes:
         what: it is, in messages.
         too_large_is_away: whether a reply without end is taken for a fault that passes.
+        redirects: whether it may send its clients elsewhere.
     """
 
     what: ClassVar[str]
     too_large_is_away: ClassVar[bool] = False
+    redirects: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -159,7 +161,7 @@ class JsonServer:
         try:
             async with self._connections.here().request(
                 method, self._at(path), data=data, timeout=patience, headers=headers,
-                allow_redirects=False,
+                allow_redirects=self.redirects,
             ) as response:  # fmt: skip
                 body = await read_bounded(response, limit)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -28,6 +28,7 @@ class OpenEnvServer(EnvironmentServer):
     """
 
     what = "an OpenEnv server"
+    redirects = True
 
     def __init__(self, url: str, *, reply_seconds: float = 30.0) -> None:
         super().__init__(url)
