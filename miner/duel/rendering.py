@@ -33,8 +33,9 @@ def shaped(tools: Sequence[Schema]) -> list[Any]:
 
 def render(tokenizer: PreTrainedTokenizerBase, request: Request, **template_arguments: Any) -> str:
     """The prompt of a request, up to where the model's reply begins."""
+    chat: Any = request.messages
     text = tokenizer.apply_chat_template(
-        request.messages,
+        chat,
         tools=shaped(request.tools),
         add_generation_prompt=True,
         tokenize=False,
