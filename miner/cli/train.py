@@ -15,6 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, load_settings, to_toml
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
+from miner.heavy_imports import heavy_imports
 
 QUIET = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -53,7 +54,8 @@ def train_command(
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    from miner.training.preparation import prepare_run  # imports torch: seconds
+    with heavy_imports():
+        from miner.training.preparation import prepare_run  # imports torch: seconds
 
     if processes > 1:
         prepare_run(settings, in_process=False)
@@ -72,13 +74,14 @@ def train_command(
 
 def _train(settings: Settings) -> None:
     """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
-    import torch
-    from transformers.utils.logging import disable_progress_bar
+    with heavy_imports():
+        import torch
+        from transformers.utils.logging import disable_progress_bar
 
-    from miner.distributed.ranks import LeadFailedError, join_ranks
-    from miner.reporting.progress import say
-    from miner.training.guard import TrainingDivergedError
-    from miner.training.run import train
+        from miner.distributed.ranks import LeadFailedError, join_ranks
+        from miner.reporting.progress import say
+        from miner.training.guard import TrainingDivergedError
+        from miner.training.run import train
 
     disable_progress_bar()
 

@@ -59,9 +59,11 @@ def _template(name: str) -> str:
     return (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
 
 
-def _chatml(template: str) -> Callable[[], PreTrainedTokenizerBase]:
+def _chatml(
+    template: str, size: int = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.qwen(vocabularies.QWEN_SPECIAL),
+        vocabularies.qwen(vocabularies.QWEN_SPECIAL, size),
         _template(template),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -95,7 +97,7 @@ def _gemma() -> PreTrainedTokenizerBase:
 
 
 FAMILIES = (
-    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5")),
+    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", vocabularies.WHOLE_QWEN)),
     Family("qwen3", Qwen3Config, _chatml("qwen3"), ("thinking", "keep their form")),
     Family("qwen3-2507", Qwen3Config, _chatml("qwen3_instruct_2507")),
     Family("llama-3", LlamaConfig, _llama("llama3"), calls_tools=False),

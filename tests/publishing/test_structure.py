@@ -214,7 +214,7 @@ def test_tensors_that_share_or_skip_bytes_are_refused(tmp_path: Path, second: li
         read_header(file)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     entry=st.fixed_dictionaries(
         {
