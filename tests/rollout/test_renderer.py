@@ -1,9 +1,6 @@
 """Prompts, drift and continuation against tokenising the whole conversation each time."""
 
-from pathlib import Path
-
 import pytest
-import trl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +15,7 @@ from tests.builders import (
     build_metaspace_tokenizer,
     build_sample,
     build_tokenizer,
+    trl_template,
 )
 
 QUESTION = [
@@ -25,12 +23,6 @@ QUESTION = [
     {"role": "user", "content": "Round 1\nYour move?"},
 ]
 ANSWER = {"role": "user", "content": "Round 2\nYour move?"}
-TRL_TEMPLATES = Path(trl.__file__).parent / "chat_templates"
-
-
-def trl_template(name):
-    return (TRL_TEMPLATES / f"{name}.jinja").read_text()
-
 
 TOKENIZERS = {
     "chatml": build_tokenizer(CHATML),
