@@ -62,6 +62,7 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
 
     def watched(new: Path, current: Path, **how: object) -> None:
         held.append(disk.holds(new) and (new / PUBLICATION_FILE).exists())
+        assert how["atomic"] is atomic
         disk.synced.clear()
         replace(new, current, **how)  # type: ignore[arg-type]
 

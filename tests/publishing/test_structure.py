@@ -200,6 +200,32 @@ class TestShards:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
+        *("tekken.json", "qwen.tiktoken"),
+    ],
+)
+def test_every_kind_of_vocabulary_is_a_tokenizer(model: Path, name: str) -> None:
+    (model / "tokenizer.json").rename(model / name)
+    assert verify_model(model, load=False).warnings == ()
+
+
+def test_a_header_may_name_tensors_in_any_order(tmp_path: Path) -> None:
+    entries = {
+        "last": {"dtype": "F32", "shape": [2], "data_offsets": [2, 10]},
+        "none": {"dtype": "F64", "shape": [0], "data_offsets": [2, 2]},
+        "first": {"dtype": "BOOL", "shape": [1, 2], "data_offsets": [0, 2]},
+        "__metadata__": {"format": "pt"},
+    }
+    text = json.dumps(entries).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(10))
+    found = {name: (tensor.dtype, tensor.elements) for name, tensor in read_header(file).items()}
+    assert found == {"last": ("F32", 2), "none": ("F64", 0), "first": ("BOOL", 2)}
+
+
+@pytest.mark.parametrize(
     "second",
     [[0, 8], [4, 8], [10, 18], [-8, 0]],
     ids=["same bytes", "overlap", "hole", "negative"],

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections import Counter, defaultdict
 
 import pytest
@@ -269,6 +270,26 @@ def test_statistics_add_up():
     assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
     assert stats.mean_score == 0.0
     assert RolloutStats.of([]).episodes == 0
+
+
+def test_statistics_of_processes_are_those_of_all_their_episodes():
+    replies = itertools.cycle([number("1"), number("x"), number("2")])
+    groups = [Group(build_task(i), 2) for i in range(3)]
+    mine = run(PlannedSource([], capacity=1), groups, reply=lambda _: next(replies))
+    plans = [[(ConfigurationError, 0)]]
+    others = run(PlannedSource(plans), [Group(build_task(0), 2)], reply=lambda _: number("x"))
+    parts = [RolloutStats.of(results) for results in (mine, [], others)]
+    assert RolloutStats.merged(parts) == RolloutStats.of([*mine, *others])
+    assert 0 < RolloutStats.merged(parts).mean_score < 1
+    assert math.isnan(RolloutStats.merged(parts[1:2]).mean_score)
+
+
+def test_every_episode_has_a_session_of_its_own_which_ends():
+    sampler = ScriptedSampler(lambda _: number())
+    scheduler = Scheduler(PlannedSource([]), sampler, RENDERER, EPISODE, retry=RETRY)
+    asyncio.run(scheduler.run([Group(build_task(i), 2) for i in range(3)]))
+    assert len(sampler.exchanges) == 6
+    assert sorted(sampler.ended) == sorted(sampler.exchanges)
 
 
 @pytest.mark.parametrize(
