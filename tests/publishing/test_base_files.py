@@ -118,11 +118,15 @@ def test_base_with_pickled_weights_only_is_converted(model: Path, tmp_path: Path
     assert (output / "config.json").read_bytes() == (model / "config.json").read_bytes()
 
 
-@pytest.mark.usefixtures("in_this_process")
 def test_incomplete_base_is_published_with_a_warning(
-    model: Path, tmp_path: Path, set_json: Callable[..., None], caplog: pytest.LogCaptureFixture
+    model: Path,
+    tmp_path: Path,
+    set_json: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    in_this_process: list[str],
 ) -> None:
     set_json(model / "tokenizer_config.json", chat_template=None)
     Publisher(tmp_path / "repo").publish_base(model)
     assert "no chat template" in caplog.text
+    assert in_this_process == ["verify-base"]
     assert verify_model(tmp_path / "repo", load=True, strict=False).loaded

@@ -116,12 +116,18 @@ def test_a_real_process_says_what_it_found(tmp_path: Path) -> None:
         fresh_process.verify(tmp_path / "nowhere")
 
 
-def test_process_that_dies_is_named(base_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], -9, stdout="Loading weights: 10%", stderr="noise")
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(-9, r"-9 \(killed: out of memory\?\)"), (0, "0"), (1, "1")],
+)
+def test_process_that_dies_is_named(
+    status: int, words: str, base_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], status, "Loading weights: 10%", stderr="noise")
 
-    monkeypatch.setattr(fresh_process.subprocess, "run", killed)
-    with pytest.raises(PublishingError, match=r"status -9 \(killed: out of memory\?\).*noise"):
+    monkeypatch.setattr(fresh_process.subprocess, "run", ended)
+    with pytest.raises(PublishingError, match=f"status {words} and no answer: noise"):
         fresh_process.verify(base_model)
 
 

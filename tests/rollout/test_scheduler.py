@@ -276,10 +276,11 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
     replies = itertools.cycle([number("1"), number("x"), number("2")])
     groups = [Group(build_task(i), 2) for i in range(3)]
     mine = run(PlannedSource([], capacity=1), groups, reply=lambda _: next(replies))
-    plans = [[(ConfigurationError, 0)]]
-    others = run(PlannedSource(plans), [Group(build_task(0), 2)], reply=lambda _: number("x"))
+    plans, cut = [[(ConfigurationError, 0)]], build_sample(number("x").token_ids[:-1], stop=False)
+    others = run(PlannedSource(plans), [Group(build_task(0), 2)], reply=lambda _: cut)
     parts = [RolloutStats.of(results) for results in (mine, [], others)]
     assert RolloutStats.merged(parts) == RolloutStats.of([*mine, *others])
+    assert (parts[2].truncated_replies, parts[2].turns, parts[2].lost) == (2, 2, 1)
     assert 0 < RolloutStats.merged(parts).mean_score < 1
     assert math.isnan(RolloutStats.merged(parts[1:2]).mean_score)
 
