@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.outages import MOST_REPLAYS
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode
@@ -291,6 +292,37 @@ def test_every_episode_has_a_session_of_its_own_which_ends():
     asyncio.run(scheduler.run([Group(build_task(i), 2) for i in range(3)]))
     assert len(sampler.exchanges) == 6
     assert sorted(sampler.ended) == sorted(sampler.exchanges)
+
+
+class AlwaysOver:
+    """Says that each failure was an outage, which is over."""
+
+    def __init__(self):
+        self.asked, self.looked = [], 0
+
+    async def waited_out(self, server):
+        self.asked.append(server)
+        return True
+
+    async def look_again(self):
+        self.looked += 1
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "lost_after", "asked"),
+    [
+        (InfrastructureError, MOST_REPLAYS, None, MOST_REPLAYS),
+        (InfrastructureError, 99, MOST_REPLAYS + 3, MOST_REPLAYS + 3),
+        (ProtocolError, 99, 2, 0),
+    ],
+)
+def test_outages_take_no_attempt_within_bounds(error, failures, lost_after, asked):
+    source, outages = PlannedSource([[(error, 0)] * failures]), AlwaysOver()
+    (result,) = run(source, [Group(build_task(0), 1)], outages=outages)
+    assert result.outcomes[0].attempts == (lost_after or failures + 1)
+    assert len(result.lost) == (lost_after is not None)
+    assert len(outages.asked) == asked
+    assert outages.looked == 1
 
 
 @pytest.mark.parametrize(
