@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -24,6 +23,7 @@ from transformers import (
 )
 
 from tests.base_models import vocabularies
+from tests.builders import trl_template
 
 MISTRAL_TEMPLATE = (
     "{{ bos_token }}"
@@ -52,19 +52,12 @@ class Family:
     calls_tools: bool = True
 
 
-def _template(name: str) -> str:
-    spec = find_spec("trl")
-    assert spec is not None
-    assert spec.origin is not None
-    return (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
-
-
 def _chatml(
     template: str, size: int = vocabularies.BEGINNING
 ) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
         vocabularies.qwen(vocabularies.QWEN_SPECIAL, size),
-        _template(template),
+        trl_template(template),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
     )
@@ -73,7 +66,7 @@ def _chatml(
 def _llama(template: str | None) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
         vocabularies.llama3(),
-        _template(template) if template else None,
+        trl_template(template) if template else None,
         bos_token="<|begin_of_text|>",
         eos_token="<|eot_id|>",
     )
@@ -89,7 +82,7 @@ def _gemma() -> PreTrainedTokenizerBase:
     """Gemma's template and special tokens over Qwen's vocabulary: its own is in no package."""
     return vocabularies.fast(
         vocabularies.qwen(vocabularies.GEMMA_SPECIAL),
-        _template("gemma"),
+        trl_template("gemma"),
         bos_token="<bos>",
         eos_token="<end_of_turn>",
         pad_token="<pad>",

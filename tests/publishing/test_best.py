@@ -38,6 +38,7 @@ BASE = evaluated(0, (L, 10), (W, 10))
         (evaluated(5, (LOST, 4), (W, 16)), True),  # lost episodes count for nobody
         (evaluated(5, (LOST, 10), (W, 10)), False),
         (evaluated(5, (W, 9), (LOST, 11)), False),
+        (evaluated(5, (W, 10), (LOST, 10)), True),  # half of the episodes are enough
         (evaluated(5, (LOST, 20)), False),
     ],
 )

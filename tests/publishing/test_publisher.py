@@ -218,6 +218,23 @@ class TestStart:
         assert weights(tmp_path / "repo") == weights(base_model)
         assert sorted(os.listdir(tmp_path)) == [".repo.lock", other.name, "repo"]
 
+    def test_what_cannot_be_removed_is_named_and_in_nobodys_way(
+        self,
+        tmp_path: Path,
+        base_model: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        shutil.copytree(base_model, tmp_path / ".repo.staging-1234")
+
+        def refused(*_: object, **__: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "unlink", refused)
+        open_publisher(tmp_path / "repo").publish_base(base_model)
+        assert "could not remove all of" in caplog.text
+        assert weights(tmp_path / "repo") == weights(base_model)
+
     def test_restores_what_two_renames_left_behind(self, tmp_path: Path, base_model: Path) -> None:
         publication = open_publisher(tmp_path / "repo").publish_base(base_model)
         (tmp_path / "repo").rename(tmp_path / ".repo.previous")

@@ -34,6 +34,10 @@ def damage_short_header(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
 
 
+def damage_few_bytes(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"abc")
+
+
 def damage_garbage_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", 4) + b"]]]]")
 
@@ -80,6 +84,7 @@ DAMAGES: dict[Callable[[Path], None], str] = {
     damage_truncated: "is truncated, damaged",
     damage_appended: "is truncated, damaged",
     damage_short_header: "is truncated, damaged",
+    damage_few_bytes: "is truncated, damaged",
     damage_garbage_header: "is truncated, damaged",
     damage_adapter_beside_weights: "taken for an adapter",
     damage_adapter_only: "taken for an adapter",
@@ -197,6 +202,36 @@ class TestShards:
         set_json(model / "model.safetensors.index.json", weight_map=None)
         with pytest.raises(UnverifiedModelError, match="weight_map"):
             verify_model(model, load=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
+        *("tekken.json", "qwen.tiktoken"),
+    ],
+)
+def test_every_kind_of_vocabulary_is_a_tokenizer(model: Path, name: str) -> None:
+    (model / "tokenizer.json").rename(model / name)
+    assert verify_model(model, load=False).warnings == ()
+
+
+def test_a_header_may_name_tensors_in_any_order(tmp_path: Path) -> None:
+    entries = {
+        "last": {"dtype": "F32", "shape": [2], "data_offsets": [2, 10]},
+        "none": {"dtype": "F64", "shape": [0], "data_offsets": [2, 2]},
+        "empty": {"dtype": "F64", "shape": [2, 0], "data_offsets": [2, 2]},
+        "first": {"dtype": "BOOL", "shape": [1, 2], "data_offsets": [0, 2]},
+        "__metadata__": {"format": "pt"},
+    }
+    text = json.dumps(entries).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(10))
+    found = {name: (tensor.dtype, tensor.elements) for name, tensor in read_header(file).items()}
+    nothing = {"none": ("F64", 0), "empty": ("F64", 0)}
+    assert found == {"last": ("F32", 2), "first": ("BOOL", 2)} | nothing
+    file.write_bytes(struct.pack("<Q", 2) + b"{}")
+    assert read_header(file) == {}
 
 
 @pytest.mark.parametrize(
