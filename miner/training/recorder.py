@@ -108,10 +108,7 @@ class Recorder(TrainerCallback):
         if gap is None:
             return
         if self._first_gap is None:
-            steps = self._run.read().steps
-            self._first_gap = next(
-                r.metrics[LOGPROB_GAP] for r in steps if LOGPROB_GAP in r.metrics
-            )
+            self._first_gap = self._run.read().first_gap
         if gap_is_wide(gap, self._first_gap):
             self._progress.note(
                 f"step {record.step}: logprobs of engine and trainer differ by {gap:.3f} on "
