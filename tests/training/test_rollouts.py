@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -20,9 +19,6 @@ from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.rollouts import Rollouts
 from miner.training.tasks import decode_task, planned_tasks, training_dataset
 from tests.builders import build_trajectory
-
-LONG_S = 60.0
-"""A wait that only a failing test sees the end of."""
 
 
 def settings(ahead: bool = True, *overrides: str) -> Settings:
@@ -63,34 +59,33 @@ class Engine:
 
 
 class Scheduler:
-    """Plays groups in its own time: `gate` is waited for, `ended` tells how each play ended.
+    """Plays groups; `slow` holds the numbers of plays that go on until `gate` is set.
 
     A member of the first group is lost in each play for which `loses` has an entry.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.gate, self.begun = threading.Event(), threading.Event()
-        self.gate.set()
+        self.slow: set[int] = set()
+        self.gate, self.waiting = asyncio.Event(), asyncio.Event()
         self.under_way = 0
         self.loses: list[Exception] = []
         self.played: list[tuple[int, list[Group]]] = []
-        self.ended: list[str] = []
+        self.cleaned_up = False
 
     async def run(self, groups: Sequence[Group], **_: Any) -> list[GroupResult]:
         self.under_way += 1
         self.played.append((self._engine.held, list(groups)))
-        self.begun.set()
         try:
-            while not self.gate.is_set():
-                await asyncio.sleep(0.001)
+            if len(self.played) in self.slow:
+                self.waiting.set()
+                await self.gate.wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0)
-            self.ended.append("given up")
+            self.cleaned_up = True
             raise
         finally:
             self.under_way -= 1
-        self.ended.append("played")
         results = []
         for group in groups:
             outcomes: list[Any] = [build_trajectory(task=group.task)] * group.size
@@ -98,6 +93,9 @@ class Scheduler:
                 outcomes[0] = LostEpisode(group.task, self.loses.pop(), 1)
             results.append(GroupResult(group, tuple(outcomes), (1.0, 1.0)))
         return results
+
+    async def open(self) -> None:
+        self.gate.set()
 
 
 class World:
@@ -136,12 +134,19 @@ def loop() -> Iterator[BackgroundLoop]:
         yield loop
 
 
-def test_each_step_is_played_while_the_one_before_is_trained(loop: BackgroundLoop) -> None:
+@pytest.fixture
+def world(loop: BackgroundLoop) -> World:
+    return World(loop, settings())
+
+
+def test_each_step_is_played_while_the_one_before_is_trained(
+    world: World, loop: BackgroundLoop
+) -> None:
     """With the weights that one began with; nothing is played that no step is left for."""
-    world = World(loop, settings())
+    world.scheduler.slow = {2}
     world.step()
-    world.scheduler.begun.clear()
-    assert world.scheduler.under_way or world.scheduler.begun.wait(LONG_S) or world.plays[1:]
+    loop.run(world.scheduler.waiting.wait())
+    loop.run(world.scheduler.open())
     for step in (1, 2):
         results = world.step()
         assert [result.group for result in results] == groups_of(world.wanted, step)
@@ -155,23 +160,24 @@ def test_nothing_is_played_ahead_unless_it_is_wanted(loop: BackgroundLoop) -> No
     assert world.plays == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_who_evaluates_gets_the_newest_weights_once_nobody_samples(loop: BackgroundLoop) -> None:
-    world = World(loop, settings())
-    world.scheduler.gate.set()
+def test_who_evaluates_gets_the_newest_weights_once_nobody_samples(
+    world: World, loop: BackgroundLoop
+) -> None:
+    world.scheduler.slow = {3}
     world.step()
-    world.scheduler.gate.clear()
     world.step()
-    threading.Timer(0.01, world.scheduler.gate.set).start()
+    loop.run(world.scheduler.waiting.wait())
+    opened = loop.start(world.scheduler.open())
     world.rollouts.settle()
     assert not world.scheduler.under_way
     with world.engine.playing():
         assert world.engine.held == 2
     world.step()
     assert world.plays == [(0, 0), (0, 1), (1, 2)], "what was played ahead is still trained on"
+    opened.result()
 
 
-def test_after_a_return_to_older_weights_the_step_is_played_anew(loop: BackgroundLoop) -> None:
-    world = World(loop, settings())
+def test_after_a_return_to_older_weights_the_step_is_played_anew(world: World) -> None:
     world.step()
     world.step()
     world.trainer.halvings = 1
@@ -181,9 +187,8 @@ def test_after_a_return_to_older_weights_the_step_is_played_anew(loop: Backgroun
 
 
 def test_what_the_engine_lost_ahead_is_played_again_before_it_is_trained_on(
-    loop: BackgroundLoop,
+    world: World,
 ) -> None:
-    world = World(loop, settings())
     world.step()
     world.rollouts.settle()
     world.scheduler.loses = [EngineLostError("gone")]
@@ -196,14 +201,12 @@ def test_what_the_engine_lost_ahead_is_played_again_before_it_is_trained_on(
     assert (weights, again) == (2, [Group(groups_of(world.wanted, 2)[0].task, 1)])
 
 
-def test_who_gives_it_up_goes_on_once_it_has_cleaned_up(loop: BackgroundLoop) -> None:
-    world = World(loop, settings())
+def test_who_gives_it_up_goes_on_once_it_has_cleaned_up(world: World, loop: BackgroundLoop) -> None:
+    world.scheduler.slow = {2}
     world.step()
-    world.rollouts.settle()
-    world.scheduler.gate.clear()
-    world.step()
+    loop.run(world.scheduler.waiting.wait())
     world.rollouts.drop()
-    assert world.scheduler.ended == ["played", "played", "given up"]
+    assert world.scheduler.cleaned_up
     world.rollouts.settle()
     world.rollouts.drop()
 
