@@ -10,6 +10,7 @@ then the scores tell what older weights cost, whatever else the machine does mea
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -77,28 +78,20 @@ def _answers(url: str) -> bool:
         return False
 
 
-def learn(out: Path, base: Path, command: str, overrides: list[str]) -> RunFolder:
+def learn(out: Path, base: Path, command: str, overrides: list[str]) -> None:
     """One run of the demo's recipe at a constant rate, evaluated at its beginning and its end."""
-    run = RunFolder(out / "run")
     out.mkdir(parents=True)
     with served(command, base, out / "server.log") as url, (out / "log").open("w") as log:
         words = [
             *(sys.executable, "-m", "miner", "train", "--config", "recipes/tiny-8.toml"),
-            *(f"model.path={base}", f"output.dir={out}/task/repo", f"run_dir={run.path}"),
+            *(f"model.path={base}", f"output.dir={out}/task/repo", f"run_dir={out}/run"),
             *("rollout.engine=vllm_server", f"rollout.server={url}"),
             *("environment.channel=builtin", "rollout.max_episode_tokens=1024", "threads=1"),
             *("optimizer.schedule=constant", "optimizer.beta=0"),
             *("evaluation.every_steps=100000", "checkpoint.every_steps=100000"),
         ]
-        subprocess.run(
-            [*words, *overrides],
-            env=ENVIRONMENT,
-            stdout=log,
-            stderr=log,
-            cwd=REPOSITORY,
-            check=True,
-        )
-    return run
+        words += overrides
+        subprocess.run(words, env=ENVIRONMENT, stdout=log, stderr=log, cwd=REPOSITORY, check=True)
 
 
 def main(
@@ -118,20 +111,20 @@ def main(
     for seed in range(seeds):
         for ahead in ("false", "true"):
             folder = out.absolute() / f"{length}-{seed}-{ahead}"
-            if not folder.exists():
-                learn(folder, base.absolute(), server,
-                      [f"rollout.ahead={ahead}", f"seed={seed}", length])  # fmt: skip
+            if len(RunFolder(folder / "run").read().evaluations) < 2:
+                shutil.rmtree(folder, ignore_errors=True)
+                wanted = [f"rollout.ahead={ahead}", f"seed={seed}", length]
+                learn(folder, base.absolute(), server, wanted)
             run = RunFolder(folder / "run").read()
+            first, last = run.evaluations[0], run.evaluations[-1]
             table.add_row(
                 str(seed),
                 ahead,
                 str(run.steps[-1].step),
                 f"{median(step.seconds for step in run.steps):.2f}",
                 f"{mean(step.metrics[LOGPROB_GAP] for step in run.steps):.4f}",
-                *(
-                    str(evaluation.score)
-                    for evaluation in run.evaluations[:: len(run.evaluations) - 1]
-                ),
+                str(first.score),
+                str(last.score),
             )
     Console(width=120).print(table)
 

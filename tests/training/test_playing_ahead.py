@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ import torch
 from miner.environments import EpisodeTask
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
-from miner.evaluation.grader import TRAINING_SEEDS
 from miner.inference.vllm.wire import BASE_WEIGHTS
 from miner.reporting.run_folder import RunFolder
 from miner.rewards.episode import EpisodeReward
@@ -106,7 +106,8 @@ def test_rows_of_older_weights_are_corrected_for_and_evaluations_have_the_newest
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
         now = logprobs(trainer, batch)[mask]
         sampled = batch["sampling_per_token_logps"][mask]
-        torch.testing.assert_close(batch["importance_sampling_ratio"][mask], (now - sampled).exp())
+        ratio = (now - sampled).exp().clamp(max=trainer.vllm_importance_sampling_clip_max)
+        torch.testing.assert_close(batch["importance_sampling_ratio"][mask], ratio)
         weights.append({n: p.clone() for n, p in trainer.model.state_dict().items()})
         trainer.model.load_state_dict(weights[max(0, step - 1)])
         torch.testing.assert_close(logprobs(trainer, batch)[mask], sampled, atol=1e-3, rtol=0)
@@ -143,46 +144,57 @@ def test_a_killed_run_goes_on_with_the_tasks_that_it_would_have_had(
 ) -> None:
     """Spare ones included: no group ever has any variance."""
     play = Rollouts.play
-    tasks: dict[int, list[EpisodeTask]] = {}
+    tasks: defaultdict[str, set[tuple[int, EpisodeTask]]] = defaultdict(set)
+    run = ["plain"]
 
     def noted(self: Rollouts, groups: Any, trainer: EpisodeTrainer) -> list[GroupResult]:
         results = play(self, groups, trainer)
-        tasks[trainer.state.global_step] = [result.group.task for result in results]
+        step = trainer.state.global_step
+        tasks[run[0]] |= {(step, one.group.task) for result in results for one in result.chain()}
         return results
 
     class Killed(BaseException):
         pass
 
     def kill() -> None:
+        run[0] = "resumed"
         raise Killed
 
     monkeypatch.setattr(Rollouts, "play", noted)
     monkeypatch.setattr(EpisodeReward, "total", lambda reward, trajectory: 1.0)
     overrides = ("rollout.fresh_groups=2", "checkpoint.every_steps=1")
-    work.train("optimizer.max_steps=3", *overrides, f"run_dir={work.folder / 'plain'}")
-    expected, tasks = tasks, {}
-    assert len({task for some in expected.values() for task in some}) == 2 * STEPS
+    elsewhere = (f"run_dir={work.folder}/plain", f"output.dir={work.folder}/plain-out/task/repo")
+    work.train(f"optimizer.max_steps={STEPS}", *overrides, *elsewhere)
+    assert len(tasks["plain"]) == STEPS * (2 + 2)
+    run[0] = "killed"
     at_loss[2] = kill
     with pytest.raises(Killed):
         work.train_on_it("rollout.ahead=true", *overrides)
-    at_loss.clear()
     work.train_on_it("rollout.ahead=true", *overrides)
-    assert tasks == expected
+    assert tasks["killed"] == {(step, task) for step, task in tasks["plain"] if step < 2}
+    assert tasks["resumed"] == {(step, task) for step, task in tasks["plain"] if step > 0}
     assert work.steps == [1, 2, 3]
 
 
 def test_sigterm_while_a_step_is_trained_gives_up_what_is_played_ahead(
     work: Served, at_loss: dict[int, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reset, opened = BuiltinEnvironment.reset, Event()
+    """Though what is played ahead would never come to an end."""
+    reset, begun = BuiltinEnvironment.reset, Event()
+    [*_, task_ahead] = planned_tasks(work.settings(), 1, 0, 1)
 
-    async def slow(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
-        if task.seed in TRAINING_SEEDS and work.steps == [] and at_loss == {}:
-            opened.set()
+    async def stuck(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
+        if task == task_ahead:
+            begun.set()
+            await asyncio.Event().wait()
         return await reset(environment, task)
 
-    monkeypatch.setattr(BuiltinEnvironment, "reset", slow)
-    at_loss[1] = ask_to_stop
+    def stop() -> None:
+        assert begun.wait(LONG_S)
+        ask_to_stop()
+
+    monkeypatch.setattr(BuiltinEnvironment, "reset", stuck)
+    at_loss[1] = stop
     work.train_on_it("rollout.ahead=true")
     assert work.steps == [1]
     assert work.checkpoint is not None
