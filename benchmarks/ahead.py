@@ -83,7 +83,7 @@ def learn(out: Path, base: Path, command: str, overrides: list[str]) -> None:
     out.mkdir(parents=True)
     with served(command, base, out / "server.log") as url, (out / "log").open("w") as log:
         words = [
-            *(sys.executable, "-m", "miner", "train", "--config", "recipes/tiny-8.toml"),
+            *(sys.executable, "-m", "miner", "train", "--config", "recipes/tiny-8-cards.toml"),
             *(f"model.path={base}", f"output.dir={out}/task/repo", f"run_dir={out}/run"),
             *("rollout.engine=vllm_server", f"rollout.server={url}"),
             *("environment.channel=builtin", "rollout.max_episode_tokens=1024", "threads=1"),
@@ -104,7 +104,7 @@ def main(
     seeds: int = 3,
     server: Annotated[str, typer.Option(help="Command before `serve`.")] = STUB,
 ) -> None:
-    """Print a table; what is in OUT already is not run again."""
+    """Print a table; runs that OUT has already are not made again."""
     length = f"optimizer.max_steps={steps}" if steps else f"deadline.seconds={seconds}"
     table = Table("seed", "ahead", "steps", "seconds a step", "logprob gap", "base", "held-out")
     table.title = f"{length}, load {os.getloadavg()[0]:.1f} at the start"
