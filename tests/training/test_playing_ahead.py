@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -119,17 +120,20 @@ def test_rows_of_older_weights_are_corrected_for_and_evaluations_have_the_newest
 
     monkeypatch.setattr(BuiltinEnvironment, "reset", noticed)
     monkeypatch.setattr(EpisodeTrainer, "_generate_and_score_completions", looked_at)
-    settings = work.settings(f"optimizer.max_steps={STEPS}")
+
+    def wait_for(task: EpisodeTask) -> None:
+        assert begun[task].wait(LONG_S), "the next step's episodes have not begun"
+
     for step in range(1, STEPS):
-        [*_, task] = planned_tasks(settings, step, 0, 1)
-        at_loss[step] = lambda task=task: corrected.append(0) if not begun[task].wait(LONG_S) else 0
+        [*_, task] = planned_tasks(work.settings(), step, 0, 1)
+        at_loss[step] = partial(wait_for, task)
     work.train_on_it("rollout.ahead=true", "evaluation.every_steps=1")
-    assert len(corrected) == STEPS, "a step's episodes had not begun when the one before ended"
+    assert len(corrected) == STEPS
     assert corrected[0] < 1e-3
     assert min(corrected[1:]) > 1e-2
     assert work.steps == [1, 2, 3]
 
-    versions = {True: [], False: []}
+    versions: dict[bool, list[str]] = {True: [], False: []}
     for version, body in work.stub.completions:
         seen = versions[body["temperature"] == 0]
         if version not in seen:
