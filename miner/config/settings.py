@@ -146,6 +146,11 @@ class RolloutSettings(Section):
         description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
         "a file in run_dir otherwise.",
     )
+    ahead: bool = Field(
+        False,
+        description="vllm_server: play each step's episodes while the one before is trained, with "
+        "weights one update older; importance ratios correct for that.",
+    )
     memory_share: float = Field(
         0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
     )
@@ -289,6 +294,12 @@ class Settings(Section):
             raise ValueError(
                 f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
                 ': set engine="vllm_server" together with the servers\' URLs'
+            )
+        if self.rollout.ahead and self.rollout.engine != "vllm_server":
+            raise ValueError(
+                f"rollout.ahead=true plays while the trainer computes, and rollout.engine="
+                f"{self.rollout.engine!r} has no processor of its own for that: leave it out, or "
+                'set engine="vllm_server"'
             )
         return self
 

@@ -14,6 +14,7 @@ also of a run that was killed.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 from miner.config.contract import is_game
 from miner.config.run_files import write_atomically
 from miner.reporting.records import (
+    LOGPROB_GAP,
     EvaluationRecord,
     RecordFile,
     Replay,
@@ -125,6 +127,15 @@ class Run:
     def of_games(self) -> bool:
         """Whether episodes are games against somebody, which are won and lost."""
         return not self.environments or any(map(is_game, self.environments))
+
+    @property
+    def first_gap(self) -> float:
+        """The first step's logprob gap, from which growth is measured; infinite where steps are
+        played ahead, whose gap is what an update has changed."""
+        if self.settings.get("rollout", {}).get("ahead"):
+            return math.inf
+        gaps = (r.metrics[LOGPROB_GAP] for r in self.steps if LOGPROB_GAP in r.metrics)
+        return next(gaps, math.inf)
 
     @property
     def empty(self) -> bool:

@@ -43,7 +43,7 @@ def _numbers(run: Run) -> list[str]:
     bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
     found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
     gaps = [(r.metrics[LOGPROB_GAP], r.step) for r in run.steps if LOGPROB_GAP in r.metrics]
-    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, first=gaps[0][0])]
+    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, run.first_gap)]
     if gaps:
         worst, step = max(gaps)
         found.append(
