@@ -26,6 +26,7 @@ from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
+from miner.config.settings import load_settings
 from miner.environments import InfrastructureError
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
@@ -113,10 +114,12 @@ def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
 
 def temperature_of(run_dir: Path) -> float:
     """What a run has sampled at."""
+    from miner.training.run_dir import SETTINGS_FILE
     from miner.training.temperature import FittedTemperature
 
     fitted = FittedTemperature.read(run_dir)
-    return fitted.temperature if fitted else 1.0
+    settings = load_settings(run_dir / SETTINGS_FILE, environ={})
+    return fitted.temperature if fitted else settings.rollout.temperature
 
 
 def last_weights(base: Path, run_dir: Path) -> Path:

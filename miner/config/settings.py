@@ -213,6 +213,13 @@ class OptimizerSettings(Section):
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
+    entropy_bonus: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of the entropy of what is sampled, so that members of a group go on "
+        "differing; without a second forward pass, as beta needs.",
+    )
     micro_batch_tokens: int = Field(
         8192,
         ge=1,
