@@ -1,7 +1,7 @@
 """`python -m miner demo`: the whole job on a laptop, end to end, as the container runs it.
 
 A base model is made on the spot, the mock environment server runs as a process of its own,
-and training is the same command, settings and code as in production, in a process of its own.
+and training is the same command, settings and code as in production, with a process per core.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 
 TASK_ID = "demo"
+MOST_PROCESSES = 4
+"""Trainers of a demo; each takes a gigabyte, and the servers want a core too."""
+
 CACHE = Path(".cache/tiny-model")
 REAL_CACHE = Path(".cache/smollm2")
 SERVERS = 3
@@ -104,12 +107,25 @@ def _fresh(run_dir: Path) -> None:
 
 
 def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
-    """As in production, in a process of its own."""
+    """As in production, in processes of their own."""
     environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
-    config = str(RECIPES / f"{recipe}.toml")
-    command = [sys.executable, "-m", "miner", "train", "--config", config, *overrides]
+    config = RECIPES / f"{recipe}.toml"
+    processes = trainer_processes(
+        load_settings(config, overrides, environ).rollout.groups_per_step,
+        cores=os.cpu_count() or 1,
+    )
+    command = [sys.executable, "-m", "miner", "train", "--config", str(config)]
+    command += ["--processes", str(processes), *overrides]
     if status := subprocess.run(command, env=environ, check=False).returncode:
         raise typer.Exit(status)
+
+
+def trainer_processes(games: int, cores: int) -> int:
+    """How many processes share a step's games evenly: one per core, up to `MOST_PROCESSES`.
+
+    A tiny model gains little from a second thread, and half of the time from a second process.
+    """
+    return max(n for n in range(1, min(cores, MOST_PROCESSES) + 1) if games % n == 0)
 
 
 def temperature_of(run_dir: Path) -> float:

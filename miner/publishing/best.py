@@ -1,12 +1,13 @@
-"""Which model is handed over: the best by held-out evaluation; the base while none is shown better.
+"""Which model is handed over: the latest that is shown better than the base, and by none beaten.
 
 The rule, for scores of the same episodes played by every model:
 1. Against the base: the candidate's mean must be higher, by a one-sided paired randomisation test
    (the signs of the per-episode differences are exchangeable if the candidate is no better) at
    level 0.1. Pairing removes what the episodes have in common: prizes and opponent.
-2. Against the best candidate so far: the mean must not be lower. Both already passed (1), so
-   picking the wrong one of two near equals costs little, and a test here would favour the older
-   one; of two equals the later has learned on, which greedy play may not show.
+2. Against the highest score so far: the candidate must not be shown lower, by the same test. The
+   later model has learned on, at a lower rate, which greedy play on a few hundred episodes may not
+   show; an early lead of a game or two is luck as often as not. The highest score stays the
+   measure whatever is published, so that many small steps down do not add up.
 
 The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
 falls fast with d, while a strict level would throw away most small gains over a strong base. The
@@ -28,6 +29,7 @@ from scipy import stats
 
 LEVEL = 0.1
 RESAMPLES = 9999
+NAMES = ("base", "best", "highest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,26 @@ class Evaluated:
 
 
 class BestModel:
-    """Keeps the base's and the best candidate's scores; JSON-serialisable, so a run can resume.
+    """Keeps the scores of three models; JSON-serialisable, so a run can resume.
 
     `replaced_by` changes nothing; `accept` is called once the candidate is really published.
+
+    Attributes:
+        base: the base model.
+        best: the one that is handed over.
+        highest: the one with the highest score of those that were handed over.
     """
 
-    def __init__(self, base: Evaluated, best: Evaluated | None = None) -> None:
+    def __init__(
+        self, base: Evaluated, best: Evaluated | None = None, highest: Evaluated | None = None
+    ) -> None:
         if base.step != 0:
             raise ValueError(f"the base model is step 0, got step {base.step}")
         self.base = base
         self.best = best or base
-        self._check_length(self.best)
+        self.highest = highest or self.best
+        for model in (self.best, self.highest):
+            self._check_length(model)
 
     def replaced_by(self, candidate: Evaluated) -> bool:
         """Apply the rule of the module's docstring; where half of the base's episodes are missing,
@@ -78,29 +89,30 @@ class BestModel:
         own, base = _paired(candidate, self.base)
         if not own or 2 * len(own) < len(self.base.scores) or paired_p_value(own, base) > LEVEL:
             return False
-        own, best = _paired(candidate, self.best)
-        return math.fsum(own) >= math.fsum(best)
+        own, highest = _paired(candidate, self.highest)
+        return paired_p_value(highest, own) > LEVEL
 
     def accept(self, candidate: Evaluated) -> None:
-        """Make `candidate` the best model so far."""
+        """Make `candidate` the one that is handed over."""
         self._check_length(candidate)
         self.best = candidate
+        own, highest = _paired(candidate, self.highest)
+        if math.fsum(own) >= math.fsum(highest):
+            self.highest = candidate
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as JSON-serialisable values."""
         return {
             name: {"step": model.step, "scores": list(model.scores)}
-            for name, model in (("base", self.base), ("best", self.best))
+            for name, model in zip(NAMES, (self.base, self.best, self.highest), strict=True)
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BestModel:
         """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
-        base, best = (
-            Evaluated(int(state[name]["step"]), tuple(state[name]["scores"]))
-            for name in ("base", "best")
+        return cls(
+            *(Evaluated(int(state[name]["step"]), tuple(state[name]["scores"])) for name in NAMES)
         )
-        return cls(base, best)
 
     def _check_length(self, model: Evaluated) -> None:
         if len(model.scores) != len(self.base.scores):

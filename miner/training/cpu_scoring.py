@@ -7,13 +7,17 @@ only, where causal attention does not look: no mask, and the fast path.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from peft import PeftModel
+from torch.nn.parallel import DistributedDataParallel
 from trl import GRPOTrainer
 
 from miner.inference.transformers.last_layer import last_feed_forward_at
+
+T = TypeVar("T")
 
 
 class CpuScoringTrainer(GRPOTrainer):
@@ -42,9 +46,8 @@ class CpuScoringTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Several processes need the parent's way through the wrapped model's own forward, which
-        prepares the exchange of gradients."""
-        if input_ids.device.type != "cpu" or self.accelerator.num_processes > 1:
+        """DeepSpeed has to see the parent's way, through each module's own forward."""
+        if input_ids.device.type != "cpu" or self.is_deepspeed_enabled:
             theirs: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None] = (
                 super()._get_per_token_logps_and_entropies(
                     model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
@@ -61,11 +64,31 @@ class CpuScoringTrainer(GRPOTrainer):
         )
         with self.accelerator.autocast():  # as in the model's own forward, which samples
             scores = [
-                score_tokens(whole, ids, attended, scored, self.temperature)
+                in_forward_of(model, score_tokens, whole, ids, attended, scored, self.temperature)
                 for ids, attended, scored in zip(*chunks, strict=True)
             ]
         logprobs, entropies = (torch.cat(parts) for parts in zip(*scores, strict=True))
         return logprobs, entropies, None
+
+
+def in_forward_of(model: torch.nn.Module, work: Callable[..., T], *args: Any) -> T:
+    """`work(*args)`, from within the forward of a model that several processes share.
+
+    There DDP prepares the exchange of gradients. A model that is not wrapped needs no such thing.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return work(*args)
+    inner = model.module
+    own = vars(inner).get("forward")  # accelerate may have put one on the instance
+    inner.forward = work
+    try:
+        result: T = model(*args)
+        return result
+    finally:
+        if own is None:
+            del inner.forward
+        else:
+            inner.forward = own
 
 
 def score_tokens(

@@ -1,4 +1,4 @@
-"""Held-out evaluation during training, and publishing of what it finds best.
+"""Held-out evaluation during training, and publishing by what it finds.
 
 Invariants: the base model lies at the output path before the first step; what replaces it was
 better on the same held-out games; the decision's state survives a kill (`best.json` is written
@@ -108,7 +108,7 @@ class HeldOut(TrainerCallback):
             self._store()
 
     def consider(self, step: int) -> None:
-        """Evaluate the current weights and publish them if they are the best so far."""
+        """Evaluate the current weights and publish them by the rule of `BestModel`."""
         if self._best is None or step == self._last_step:
             return
         self._last_step = step

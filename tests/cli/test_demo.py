@@ -62,3 +62,11 @@ def test_the_demo_makes_trains_grades_and_reports(
     assert "<html" in (out / name / "report.html").read_text().lower()
     for shown in (str(published), "report.html", "learning_curve.png", "trained, sampled"):
         assert shown in told.out
+
+
+@pytest.mark.parametrize(
+    ("games", "cores", "processes"),
+    [(12, 2, 2), (12, 1, 1), (12, 5, 4), (12, 64, 4), (1, 8, 1), (9, 2, 1)],
+)
+def test_games_are_shared_evenly_by_processes(games: int, cores: int, processes: int) -> None:
+    assert demo.trainer_processes(games, cores) == processes

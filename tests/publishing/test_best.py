@@ -48,16 +48,29 @@ def test_against_the_base(candidate: Evaluated, replaces: bool) -> None:
 @pytest.mark.parametrize(
     ("candidate", "replaces"),
     [
-        (evaluated(9, (L, 3), (W, 17)), True),  # one win more than the best
-        (evaluated(9, (L, 4), (W, 16)), True),  # equal: the later one has learned on
-        (evaluated(9, (L, 5), (W, 15)), False),
-        (evaluated(9, (LOST, 4), (D, 1), (W, 15)), False),  # over common episodes it is lower
-        (evaluated(9, (D, 4), (W, 16)), True),
+        (evaluated(9, (L, 3), (W, 17)), True),  # one win more than the highest
+        (evaluated(9, (L, 4), (W, 16)), True),
+        (evaluated(9, (L, 2), (W, 15), (L, 3)), True),  # three lost, two won: chance
+        (evaluated(9, (W, 16), (L, 4)), True),  # other episodes, same mean
+        (evaluated(9, (L, 2), (W, 12), (L, 6)), True),  # six lost, two won: p = 0.14
+        (evaluated(9, (L, 4), (W, 12), (D, 3), (L, 1)), False),  # four lower, none higher
     ],
 )
-def test_against_the_best_so_far(candidate: Evaluated, replaces: bool) -> None:
-    keeper = BestModel(BASE, best=evaluated(5, (L, 4), (W, 16)))
+def test_against_the_highest_so_far(candidate: Evaluated, replaces: bool) -> None:
+    base = evaluated(0, (L, 8), (W, 6), (L, 6))
+    keeper = BestModel(base, best=evaluated(5, (L, 4), (W, 16)))
     assert keeper.replaced_by(candidate) == replaces
+
+
+def test_small_steps_down_do_not_add_up() -> None:
+    """Each is too small to be shown, from the one before; from the highest the second is not."""
+    keeper = BestModel(BASE)
+    for candidate in (evaluated(5, (W, 20)), evaluated(9, (L, 3), (W, 17))):
+        assert keeper.replaced_by(candidate)
+        keeper.accept(candidate)
+    assert keeper.best.step == 9
+    assert keeper.highest.step == 5
+    assert not keeper.replaced_by(evaluated(12, (L, 5), (W, 15)))
 
 
 def test_a_lead_over_the_best_is_not_enough_without_one_over_the_base() -> None:
@@ -73,14 +86,15 @@ def test_judging_changes_nothing_and_accepting_does() -> None:
     assert keeper.replaced_by(candidate)
     assert keeper.best == BASE
     keeper.accept(candidate)
-    assert keeper.best == candidate
-    assert not keeper.replaced_by(evaluated(9, (L, 1), (W, 19)))
+    assert keeper.best == keeper.highest == candidate
+    assert not keeper.replaced_by(evaluated(9, (L, 4), (W, 16)))
 
 
 def test_state_survives_json() -> None:
-    keeper = BestModel(BASE, best=evaluated(5, (LOST, 1), (W, 18), (D, 1)))
+    best, highest = evaluated(9, (L, 1), (W, 19)), evaluated(5, (LOST, 1), (W, 18), (D, 1))
+    keeper = BestModel(BASE, best, highest)
     again = BestModel.from_state(json.loads(json.dumps(keeper.state())))
-    assert (again.base, again.best) == (keeper.base, keeper.best)
+    assert (again.base, again.best, again.highest) == (BASE, best, highest)
 
 
 @pytest.mark.parametrize(

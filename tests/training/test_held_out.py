@@ -109,7 +109,7 @@ def test_a_restart_remembers_the_best_and_does_not_evaluate_the_base_again(tmp_p
     first = World(tmp_path, BASE, BETTER)
     first.held_out.start()
     first.held_out.consider(10)
-    again = World(tmp_path, [*BETTER[1:], 0.0])
+    again = World(tmp_path, [*BETTER[4:], *[0.0] * 4])
     again.held_out.start()
     assert again.held_out.best.step == 10
     again.held_out.consider(20)
