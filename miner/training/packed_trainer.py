@@ -156,7 +156,7 @@ class PackedTrainer(CpuScoringTrainer):
 
         What TRL records of it is that of one pass only, and goes.
         """
-        whole, self.entropy_coef = self.entropy_coef, self.entropy_coef * share
+        whole, self.entropy_coef = self.entropy_coef, self.entropy_coef * float(share)
         try:
             yield
         finally:
