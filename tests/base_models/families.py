@@ -53,7 +53,7 @@ class Family:
 
 
 def _chatml(
-    template: str, size: int = vocabularies.BEGINNING
+    template: str, size: int | None = vocabularies.BEGINNING
 ) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
         vocabularies.qwen(vocabularies.QWEN_SPECIAL, size),
@@ -63,9 +63,11 @@ def _chatml(
     )
 
 
-def _llama(template: str | None) -> Callable[[], PreTrainedTokenizerBase]:
+def _llama(
+    template: str | None, size: int | None = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.llama3(),
+        vocabularies.llama3(size),
         trl_template(template) if template else None,
         bos_token="<|begin_of_text|>",
         eos_token="<|eot_id|>",
@@ -81,7 +83,7 @@ def _mistral() -> PreTrainedTokenizerBase:
 def _gemma() -> PreTrainedTokenizerBase:
     """Gemma's template and special tokens over Qwen's vocabulary: its own is in no package."""
     return vocabularies.fast(
-        vocabularies.qwen(vocabularies.GEMMA_SPECIAL),
+        vocabularies.qwen(vocabularies.GEMMA_SPECIAL, vocabularies.BEGINNING),
         trl_template("gemma"),
         bos_token="<bos>",
         eos_token="<end_of_turn>",
@@ -90,10 +92,10 @@ def _gemma() -> PreTrainedTokenizerBase:
 
 
 FAMILIES = (
-    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", vocabularies.WHOLE_QWEN)),
+    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", size=None)),
     Family("qwen3", Qwen3Config, _chatml("qwen3"), ("thinking", "keep their form")),
     Family("qwen3-2507", Qwen3Config, _chatml("qwen3_instruct_2507")),
-    Family("llama-3", LlamaConfig, _llama("llama3"), calls_tools=False),
+    Family("llama-3", LlamaConfig, _llama("llama3", size=None), calls_tools=False),
     Family("llama-3.2", LlamaConfig, _llama("llama3_2"), ("date",)),
     Family("no-template", LlamaConfig, _llama(None), ("no chat template",), calls_tools=False),
     Family("mistral", MistralConfig, _mistral, ("system text",), calls_tools=False),

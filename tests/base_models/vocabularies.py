@@ -1,7 +1,7 @@
 """Real vocabularies of somebody else's, from packages, as tokenizers with their special tokens.
 
-Of most only the beginning is taken, which is a smaller vocabulary of the same kind: a whole one
-takes seconds each time that it is made, written or read.
+Each is whole in one family. Others that share it take its beginning, which is a smaller vocabulary
+of the same kind: a whole one takes seconds each time that it is made, written or read.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ MISTRAL_SPECIAL = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")
 GEMMA_SPECIAL = ("<bos>", "<eos>", "<pad>", "<start_of_turn>", "<end_of_turn>")
 
 
-BEGINNING, WHOLE_QWEN = 16_384, 151_643
-"""Byte sequences: of a vocabulary's beginning, and all that Qwen's has."""
+BEGINNING = 16_384
+"""Byte sequences of a vocabulary that is not taken whole."""
 
 
-def qwen(special: tuple[str, ...], size: int = BEGINNING) -> Tokenizer:
-    """The first `size` of Qwen's 151,643 byte sequences (the package `dashscope`)."""
+def qwen(special: tuple[str, ...], size: int | None) -> Tokenizer:
+    """The first `size` or all of Qwen's 151,643 byte sequences (the package `dashscope`)."""
     file = _shipped("dashscope", "resources/qwen.tiktoken")
     return _with_special(_byte_pairs(file, QWEN_SPLIT, size), special)
 
 
-def llama3() -> Tokenizer:
-    """The beginning of Llama-3's 128,000 byte sequences (the package `llama_models`)."""
+def llama3(size: int | None) -> Tokenizer:
+    """The first `size` or all of Llama-3's 128,000 byte sequences (the package `llama_models`)."""
     file = _shipped("llama_models", "llama3/tokenizer.model")
-    return _with_special(_byte_pairs(file, LLAMA3_SPLIT, BEGINNING), LLAMA3_SPECIAL)
+    return _with_special(_byte_pairs(file, LLAMA3_SPLIT, size), LLAMA3_SPECIAL)
 
 
 def mistral() -> Tokenizer:
-    """Of the newer Mistral vocabulary ("tekken", 131,072; a package that vLLM's builds bring)."""
+    """The newer Mistral vocabulary ("tekken", 131,072; a package that vLLM's builds bring)."""
     data = json.loads(_tekken()[0].read_text())
-    ranks = {base64.b64decode(e["token_bytes"]): e["rank"] for e in data["vocab"][:BEGINNING]}
+    special = data["config"]["default_num_special_tokens"]
+    size = data["config"]["default_vocab_size"] - special
+    ranks = {base64.b64decode(e["token_bytes"]): e["rank"] for e in data["vocab"][:size]}
     return _with_special(_tokenizer(ranks, data["config"]["pattern"]), MISTRAL_SPECIAL)
 
 
@@ -96,8 +98,8 @@ def _with_special(tokenizer: Tokenizer, special: tuple[str, ...]) -> Tokenizer:
     return tokenizer
 
 
-def _byte_pairs(file: Path, split: str, size: int) -> Tokenizer:
-    """A tokenizer from the first `size` lines of "base64 of the bytes, rank"."""
+def _byte_pairs(file: Path, split: str, size: int | None) -> Tokenizer:
+    """A tokenizer from the first `size` lines, or all, of "base64 of the bytes, rank"."""
     pairs = (line.split() for line in file.read_bytes().splitlines()[:size])
     return _tokenizer({base64.b64decode(token): int(rank) for token, rank in pairs}, split)
 
