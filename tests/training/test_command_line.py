@@ -71,7 +71,7 @@ def test_one_run_goes_on_through_a_kill_and_a_stop(tmp_path, rough_base, start):
         *SMALL,
         "environment.channel=builtin",
         "checkpoint.every_steps=3",
-        "optimizer.max_steps=12",
+        "optimizer.max_steps=20",
     ]
     kill_at_checkpoint(start(*arguments), tmp_path, 3)
     verify_model(published, load=True)
@@ -94,8 +94,8 @@ def test_one_run_goes_on_through_a_kill_and_a_stop(tmp_path, rough_base, start):
     assert last.returncode == 0, last.stderr
     steps = steps_of(tmp_path)
     assert steps[len(killed) + len(after)] == stopped_at + 1  # what SIGTERM ended was kept
-    assert set(steps) == set(range(1, 13))
-    assert steps[-1] == 12
+    assert set(steps) == set(range(1, 21))
+    assert steps[-1] == 20
     best = json.loads((tmp_path / "run" / "best.json").read_text())
     assert best["base"] == base_scores  # the base model's, and played once
     assert verify_model(published, load=True).loaded
