@@ -26,7 +26,6 @@ from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
-from miner.config.settings import load_settings
 from miner.environments import InfrastructureError
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
@@ -130,12 +129,10 @@ def trainer_processes(games: int, cores: int) -> int:
 
 def temperature_of(run_dir: Path) -> float:
     """What a run has sampled at."""
-    from miner.training.run_dir import SETTINGS_FILE
     from miner.training.temperature import FittedTemperature
 
     fitted = FittedTemperature.read(run_dir)
-    settings = load_settings(run_dir / SETTINGS_FILE, environ={})
-    return fitted.temperature if fitted else settings.rollout.temperature
+    return fitted.temperature if fitted else 1.0
 
 
 def last_weights(base: Path, run_dir: Path) -> Path:

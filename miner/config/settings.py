@@ -51,8 +51,8 @@ class ModelSettings(Section):
     lora_layers: int | None = Field(
         None,
         ge=1,
-        description="tuning = lora: only so many of the last layers have adapters; empty: all. "
-        "Below the first of them nothing is computed backward, or kept for it.",
+        description="tuning = lora: so many of the last layers have adapters; empty: all. Nothing is "
+        "computed backward, or kept for it, below the first of them.",
     )
 
 
@@ -218,13 +218,6 @@ class OptimizerSettings(Section):
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
-    entropy_bonus: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="Weight of the entropy of what is sampled, so that members of a group go on "
-        "differing; without a second forward pass, as beta needs.",
-    )
     micro_batch_tokens: int = Field(
         8192,
         ge=1,
