@@ -128,4 +128,5 @@ def without_vllm(settings: Settings) -> Settings | None:
     """
     if settings.rollout.engine == "transformers" or settings.optimizer.zero_stage == 3:
         return None
-    return settings.having(rollout={"engine": "transformers", "server": "", "weights": "auto"})
+    alone = {"engine": "transformers", "server": "", "weights": "auto", "ahead": False}
+    return settings.having(rollout=alone)

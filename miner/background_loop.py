@@ -9,9 +9,42 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
+
+
+class Running(Generic[T]):
+    """A coroutine on its way in a loop of another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._tasks: list[asyncio.Task[T]] = []
+        self._over = threading.Event()
+
+        def start() -> None:
+            self._tasks.append(loop.create_task(coroutine))
+            self._tasks[0].add_done_callback(lambda _: self._over.set())
+
+        loop.call_soon_threadsafe(start)
+
+    def result(self) -> T:
+        """Wait for its result, or raise its error.
+
+        If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
+        coroutine is cancelled and has cleaned up before the interrupt goes on.
+        """
+        try:
+            self._over.wait()
+        except BaseException:
+            self.cancel()
+            raise
+        return self._tasks[0].result()
+
+    def cancel(self) -> None:
+        """Cancel it, unless it is over, and wait until it has cleaned up."""
+        self._loop.call_soon_threadsafe(lambda: self._tasks[0].cancel())
+        self._over.wait()
 
 
 class BackgroundLoop:
@@ -28,36 +61,15 @@ class BackgroundLoop:
         return not self._loop.is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` and return its result or raise its error.
+        """Run `coroutine` and return its result or raise its error; see `Running.result`."""
+        return self.start(coroutine).result()
 
-        If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
-        coroutine is cancelled and has cleaned up before the interrupt goes on.
-        """
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
+        """Have `coroutine` run while the caller does something else."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("BackgroundLoop.run would wait for itself: await the coroutine")
-        tasks: list[asyncio.Task[T]] = []
-        over = threading.Event()
-
-        def start() -> None:
-            tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(lambda _: over.set())
-
-        def give_up() -> None:
-            if tasks:
-                tasks[0].cancel()
-            else:
-                coroutine.close()
-                over.set()
-
-        try:
-            self._loop.call_soon_threadsafe(start)
-            over.wait()
-        except BaseException:
-            self._loop.call_soon_threadsafe(give_up)
-            over.wait()
-            raise
-        return tasks[0].result()
+        return Running(self._loop, coroutine)
 
     def close(self) -> None:
         """Cancel what still runs, let it clean up, and end the thread (idempotent)."""

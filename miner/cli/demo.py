@@ -130,10 +130,12 @@ def trainer_processes(games: int, cores: int) -> int:
 
 def temperature_of(run_dir: Path) -> float:
     """What a run has sampled at."""
+    from miner.training.run_dir import SETTINGS_FILE
     from miner.training.temperature import FittedTemperature
 
     fitted = FittedTemperature.read(run_dir)
-    return fitted.temperature if fitted else 1.0
+    settings = load_settings(run_dir / SETTINGS_FILE, environ={})
+    return fitted.temperature if fitted else settings.rollout.temperature
 
 
 def last_weights(base: Path, run_dir: Path) -> Path:

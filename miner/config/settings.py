@@ -48,6 +48,12 @@ class ModelSettings(Section):
         True, description="Recompute activations in the backward pass on GPUs: less memory, slower."
     )
     lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
+    lora_layers: int | None = Field(
+        None,
+        ge=1,
+        description="tuning = lora: only so many of the last layers have adapters; empty: all. "
+        "Below the first of them nothing is computed backward, or kept for it.",
+    )
 
 
 class OutputSettings(Section):
@@ -146,6 +152,11 @@ class RolloutSettings(Section):
         description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
         "a file in run_dir otherwise.",
     )
+    ahead: bool = Field(
+        False,
+        description="vllm_server: play each step's episodes while the one before is trained, with "
+        "weights one update older; importance ratios correct for that.",
+    )
     memory_share: float = Field(
         0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
     )
@@ -207,6 +218,13 @@ class OptimizerSettings(Section):
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
+    entropy_bonus: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of the entropy of what is sampled, so that members of a group go on "
+        "differing; without a second forward pass, as beta needs.",
+    )
     micro_batch_tokens: int = Field(
         8192,
         ge=1,
@@ -289,6 +307,12 @@ class Settings(Section):
             raise ValueError(
                 f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
                 ': set engine="vllm_server" together with the servers\' URLs'
+            )
+        if self.rollout.ahead and self.rollout.engine != "vllm_server":
+            raise ValueError(
+                f"rollout.ahead=true plays while the trainer computes, and rollout.engine="
+                f"{self.rollout.engine!r} has no processor of its own for that: leave it out, or "
+                'set engine="vllm_server"'
             )
         return self
 

@@ -14,6 +14,7 @@ also of a run that was killed.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from miner.config.contract import is_game
+from miner.config.run_files import write_atomically
 from miner.reporting.records import (
+    LOGPROB_GAP,
     EvaluationRecord,
     RecordFile,
     Replay,
@@ -60,13 +63,13 @@ class RunFolder:
         folder = self.path / "replays"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.json"
-        _replace(path, replay.model_dump_json(indent=1))
+        write_atomically(path, replay.model_dump_json(indent=1))
         return path
 
     def write_probe(self, report: Mapping[str, Any]) -> None:
         """Keep the probe's findings, as its own JSON."""
         self.path.mkdir(parents=True, exist_ok=True)
-        _replace(self.path / "probe.json", json.dumps(report, indent=1))
+        write_atomically(self.path / "probe.json", json.dumps(report, indent=1))
 
     def read(self) -> Run:
         """Everything that is there.
@@ -126,6 +129,15 @@ class Run:
         return not self.environments or any(map(is_game, self.environments))
 
     @property
+    def first_gap(self) -> float:
+        """The first step's logprob gap, from which growth is measured; infinite where steps are
+        played ahead, whose gap is what an update has changed."""
+        if self.settings.get("rollout", {}).get("ahead"):
+            return math.inf
+        gaps = (r.metrics[LOGPROB_GAP] for r in self.steps if LOGPROB_GAP in r.metrics)
+        return next(gaps, math.inf)
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing to report."""
         return not (self.settings or self.steps or self.evaluations or self.replays)
@@ -151,10 +163,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds {type(value).__name__}, expected a JSON object")
     return value
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a whole file or leave the old one."""
-    beside = path.with_suffix(path.suffix + ".partial")
-    beside.write_text(text)
-    beside.replace(path)

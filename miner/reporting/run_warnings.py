@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isnan
 
 from miner.reporting.records import LOGPROB_GAP, gap_is_wide
@@ -42,7 +43,7 @@ def _numbers(run: Run) -> list[str]:
     bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
     found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
     gaps = [(r.metrics[LOGPROB_GAP], r.step) for r in run.steps if LOGPROB_GAP in r.metrics]
-    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, first=gaps[0][0])]
+    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, run.first_gap)]
     if gaps:
         worst, step = max(gaps)
         found.append(
@@ -80,10 +81,9 @@ def _environment(run: Run) -> list[str]:
 
 def _replies(run: Run) -> list[str]:
     found = []
-    drift: dict[str, int] = {}
+    drift: Counter[str] = Counter()
     for record in run.steps:
-        for kind, count in record.drift.items():
-            drift[kind] = drift.get(kind, 0) + count
+        drift.update(record.drift)
     troubled = {kind: count for kind, count in drift.items() if kind != "clean" and count}
     if troubled:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(troubled.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -22,14 +23,16 @@ class Heart:
         self._file = run_dir / HEARTBEAT_FILE
         self._step = 0
         self._last = ("", -1, 0.0)
+        self._lock = threading.Lock()  # episodes may end on one thread while another one trains
 
     def beat(self, phase: str, step: int | None = None) -> None:
         """Say that `phase` goes on; without a step the last one stands."""
-        if step is not None:
-            self._step = step
-        now = time.time()
-        before, step_before, at = self._last
-        if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
-            return
-        self._last = (phase, self._step, now)
-        Heartbeat(now, phase, self._step).write(self._file)
+        with self._lock:
+            if step is not None:
+                self._step = step
+            now = time.time()
+            before, step_before, at = self._last
+            if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
+                return
+            self._last = (phase, self._step, now)
+            Heartbeat(now, phase, self._step).write(self._file)

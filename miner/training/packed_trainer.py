@@ -64,14 +64,17 @@ class PackedTrainer(CpuScoringTrainer):
             return whole
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
         *early, last = passes = self._cut(inputs)
+        tokens = [trained_tokens(rows) for rows in passes]
+        trained = torch.stack(tokens).sum().clamp(min=1.0)
         done: torch.Tensor | float = 0.0
-        for rows in early:
-            with self._gradients_kept(model):
+        for rows, count in zip(early, tokens, strict=False):
+            with self._gradients_kept(model), self._bonus_of(count / trained):
                 loss = super().compute_loss(model, rows)
                 self.accelerator.backward(loss)
             done = done + loss.detach()
-        loss = super().compute_loss(model, last) + done
-        self._join_metrics(recorded, [trained_tokens(rows) for rows in passes])
+        with self._bonus_of(tokens[-1] / trained):
+            loss = super().compute_loss(model, last) + done
+        self._join_metrics(recorded, tokens)
         return loss
 
     def _get_per_token_logps_and_entropies(
@@ -145,6 +148,21 @@ class PackedTrainer(CpuScoringTrainer):
                     yield
         finally:
             state._set_sync_gradients(before)
+
+    @contextmanager
+    def _bonus_of(self, share: torch.Tensor) -> Iterator[None]:
+        """Inside, TRL's entropy bonus, a mean over the tokens of one pass, counts as `share`, so
+        that those of all passes add up to the mean over all tokens.
+
+        What TRL records of it is that of one pass only, and goes.
+        """
+        whole, self.entropy_coef = self.entropy_coef, self.entropy_coef * float(share)
+        try:
+            yield
+        finally:
+            self.entropy_coef = whole
+            for name in ("entropy_coef", "policy_loss"):
+                self._metrics["train"].pop(name, None)
 
     def _gather_rows(self, tensor: torch.Tensor) -> torch.Tensor:
         """accelerate's gather, for tensors of which a process may have more rows than another.

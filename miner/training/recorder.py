@@ -108,13 +108,11 @@ class Recorder(TrainerCallback):
         if gap is None:
             return
         if self._first_gap is None:
-            steps = self._run.read().steps
-            self._first_gap = next(
-                r.metrics[LOGPROB_GAP] for r in steps if LOGPROB_GAP in r.metrics
-            )
-        if gap_is_wide(gap, self._first_gap):
+            self._first_gap = self._run.read().first_gap
+        first = self._first_gap
+        if gap_is_wide(gap, first):
+            compared = f", in the first step by {first:.3f}" if math.isfinite(first) else ""
             self._progress.note(
                 f"step {record.step}: logprobs of engine and trainer differ by {gap:.3f} on "
-                f"average, in the first step by {self._first_gap:.3f}: check dtype, temperature "
-                "and weight transfer"
+                f"average{compared}: check dtype, temperature and weight transfer"
             )

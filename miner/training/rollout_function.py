@@ -28,8 +28,8 @@ from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.tasks import decode_task
 
-PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
-"""Plays groups with the trainer's current weights and returns their results in order."""
+PlayGroups = Callable[[Sequence[Group], Any], list[GroupResult]]
+"""Plays groups for TRL's trainer, which is the second argument; results are in their order."""
 
 
 class RolloutFailedError(InfrastructureError):
@@ -73,7 +73,7 @@ class RolloutFunction:
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
         ]
-        results = self._play(groups)
+        results = self._play(groups, trainer)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         played = self._ranks.gather((RolloutStats.of(results), any(map(_given_up, outcomes))))
         if any(stopped for _, stopped in played):

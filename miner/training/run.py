@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
-from miner.rollout.groups import Group, GroupResult
+from miner.rollout.groups import Group
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
 from miner.training.engine_choice import open_engine
@@ -43,9 +43,10 @@ from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
+from miner.training.rollouts import Rollouts
 from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
-from miner.training.tasks import spare_tasks, task_stream, training_dataset
+from miner.training.tasks import task_stream, training_dataset
 from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_lost_rows
@@ -114,8 +115,9 @@ class Run:
         wanted = settings.evaluation
         tasks = task_stream(settings.environment)
         self._held_out = tasks.held_out(wanted.episodes, wanted.base_seed)
+        self._rollouts = Rollouts(settings, engine, loop, ranks, lambda: self._scheduler)
         self.rollout = RolloutFunction(
-            self._play, settings.reward, learner.renderer.eos_token_id, ranks
+            self._rollouts.play, settings.reward, learner.renderer.eos_token_id, ranks
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
@@ -184,6 +186,8 @@ class Run:
             newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
             saved = self._ranks.share(newest.step if newest else 0)
             trainer.end_between_steps(save=trainer.state.global_step > saved)
+        finally:
+            self._rollouts.drop()
 
     def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
         most = self._settings.optimizer.most_halvings
@@ -215,6 +219,7 @@ class Run:
                 )
             )
 
+        self._rollouts.settle()
         own = self._settings.rollout.engine == "transformers"
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
@@ -277,7 +282,7 @@ class Run:
             scale=settings.reward.scale,
             decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self._engine.freshen
+            sync_weights=self._rollouts.freshen
             if settings.rollout.engine != "transformers"
             else None,
             guard=self.guard,
@@ -287,26 +292,6 @@ class Run:
         # DeepSpeed moves it only when training begins; the base model is evaluated before
         self._learner.model.to(trainer.accelerator.device)
         return trainer
-
-    def _play(self, groups: Sequence[Group]) -> list[GroupResult]:
-        """Play a step's groups, and fresh ones in place of those that teach nothing.
-
-        What an engine lost is played again as it was: members of a group share their game.
-        """
-        settings, step = self._settings, self.trainer.state.global_step
-        spare = spare_tasks(settings, step, self._ranks.rank, self._ranks.count)
-        bound = settings.rollout.fresh_groups // self._ranks.count
-        replaceable = settings.reward.credit == "episode"
-
-        def play(some: Sequence[Group]) -> list[GroupResult]:
-            run = self._scheduler.run(
-                some,
-                fresh=lambda: Group(next(spare), settings.rollout.group_size),
-                max_replacements=bound if replaceable and some is groups else 0,
-            )
-            return self._loop.run(run)
-
-        return play_through(self._engine, play, groups)
 
 
 def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:

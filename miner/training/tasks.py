@@ -78,6 +78,15 @@ def training_task(index: int, settings: EnvironmentSettings, seed: int) -> Episo
     )
 
 
+def planned_tasks(settings: Settings, step: int, rank: int, count: int) -> list[EpisodeTask]:
+    """What TRL gives to a rank of `count` for the step that follows `step` others."""
+    per_step = settings.rollout.groups_per_step
+    share = per_step // count
+    first = step * per_step + rank * share
+    tasks = task_stream(settings.environment)
+    return [tasks.training(i, settings.seed) for i in range(first, first + share)]
+
+
 def spare_tasks(settings: Settings, step: int, rank: int, count: int) -> Iterator[EpisodeTask]:
     """Tasks for a rank's groups to be replaced by, from beyond the planned stream: the same after a
     resume, and no other step's or rank's as long as each of `count` ranks takes `fresh_groups`."""

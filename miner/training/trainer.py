@@ -51,6 +51,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
+        entropy_coef=optimizer.entropy_bonus,
         scale_rewards=settings.reward.scale,
         # the default multiplies ratios over whole episodes and then drops the long ones
         vllm_importance_sampling_mode="token_truncate",

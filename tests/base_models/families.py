@@ -52,18 +52,22 @@ class Family:
     calls_tools: bool = True
 
 
-def _chatml(template: str) -> Callable[[], PreTrainedTokenizerBase]:
+def _chatml(
+    template: str, size: int | None = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.qwen(vocabularies.QWEN_SPECIAL),
+        vocabularies.qwen(vocabularies.QWEN_SPECIAL, size),
         trl_template(template),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
     )
 
 
-def _llama(template: str | None) -> Callable[[], PreTrainedTokenizerBase]:
+def _llama(
+    template: str | None, size: int | None = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.llama3(),
+        vocabularies.llama3(size),
         trl_template(template) if template else None,
         bos_token="<|begin_of_text|>",
         eos_token="<|eot_id|>",
@@ -79,7 +83,7 @@ def _mistral() -> PreTrainedTokenizerBase:
 def _gemma() -> PreTrainedTokenizerBase:
     """Gemma's template and special tokens over Qwen's vocabulary: its own is in no package."""
     return vocabularies.fast(
-        vocabularies.qwen(vocabularies.GEMMA_SPECIAL),
+        vocabularies.qwen(vocabularies.GEMMA_SPECIAL, vocabularies.BEGINNING),
         trl_template("gemma"),
         bos_token="<bos>",
         eos_token="<end_of_turn>",
@@ -88,10 +92,10 @@ def _gemma() -> PreTrainedTokenizerBase:
 
 
 FAMILIES = (
-    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5")),
+    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", size=None)),
     Family("qwen3", Qwen3Config, _chatml("qwen3"), ("thinking", "keep their form")),
     Family("qwen3-2507", Qwen3Config, _chatml("qwen3_instruct_2507")),
-    Family("llama-3", LlamaConfig, _llama("llama3"), calls_tools=False),
+    Family("llama-3", LlamaConfig, _llama("llama3", size=None), calls_tools=False),
     Family("llama-3.2", LlamaConfig, _llama("llama3_2"), ("date",)),
     Family("no-template", LlamaConfig, _llama(None), ("no chat template",), calls_tools=False),
     Family("mistral", MistralConfig, _mistral, ("system text",), calls_tools=False),

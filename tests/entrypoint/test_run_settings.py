@@ -164,9 +164,18 @@ def test_the_plan_knows_the_rank_of_adapters() -> None:
     assert small.memory[0].used < large.memory[0].used
 
 
+def test_steps_are_played_ahead_only_where_the_plan_splits() -> None:
+    wanted = [planned("rollout.ahead=true", inventory=f"{n}xH100-80GB")[0] for n in (8, 1)]
+    assert [settings.rollout.ahead for settings in wanted] == [True, False]
+    alone = without_vllm(wanted[0])
+    assert alone is not None
+    assert not alone.rollout.ahead
+
+
 def test_gpu_plans_name_their_engine() -> None:
     split = planned(inventory="8xH100-80GB")[0]
     assert split.rollout.engine == "vllm_server"
+    assert not split.rollout.ahead
     assert split.optimizer.zero_stage == 2
     shared = planned(inventory="1xH100-80GB")[0]
     assert shared.rollout.engine == "vllm_colocated"

@@ -130,7 +130,7 @@ class TestFailures:
             shutil.copytree(trained_model, folder, dirs_exist_ok=True)
             os.truncate(folder / "model.safetensors", 1000)
 
-        with pytest.raises(UnverifiedModelError, match="cut off"):
+        with pytest.raises(UnverifiedModelError, match="is truncated, damaged"):
             publisher.publish(save, SCORE)
 
     def test_checkpoint_in_a_subfolder(self, publisher: Publisher, trained_model: Path) -> None:

@@ -81,11 +81,11 @@ def damage_no_model_type(folder: Path) -> None:
 
 
 DAMAGES: dict[Callable[[Path], None], str] = {
-    damage_truncated: "truncated",
-    damage_appended: "truncated or damaged",
-    damage_short_header: "cut off",
-    damage_few_bytes: "cut off",
-    damage_garbage_header: "broken safetensors header",
+    damage_truncated: "is truncated, damaged",
+    damage_appended: "is truncated, damaged",
+    damage_short_header: "is truncated, damaged",
+    damage_few_bytes: "is truncated, damaged",
+    damage_garbage_header: "is truncated, damaged",
     damage_adapter_beside_weights: "taken for an adapter",
     damage_adapter_only: "taken for an adapter",
     damage_pickled_weights: "holds no model.safetensors .*pytorch_model.bin",
@@ -178,7 +178,7 @@ class TestShards:
 
     def test_truncated(self, model: Path, shards: list[Path]) -> None:
         shards[0].write_bytes(shards[0].read_bytes()[:-10])
-        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} holds"):
+        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} is truncated"):
             verify_model(model, load=False)
 
     def test_swapped(self, model: Path, shards: list[Path]) -> None:
@@ -245,11 +245,11 @@ def test_tensors_that_share_or_skip_bytes_are_refused(tmp_path: Path, second: li
     text = json.dumps(header).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(max(8, second[1])))
-    with pytest.raises(UnverifiedModelError, match="does not fit the bytes"):
+    with pytest.raises(UnverifiedModelError, match="is truncated, damaged"):
         read_header(file)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     entry=st.fixed_dictionaries(
         {

@@ -72,7 +72,7 @@ def games(draw):
     return name, replies, [draw(ways) for _ in replies]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(game=games())
 def test_rows_are_exactly_what_crossed_the_sampler(game):
     name, replies, goes_on = game

@@ -149,7 +149,7 @@ def samples(draw, name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(data=st.data())
 def test_any_reply_is_continued_as_the_whole_conversation_says(name, data):
     sample = data.draw(samples(name))

@@ -101,7 +101,7 @@ def expected_outcome(plan):
 failures = st.tuples(st.sampled_from(sorted(LIMITS, key=str)), st.integers(-1, ROUNDS - 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans=st.lists(st.lists(failures, max_size=8), max_size=8), capacity=st.integers(1, 5))
 def test_every_task_comes_out_exactly_once(plans, capacity):
     source, reported = PlannedSource(plans, capacity), []
@@ -119,7 +119,7 @@ def test_every_task_comes_out_exactly_once(plans, capacity):
     assert source.most_open <= capacity
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=st.lists(failures, max_size=30), size=st.integers(1, 6))
 def test_groups_shrink_rather_than_lie(plan, size):
     """Members of one task share its failures; those that are lost leave no score behind."""

@@ -23,7 +23,7 @@ class Player:
         self.outcomes = list(outcomes)
         self.groups: list[Group] = []
 
-    def __call__(self, groups):
+    def __call__(self, groups, trainer):
         self.groups = list(groups)
         results = []
         for group in groups:

@@ -1,0 +1,142 @@
+"""A step's episodes: played when it wants them or, with `rollout.ahead`, one step before.
+
+Invariants:
+* a step trains on its own tasks and spare ones whenever they are played: what a kill, or the end of
+  training, takes away is played again by whoever goes on;
+* weights travel only while nobody samples: whoever wants others in the engine has what is under way
+  finished first;
+* what was played ahead comes from the weights before the last update, with the logprobs it was
+  sampled with; after a return to older weights it is played anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from miner.background_loop import BackgroundLoop, Running
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
+from miner.inference.engines import GenerationEngine
+from miner.rollout.groups import Group, GroupResult
+from miner.rollout.scheduler import Scheduler
+from miner.training.recovery import made_good, play_through
+from miner.training.tasks import planned_tasks, spare_tasks
+from miner.training.trainer import EpisodeTrainer
+
+logger = logging.getLogger(__name__)
+
+Playing = Coroutine[Any, Any, list[GroupResult]]
+
+
+@dataclass
+class _Ahead:
+    """The next step's groups, under way or played."""
+
+    groups: Sequence[Group]
+    halvings: int
+    episodes: Callable[[Sequence[Group]], Playing]
+    running: Running[list[GroupResult]]
+    results: list[GroupResult] | None = None
+
+
+class Rollouts:
+    """Plays each step's groups on one rank. All methods but `drop` are collective.
+
+    Args:
+        scheduler: plays groups, at the run's temperature.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: GenerationEngine,
+        loop: BackgroundLoop,
+        ranks: Ranks,
+        scheduler: Callable[[], Scheduler],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._loop = loop
+        self._ranks = ranks
+        self._scheduler = scheduler
+        self._ahead: _Ahead | None = None
+
+    def play(self, groups: Sequence[Group], trainer: EpisodeTrainer) -> list[GroupResult]:
+        """Play a step's groups, and fresh ones in place of those that teach nothing.
+
+        What an engine lost is played again as it was: members of a group share their game. With
+        `rollout.ahead` these have been played, and the next step's are under way afterwards.
+        """
+        step = trainer.state.global_step
+        results = self._played_ahead(groups, trainer.halvings)
+        if results is None:
+            episodes = self._episodes(step, groups)
+            results = play_through(
+                self._engine, lambda some: self._loop.run(episodes(some)), groups
+            )
+        if self._settings.rollout.ahead and step + 1 < trainer.state.max_steps:
+            self._begin(step + 1, trainer.halvings)
+        return results
+
+    def freshen(self) -> None:
+        """Have the engine hold the current weights, once nobody samples."""
+        self.settle()
+        self._engine.freshen()
+
+    def settle(self) -> None:
+        """Wait until what is under way has been played."""
+        ahead = self._ahead
+        if ahead is None or ahead.results is not None:
+            return
+        ahead.results = made_good(
+            self._engine,
+            ahead.running.result(),
+            lambda some: self._loop.run(ahead.episodes(some)),
+            ahead.groups,
+        )
+
+    def drop(self) -> None:
+        """Give up what was played ahead: nobody will train on it."""
+        if self._ahead is not None:
+            self._ahead.running.cancel()
+            self._ahead = None
+
+    def _begin(self, step: int, halvings: int) -> None:
+        """Start on the episodes of the step that follows `step` others."""
+        self._engine.freshen()
+        ranks, size = self._ranks, self._settings.rollout.group_size
+        tasks = planned_tasks(self._settings, step, ranks.rank, ranks.count)
+        groups = [Group(task, size) for task in tasks]
+        episodes = self._episodes(step, groups)
+        running = self._loop.start(episodes(groups))
+        self._ahead = _Ahead(groups, halvings, episodes, running)
+
+    def _played_ahead(self, groups: Sequence[Group], halvings: int) -> list[GroupResult] | None:
+        """What was played of these groups, None if nothing was that is still of use."""
+        self.settle()
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        if (ahead.groups, ahead.halvings) == (groups, halvings):
+            return ahead.results
+        logger.warning("what was played ahead is of other weights or games: it is played anew")
+        return None
+
+    def _episodes(self, step: int, groups: Sequence[Group]) -> Callable[[Sequence[Group]], Playing]:
+        """What plays `groups`, or some of them again, for the step that follows `step` others."""
+        settings, ranks = self._settings, self._ranks
+        spare = spare_tasks(settings, step, ranks.rank, ranks.count)
+        bound = settings.rollout.fresh_groups // ranks.count
+        replaceable = settings.reward.credit == "episode"
+
+        def play(some: Sequence[Group]) -> Playing:
+            return self._scheduler().run(
+                some,
+                fresh=lambda: Group(next(spare), settings.rollout.group_size),
+                max_replacements=bound if replaceable and some is groups else 0,
+            )
+
+        return play
