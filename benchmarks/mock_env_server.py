@@ -1,8 +1,7 @@
 """How fast the mock environment server is: `python -m benchmarks.mock_env_server`.
 
 Starts a server process and plays whole Goofspiel episodes against it over /reset, /step and
-/stop, first with a bare socket client (so that the server is the bottleneck), then with aiohttp
-(what a trainer uses); then graded episodes over /evaluate with a model that answers at once.
+/stop, then graded episodes over /evaluate with a model that answers at once.
 CPU time of the server is read from /proc, so this runs on Linux.
 """
 
@@ -31,7 +30,6 @@ from mock_env_server.running import running_server
 Post = Callable[[str, dict], Awaitable[dict]]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 @dataclass
@@ -60,47 +58,6 @@ class Load:
             f"{self.episodes / self.server_cpu_s:,.0f}",
             f"{requests / self.server_cpu_s:,.0f}",
         ]
-
-
-class SocketClient(asyncio.Protocol):
-    """One keep-alive connection that does no more than it must."""
-
-    def __init__(self) -> None:
-        self._received = b""
-        self._answer: asyncio.Future[dict] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport to write requests to."""
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request in progress."""
-        if self._answer and not self._answer.done():
-            self._answer.set_exception(ConnectionError(f"server closed the connection: {exc}"))
-
-    def data_received(self, data: bytes) -> None:
-        """Complete the request in progress once its whole answer is there."""
-        self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found or len(body) < int(_LENGTH.search(head)[1]):
-            return
-        self._received = b""
-        self._answer.set_result(orjson.loads(body))
-
-    async def post(self, path: str, document: dict) -> dict:
-        """One request."""
-        body = orjson.dumps(document)
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(head.encode() + body)
-        return await self._answer
-
-
-async def connect(base_url: str) -> Post:
-    """A connection's way to post requests; the server closes it after 5 idle seconds."""
-    host, port = base_url.removeprefix("http://").split(":")
-    _, client = await asyncio.get_running_loop().create_connection(SocketClient, host, port)
-    return client.post
 
 
 async def play_stepped(post: Post, load: Load, task_id: int, *, stop: bool = True) -> str:
@@ -135,17 +92,17 @@ async def measured(load: Load, pid: int, work: Awaitable[None]) -> Load:
     return load
 
 
-async def stepped_load(load: Load, posts: list[Post], seconds: float) -> None:
-    """Every connection plays episode after episode."""
+async def stepped_load(load: Load, post: Post, players: int, seconds: float) -> None:
+    """Episodes over /step, `players` at a time."""
     deadline = time.perf_counter() + seconds
 
-    async def player(index: int, post: Post) -> None:
+    async def player(index: int) -> None:
         task_id = index
         while time.perf_counter() < deadline:
             await play_stepped(post, load, task_id)
-            task_id += len(posts)
+            task_id += players
 
-    await asyncio.gather(*(player(index, post) for index, post in enumerate(posts)))
+    await asyncio.gather(*map(player, range(players)))
 
 
 async def graded_load(load: Load, post: Post, model_url: str, players: int, seconds: float) -> None:
@@ -239,22 +196,19 @@ async def run(connections: int, seconds: float, episodes: int) -> None:
     table = Table("load", "episodes/s", "requests/s", "p50 ms", "p99 ms")
     for column in ("server ms/req", "client ms/req", "ep./CPU s", "req./CPU s"):
         table.add_column(column)
+    connector = aiohttp.TCPConnector(limit=0)
     with running_server("faithful") as server:
         pid = server.process.pid
-        held, left = await memory_per_episode(await connect(server.base_url), pid, episodes)
-        posts = [await connect(server.base_url) for _ in range(connections)]
-        await stepped_load(Load("warm-up"), posts, 1.0)
-        load = Load(f"step, {connections} sockets")
-        table.add_row(*(await measured(load, pid, stepped_load(load, posts, seconds))).row())
-        connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(server.base_url, connector=connector) as http:
 
             async def post(path: str, document: dict) -> dict:
                 async with http.post(path, data=orjson.dumps(document)) as answer:
                     return orjson.loads(await answer.read())
 
-            load = Load(f"step, {connections} aiohttp")
-            work = stepped_load(load, [post] * connections, seconds)
+            held, left = await memory_per_episode(post, pid, episodes)
+            await stepped_load(Load("warm-up"), post, connections, 1.0)
+            load = Load(f"step, {connections}")
+            work = stepped_load(load, post, connections, seconds)
             table.add_row(*(await measured(load, pid, work)).row())
             async with instant_model() as url:
                 load = Load(f"evaluate, {connections}")

@@ -151,7 +151,7 @@ def played(
     )
     scheduler = Scheduler(source, RandomSampler(tokenizer), renderer, params)
     rollout = RolloutFunction(
-        lambda groups, trainer: asyncio.run(scheduler.run(groups)),
+        lambda groups, _: asyncio.run(scheduler.run(groups)),
         settings.reward,
         renderer.eos_token_id,
         Ranks(),

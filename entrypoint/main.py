@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from entrypoint import preflight
+from entrypoint import preflight, report
 from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
@@ -29,7 +29,6 @@ from entrypoint.paths import Paths
 from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
-from entrypoint.report import PlanPrinter
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.step_cost import step_cost
@@ -189,20 +188,19 @@ def _model_facts(invocation: Invocation, paths: Paths) -> ModelFacts:
 
 def print_plan(prepared: Prepared) -> None:
     """The dry run's output."""
-    printer = PlanPrinter()
-    printer.job(prepared.invocation, prepared.hardware, prepared.plan)
+    report.print_job(prepared.invocation, prepared.hardware, prepared.plan)
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
-    printer.topology(prepared.topology)
+    report.print_topology(prepared.topology)
     cost = step_cost(
         prepared.topology,
         prepared.facts.shape,
         prepared.hardware,
         prepared.settings.rollout.group_size,
     )
-    printer.cost(cost, prepared.plan)
-    printer.settings(prepared.recipe, prepared.settings)
-    printer.programs(prepared.plan, prepared.programs)
+    report.print_cost(cost, prepared.plan)
+    report.print_settings(prepared.recipe, prepared.settings)
+    report.print_programs(prepared.plan, prepared.programs)
 
 
 def check(prepared: Prepared, stop: threading.Event) -> None:

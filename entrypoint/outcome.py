@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.run_plan import read_json_object, write_atomically
+from entrypoint.run_plan import read_json_object
+from miner.config.run_files import write_atomically
 
 
 @dataclass(frozen=True)

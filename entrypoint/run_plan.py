@@ -7,7 +7,6 @@ process moves the deadline.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -81,13 +80,6 @@ class RunPlan(BaseModel):
     def read(cls, path: Path) -> RunPlan:
         """The plan that `write` wrote. Raises: `ValidationError`, OSError."""
         return cls.model_validate_json(path.read_text())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path`, so that a reader or a kill never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def read_json_object(path: Path) -> dict[str, object] | None:

@@ -28,9 +28,9 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaint, complaints, health_url, poll
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
-from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, write_atomically
+from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, read_heartbeat
-from miner.config.run_files import has_checkpoint
+from miner.config.run_files import has_checkpoint, write_atomically
 from miner.config.settings import load_settings, to_toml
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import ClassVar, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from miner.config.errors import ConfigurationError
@@ -20,6 +21,8 @@ API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 CHAT_REPLY_LIMIT: Final = 4 << 20
 """Bytes of one chat completion."""
 _EXCERPT: Final = 160  # characters
+
+_T = TypeVar("_T")
 
 
 class Connections:
@@ -102,3 +105,95 @@ def excerpt(text: str) -> str:
     """First line of a server's text, bounded and with control characters escaped."""
     line = text.strip().split("\n", 1)[0]
     return repr(line if len(line) <= _EXCERPT else line[:_EXCERPT] + "...")
+
+
+class JsonServer:
+    """Client of one untrusted server that answers in JSON. Usable from any event loop.
+
+    A subclass says by `_away` what is raised of a server that is not there, late or failing, which
+    another try may find mended, and by `_broken` what is raised of one that is something else.
+
+    Args:
+        url: base URL, `http://host:port`.
+
+    Attributes:
+        what: it is, in messages.
+        too_large_is_away: whether a reply without end is taken for a fault that passes.
+        redirects: whether it may send its clients elsewhere.
+    """
+
+    what: ClassVar[str]
+    too_large_is_away: ClassVar[bool] = False
+    redirects: ClassVar[bool] = False
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._connections = Connections()
+
+    async def complaint(self) -> str:
+        """See `Connections.complaint`."""
+        return await self._connections.complaint(self._at("health"))
+
+    async def close(self) -> None:
+        """Close the connections (idempotent)."""
+        await self._connections.close()
+
+    def _away(self, said: str) -> Exception:
+        raise NotImplementedError
+
+    def _broken(self, said: str) -> Exception:
+        raise NotImplementedError
+
+    def _at(self, path: str) -> URL:
+        return URL(f"{self.url}/{path}")
+
+    async def _request(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        data: bytes | None = None,
+        *,
+        limit: int,
+        patience: aiohttp.ClientTimeout,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
+        """The body of a reply with status 200, of at most `limit` bytes."""
+        try:
+            async with self._connections.here().request(
+                method, self._at(path), data=data, timeout=patience, headers=headers,
+                allow_redirects=self.redirects,
+            ) as response:  # fmt: skip
+                body = await read_bounded(response, limit)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            how = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
+            raise self._away(
+                f"{self.url}/{path} {how} ({describe(error)}); check that {self.what} is running "
+                "and reachable from here"
+            ) from error
+        if body is None:
+            kind = self._away if self.too_large_is_away else self._broken
+            raise kind(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
+        if response.status != 200:
+            detail = excerpt(body[:400].decode("utf-8", "replace"))
+            raise self._refusal(path, response.status, detail)
+        return body
+
+    def _refusal(self, path: str, status: int, detail: str) -> Exception:
+        if status >= 500 or status in (408, 429):
+            return self._away(f"{self.url}/{path} failed with HTTP {status}: {detail}")
+        return self._broken(
+            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}; is this "
+            f"the base URL of {self.what}?"
+        )
+
+    def _decode(self, kind: type[_T], body: bytes | msgspec.Raw, path: str) -> _T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError as error:
+            raise self._broken(
+                f"{self.url}/{path} answered in another shape than {self.what}: {error}"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._away(
+                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}"
+            ) from error

@@ -115,6 +115,11 @@ else
     note "calls fit vLLM and TRL" skipped "vLLM is not installed"
 fi
 
+deepspeed=""
+if [ "$gpus" -gt 1 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
+    deepspeed=yes
+fi
+
 if [ "$gpus" -gt 0 ]; then
     if [ -z "$model" ]; then
         model=$out/tiny
@@ -137,7 +142,7 @@ if [ "$gpus" -gt 0 ]; then
     else
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi
-    if [ "$gpus" -gt 1 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
+    if [ -n "$deepspeed" ]; then
         stage "transformers, 2 ranks, ZeRO-2" ranks.log train 0,1 ranks \
             model.dtype=bfloat16 optimizer.zero_stage=2
         [ -z "$vllm" ] || stage "vLLM colocated, 2 ranks, ZeRO-2" both.log train 0,1 both \
@@ -147,7 +152,7 @@ if [ "$gpus" -gt 0 ]; then
         note "transformers, 2 ranks, ZeRO-2" skipped "it needs DeepSpeed and two GPUs"
     fi
     for zero in 2 3; do
-        if [ -n "$vllm" ] && [ "$gpus" -gt 2 ] && "$python" -c 'import deepspeed' 2>/dev/null; then
+        if [ -n "$vllm" ] && [ -n "$deepspeed" ] && [ "$gpus" -gt 2 ]; then
             stage "vLLM server + 2 ranks, ZeRO-$zero" "zero$zero.log" split "zero$zero" 2 \
                 "optimizer.zero_stage=$zero"
         else

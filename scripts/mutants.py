@@ -40,11 +40,7 @@ class Package:
 
 PACKAGES = {
     "rewards": Package("miner/rewards/*.py", ("tests/rewards",)),
-    "rollout": Package(
-        "miner/rollout/*.py",
-        ("tests/rollout", "tests/base_models"),
-        ("tests/rollout/test_outage.py",),
-    ),
+    "rollout": Package("miner/rollout/*.py", ("tests/rollout",), ("tests/rollout/test_outage.py",)),
     "publishing": Package("miner/publishing/*.py", ("tests/publishing",)),
     "training": Package("miner/training/*.py", ("tests/training", "tests/inference")),
     "entrypoint": Package(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -67,6 +69,14 @@ CORPUS = (
     "You play a card game. Current point card: 3\nP0 hand: 1 2 3 4 5 6 7 8\nP1 hand: 1 2 4 5\n"
     "Legal Actions:\n0 -> [P0]Bid: 1\n1 -> [P0]Bid: 2\n12 -> [P0]Bid: 13\nChoose one action id.\n"
 )
+
+
+def trl_template(name: str) -> str:
+    """A chat template that TRL ships for tests of its own."""
+    spec = find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    return (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
 
 
 def build_tokenizer(

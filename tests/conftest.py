@@ -1,6 +1,8 @@
 """For all tests: one thread for torch, its builds in the repository, long files first."""
 
+import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +20,23 @@ hypothesis.settings.register_profile("busy", deadline=None)  # an example may ta
 hypothesis.settings.load_profile("busy")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end. Looking through it for garbage would take
+    a third of a second each time, and trainers do so several times in each run."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files marked as long come first, so that no process is left alone with them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Files marked as long come first, so that no process is left alone with them at the end, and
+    then the others that train: the last of all by name, they would be that otherwise."""
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("long") is None,
+            item.path.parent.name != "training",
+        )
+    )

@@ -6,6 +6,7 @@ are real ones otherwise: an environment, an output, signals and an exit status o
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -21,7 +22,14 @@ from miner.distributed.launch import free_port
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["deepspeed", "trl.trainer.grpo_trainer", "peft", "miner.training.run", "tests.builders"]
+    [
+        "tests.kept_imports",
+        "deepspeed",
+        "trl.trainer.grpo_trainer",
+        "peft",
+        "miner.training.run",
+        "tests.builders",
+    ]
 )
 _AT_IMPORT = {
     "HF_HUB_OFFLINE": "1",
@@ -80,10 +88,16 @@ class Forked:
                 raise AssertionError(f"it ended too early: {self.stdout}{self.stderr}")
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
     def send_signal(self, number: int) -> None:
         """As os.kill."""
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it, if it still runs."""
@@ -137,6 +151,8 @@ def _run(
     files: list[str], environ: dict[str, str], run: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     """In the process."""
+    gc.freeze()  # see tests.kept_imports
+    gc.enable()
     for number, file in enumerate(files, start=1):
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, number)

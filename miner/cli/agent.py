@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-
-from miner.config.errors import ConfigurationError
 
 
 def agent_command(
@@ -34,10 +31,8 @@ def agent_command(
     from miner.inference.transformers.sampler import TransformersSampler
     from miner.rollout.model_folder import load_model_folder
 
-    if executor == "e2b" and not os.environ.get("E2B_API_KEY"):
-        raise ConfigurationError("--executor e2b needs a key: set E2B_API_KEY")
-    loaded = load_model_folder(model, torch.float32)
     executer = E2BExecuter() if executor == "e2b" else LocalExecuter()
+    loaded = load_model_folder(model, torch.float32)
     environment = CodeAgentEnvironment(executer, loaded.chat.tokenizer, max_turns=max_turns)
     config = VLLMClientGenerationConfig(temperature=temperature, max_tokens=max_tokens)
     asked = [loaded.chat.renderer.render([{"role": "user", "content": text}]) for text in prompt]

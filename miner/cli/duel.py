@@ -49,7 +49,7 @@ def duel_command(
       python -m miner duel mcts:50 random
       python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
     """
-    _play([first, second], games, minutes, pairs, seed, prompts, replays, out, None)
+    league_command([first, second], games, minutes, pairs, seed, None, prompts, replays, out)
 
 
 def league_command(
@@ -73,31 +73,12 @@ def league_command(
       python -m miner league random mcts:10 mcts:50 strong --pairs 5
       python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base
     """
-    _play(players, games, minutes, pairs, seed, prompts, replays, out, boss)
+    from miner.duel.match import Limits
+    from miner.duel.session import run_session
 
-
-def _play(
-    specifications: list[str],
-    games: str | None,
-    minutes: float,
-    pairs: int,
-    seed: int,
-    prompts: Path | None,
-    replays: int,
-    out: Path,
-    boss: str | None,
-) -> None:
-    from miner.duel.session import SessionRequest, run_session
-
-    request = SessionRequest(
-        players=specifications,
-        games=games,
-        minutes=minutes,
-        pairs=pairs or None,
-        seed=seed,
-        prompts=prompts,
-        replays=replays,
-        out=out,
-        boss=boss,
+    limits = Limits(seconds=minutes * 60, pairs=pairs or None)
+    asyncio.run(
+        run_session(
+            players, games, limits, seed, prompts=prompts, replays=replays, out=out, boss=boss
+        )
     )
-    asyncio.run(run_session(request))

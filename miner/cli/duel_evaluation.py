@@ -13,7 +13,7 @@ from miner.duel.players.catalog import chosen_games
 from miner.evaluation.policies import Policy
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import evaluate
-from miner.reporting.progress import EvaluationProgress
+from miner.reporting.progress import EvaluationProgress, say
 from miner.reporting.records import Replay
 
 if TYPE_CHECKING:
@@ -33,12 +33,10 @@ async def play_duels(
     )
     source = open_duels(request.model, games, [request.opponent])
     try:
-        console.print(
+        say(
+            console,
             f"duels of {', '.join(games)} against {request.opponent}, prompts in "
             f"{source.wording.described}; calls are read as {source.family}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
         )
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
             result = await evaluate(policy, source, tasks, request.rules, bar.update)

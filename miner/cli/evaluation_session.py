@@ -36,7 +36,7 @@ from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules,
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name, played_alike
 from miner.reporting.page import table_evaluations, write_replay
-from miner.reporting.progress import EvaluationProgress
+from miner.reporting.progress import EvaluationProgress, say
 from miner.reporting.records import EvaluationRecord, Replay, Split
 from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
@@ -113,7 +113,7 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         console.print(
             f"[bold red]No score:[/] all {len(failed)} episodes failed; the first one with:"
         )
-        console.print(failed[0].message, markup=False, highlight=False, soft_wrap=True)
+        say(console, failed[0].message)
         return False
     folder = RunFolder(request.out)
     record = EvaluationRecord.of(result, split=request.split, time=time.time())
@@ -176,7 +176,7 @@ def _replays(result: EvaluationResult, count: int, console: Console) -> list[Rep
         try:
             replays.append(replay_of(result, episode))
         except ValueError as error:
-            console.print(f"no replay: {error}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"no replay: {error}")
     return replays
 
 
@@ -198,7 +198,7 @@ async def _opened(
         request.servers, cast("Channel | Literal['auto']", wanted), request.environment
     )
     if wanted == "auto":
-        console.print(f"channel {source.name}: {probe.reason}", markup=False, soft_wrap=True)
+        say(console, f"channel {source.name}: {probe.reason}")
     if source.name == "builtin" and probe.prompt_format is None:
         console.print(
             "[dim]builtin without a server to learn from: prompts are in our own words[/]"
@@ -273,28 +273,23 @@ def _print(
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
     for game, score in record.by_game.items():
-        console.print(f"{game.rpartition(':')[2]}: {score}", highlight=False, markup=False)
+        say(console, f"{game.rpartition(':')[2]}: {score}")
     for fault, count in result.faults.items():
-        console.print(f"{count} games forfeited: {fault}", highlight=False, markup=False)
+        say(console, f"{count} games forfeited: {fault}")
     if hint := uneven_sizes(record):
         console.print(f"[yellow]{hint}[/]", highlight=False, soft_wrap=True)
     unread, illegal = result.parse_failures, result.illegal_replies
     invalid = f"{unread:,} parse failures, {illegal:,} illegal"
     if not is_game(result.environment):
         invalid = f"{unread + illegal:,} not valid"
-    console.print(f"replies {result.replies:,}: {invalid}", highlight=False)
+    say(console, f"replies {result.replies:,}: {invalid}")
     for kind, count in result.failures().items():
         first = next(episode for episode in result.episodes if episode.failure == kind)
         fate = "excluded" if first.score is None else "scored 0"
-        console.print(
-            f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(console, f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}")
     compared = table_evaluations(RunFolder(request.out).read())
     print_scores(console, compared)
-    console.print(f"written to {request.out}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"written to {request.out}")
 
 
 def _slug(name: str) -> str:

@@ -22,6 +22,7 @@ def report_command(
     from rich.console import Console
 
     from miner.reporting.page import table_evaluations, write_report
+    from miner.reporting.progress import say
     from miner.reporting.run_folder import RunFolder
     from miner.reporting.run_warnings import run_warnings
     from miner.reporting.tables import print_scores
@@ -38,4 +39,4 @@ def report_command(
         print_scores(console, table_evaluations(run))
     for warning in run_warnings(run):
         console.print(f"[yellow]worth knowing:[/] {warning}", highlight=False)
-    console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"written to {page}")

@@ -15,6 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, load_settings, to_toml
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
+from miner.heavy_imports import heavy_imports
 
 QUIET = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -53,7 +54,8 @@ def train_command(
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    from miner.training.preparation import prepare_run  # imports torch: seconds
+    with heavy_imports():
+        from miner.training.preparation import prepare_run  # imports torch: seconds
 
     if processes > 1:
         prepare_run(settings, in_process=False)
@@ -72,12 +74,14 @@ def train_command(
 
 def _train(settings: Settings) -> None:
     """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
-    import torch
-    from transformers.utils.logging import disable_progress_bar
+    with heavy_imports():
+        import torch
+        from transformers.utils.logging import disable_progress_bar
 
-    from miner.distributed.ranks import LeadFailedError, join_ranks
-    from miner.training.guard import TrainingDivergedError
-    from miner.training.run import train
+        from miner.distributed.ranks import LeadFailedError, join_ranks
+        from miner.reporting.progress import say
+        from miner.training.guard import TrainingDivergedError
+        from miner.training.run import train
 
     disable_progress_bar()
 
@@ -98,10 +102,9 @@ def _train(settings: Settings) -> None:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(TrainerStatus.CRASHED) from None
     ranks.part()
-    console.print(
+    say(
+        console,
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
-        highlight=False,
-        soft_wrap=True,
     )
 
 

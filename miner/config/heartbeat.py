@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from miner.config.run_files import write_atomically
 
 LONGEST_PHASE = 40
 """Characters of a phase that are shown, whatever the file holds."""
@@ -22,9 +23,7 @@ class Heartbeat:
 
     def write(self, file: Path) -> None:
         """Replace `file`, so that no reader ever sees half of it."""
-        beside = file.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(asdict(self)))
-        beside.replace(file)
+        write_atomically(file, json.dumps(asdict(self)))
 
 
 def read_heartbeat(file: Path, since: float) -> Heartbeat:

@@ -1,7 +1,8 @@
-"""Files of the trainer's run_dir that its watchdog looks at too."""
+"""Files of a run that several processes look at, and how they are written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -18,3 +19,10 @@ written there is one more."""
 def has_checkpoint(run_dir: Path) -> bool:
     """Whether there is a complete checkpoint to go on from."""
     return any((run_dir / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path`, so that a reader or a kill never sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -7,6 +7,7 @@ once; games of one match follow each other.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -88,14 +89,13 @@ class LeagueResult:
             for record, second in seen
         ]
         points = [POINTS[result] for result, _ in results]
-        forfeits: dict[str, int] = {}
+        forfeits: Counter[str] = Counter()
         usage = Usage()
         for record, second in seen:
             seat = record.first_seat ^ second
             usage.add(record.usage[seat])
             if record.forfeit is not None and record.forfeit.player == seat:
-                cause = record.forfeit.cause.value
-                forfeits[cause] = forfeits.get(cause, 0) + 1
+                forfeits[record.forfeit.cause.value] += 1
         counted = [result for result, _ in results]
         return Row(
             player=player,
@@ -108,7 +108,7 @@ class LeagueResult:
                 _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 0]),
                 _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 1]),
             ),
-            forfeits=forfeits,
+            forfeits=dict(forfeits),
             usage=usage,
         )
 

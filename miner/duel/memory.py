@@ -59,35 +59,23 @@ class WordCounter:
 
 
 class TokenizerCounter:
-    """Counts by a model's own tokenizer, without special tokens.
+    """Counts by a model's own Hugging Face tokenizer, without special tokens."""
 
-    Args:
-        encode: ids of a text, no special tokens added.
-        decode: text of ids, special tokens left out.
-    """
-
-    def __init__(
-        self, encode: Callable[[str], list[int]], decode: Callable[[list[int]], str]
-    ) -> None:
-        self._encode = encode
-        self._decode = decode
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> TokenizerCounter:
-        """By a Hugging Face tokenizer."""
-        return cls(
-            lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
-            lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)),
-        )
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
 
     def count(self, text: str) -> int:
         """Ids of `text`."""
-        return len(self._encode(text)) if text else 0
+        return len(self._ids(text)) if text else 0
 
     def cut(self, text: str, tokens: int, keep: Keep) -> str:
         """The text of the first or last ids."""
-        ids = self._encode(text)
-        return self._decode(ids[:tokens] if keep == "front" else ids[len(ids) - tokens :])
+        ids = self._ids(text)
+        kept = ids[:tokens] if keep == "front" else ids[len(ids) - tokens :]
+        return str(self._tokenizer.decode(kept, skip_special_tokens=True))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
 
 class Area:

@@ -7,7 +7,6 @@ the shape is part of the prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -16,45 +15,28 @@ from miner.duel.tools import Schema
 from miner.duel.turn import Request
 
 
-class ToolShape(StrEnum):
-    """How a template gets the tools."""
-
-    ENGINE = "engine"
-    """SGLang as it is now: type and function, keys in its order, with `strict`."""
-    FUNCTION = "function"
-    """SGLang before: the inner object alone, in the same order."""
-    SENT = "sent"
-    """As the request has them; so does vLLM."""
-
-
-def shaped(tools: Sequence[Schema], shape: ToolShape = ToolShape.ENGINE) -> list[Any]:
-    """`tools` of a request as a template gets them."""
-    if shape is ToolShape.SENT:
-        return list(tools)
-    inner = [
+def shaped(tools: Sequence[Schema]) -> list[Any]:
+    """`tools` of a request as SGLang hands them to a template: keys in its order, with `strict`."""
+    return [
         {
-            "description": tool["function"]["description"],
-            "name": tool["function"]["name"],
-            "parameters": tool["function"]["parameters"],
-            "strict": False,
+            "type": "function",
+            "function": {
+                "description": tool["function"]["description"],
+                "name": tool["function"]["name"],
+                "parameters": tool["function"]["parameters"],
+                "strict": False,
+            },
         }
         for tool in tools
     ]
-    if shape is ToolShape.FUNCTION:
-        return inner
-    return [{"type": "function", "function": function} for function in inner]
 
 
-def render(
-    tokenizer: PreTrainedTokenizerBase,
-    request: Request,
-    shape: ToolShape = ToolShape.ENGINE,
-    **template_arguments: Any,
-) -> str:
+def render(tokenizer: PreTrainedTokenizerBase, request: Request, **template_arguments: Any) -> str:
     """The prompt of a request, up to where the model's reply begins."""
+    chat: Any = request.messages
     text = tokenizer.apply_chat_template(
-        request.messages,
-        tools=shaped(request.tools, shape),
+        chat,
+        tools=shaped(request.tools),
         add_generation_prompt=True,
         tokenize=False,
         **template_arguments,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,51 +22,57 @@ from miner.duel.report.page import league_page
 from miner.duel.report.record import league_json, write_json
 from miner.duel.report.tables import print_league
 from miner.duel.tournament_files import wording_of
-from miner.duel.wording import Wording
 from miner.environments.errors import InfrastructureError
+from miner.reporting.progress import say
 from miner.reporting.style import save_figure, styled
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
-    """What to play, and where results go. See `miner.cli.duel` for the meaning of each."""
-
-    players: Sequence[str]
-    games: str | None
-    minutes: float
-    pairs: int | None
-    seed: int
-    prompts: Path | None
-    replays: int
-    out: Path
-    boss: str | None = None
-
-
-async def run_session(request: SessionRequest) -> LeagueResult:
-    """Play, print, and write `league.json`, `league.png` and `league.html`.
+async def run_session(
+    specifications: Sequence[str],
+    games: str | None,
+    limits: Limits,
+    seed: int,
+    *,
+    prompts: Path | None,
+    replays: int,
+    out: Path,
+    boss: str | None = None,
+) -> LeagueResult:
+    """Play, print, and write `league.json`, `league.png` and `league.html`: see `miner.cli.duel`.
 
     Raises: `ConfigurationError` for players or games that there are not, `InfrastructureError`
         where not one game could be played.
     """
-    if len(request.players) < 2:
+    if len(specifications) < 2:
         raise ConfigurationError("a league needs two players: name another one")
-    games = chosen_games(request.games)
-    wording = wording_of(request.prompts)
-    rules = Rules(request.seed, wording, keep_plies=request.replays > 0, clock=time.monotonic)
-    limits = Limits(seconds=request.minutes * 60, pairs=request.pairs)
+    chosen = chosen_games(games)
+    wording = wording_of(prompts)
+    rules = Rules(seed, wording, keep_plies=replays > 0)
     console = Console()
     async with AsyncExitStack() as stack:
         players = []
-        for seat, specification in enumerate(request.players):
-            player = make_player(specification, games, seat=seat)
+        for seat, specification in enumerate(specifications):
+            player = make_player(specification, chosen, seat=seat)
             stack.push_async_callback(player.close)
             players.append(player)
-        result = await _play(players, games, rules, limits, request.boss, console)
+        result = await _play(players, chosen, rules, limits, boss, console)
     if not any(match.games for match in result.matches):
         failures = dict.fromkeys(match.failure for match in result.matches if match.failure)
         raise InfrastructureError(f"not one game was played: {'; '.join(failures)}")
     print_league(result, console)
-    _write(result, request, wording, console)
+    settings: dict[str, Any] = {
+        "evaluation seed": seed,
+        "minutes a match": limits.seconds / 60,
+        "pairs a match": limits.pairs or "unlimited",
+        "prompts": wording.source,
+    }
+    page = _write(result, settings, replays, out)
+    if wording.is_own:
+        say(
+            console,
+            "Prompts are in our own words; the tournament's: python -m miner prompts --help",
+        )
+    say(console, f"Look at {page}")
     return result
 
 
@@ -101,7 +105,7 @@ async def _play(
             unplayed = max(0, most - len(match.games)) if most else 0
             progress.update(bar, advance=unplayed)
             if not console.is_terminal:
-                console.print(_line(match), highlight=False, markup=False, soft_wrap=True)
+                say(console, _line(match))
 
         return await play_league(
             players, games, rules, limits, boss=boss, on_game=on_game, on_match=on_match
@@ -116,25 +120,12 @@ def _line(match: MatchResult) -> str:
     )
 
 
-def _write(
-    result: LeagueResult, request: SessionRequest, wording: Wording, console: Console
-) -> None:
-    request.out.mkdir(parents=True, exist_ok=True)
-    settings: dict[str, Any] = {
-        "evaluation seed": request.seed,
-        "minutes a match": request.minutes,
-        "pairs a match": request.pairs or "unlimited",
-        "prompts": wording.source,
-    }
-    write_json(request.out / "league.json", league_json(result, settings))
+def _write(result: LeagueResult, settings: dict[str, Any], replays: int, out: Path) -> Path:
+    """The files of a league; returns the page's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "league.json", league_json(result, settings))
     with styled():
-        save_figure(league_figure(result), request.out / "league.png")
-    page = request.out / "league.html"
-    page.write_text(league_page(result, settings, request.replays), encoding="utf-8")
-    if wording.is_own:
-        console.print(
-            "Prompts are in our own words; for the tournament's: python -m miner prompts --help",
-            highlight=False,
-            soft_wrap=True,
-        )
-    console.print(f"Look at {page}", highlight=False, soft_wrap=True)
+        save_figure(league_figure(result), out / "league.png")
+    page = out / "league.html"
+    page.write_text(league_page(result, settings, replays), encoding="utf-8")
+    return page

@@ -16,6 +16,7 @@ from miner.duel.games import Table
 from miner.duel.memory import Notes
 from miner.duel.tools import MOVE, Schema, ToolCall, move_of, reflection_tools, turn_tools
 from miner.duel.wording import Wording
+from miner.environments.base import Message
 
 Kind = Literal["turn", "reflection"]
 Result = Literal["win", "loss", "draw"]
@@ -90,7 +91,7 @@ class Request:
         return reflection_tools(self._wording)
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[Message]:
         """The chat."""
         return [
             {"role": "system", "content": self.system},

@@ -10,38 +10,36 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from miner.config.contract import LARGEST_SEED
 from miner.config.errors import ConfigurationError
 from miner.environments.affinetes_wire import (
-    API,
-    ENVELOPE,
-    EVALUATE_REPLY,
     EVALUATE_REPLY_LIMIT,
-    METHODS,
-    STEP_REPLY,
     STEP_REPLY_LIMIT,
-    STOP_REPLY,
     ApiInfo,
+    ApiReply,
+    Envelope,
     EvaluateReply,
+    MethodsReply,
     ServerMethod,
     StepReply,
+    StopReply,
 )
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
-from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
+from miner.environments.servers import EnvironmentServer
+from miner.http_replies import CONNECT_S, excerpt
 
 _LOST: Final = frozenset({"no_episode_id", "episode_not_found", "episode_done", "not_your_turn"})
 
 _T = TypeVar("_T")
 
 
-class AffinetesClient:
+class AffinetesClient(EnvironmentServer):
     """Client of one environment server. Usable from any event loop; one connection pool per loop.
 
     Args:
@@ -49,21 +47,18 @@ class AffinetesClient:
         reply_timeout_s: longest wait for the reply of any call but `evaluate`.
     """
 
+    what = "an affinetes environment server"
+    too_large_is_away = True
+
     def __init__(self, url: str, *, reply_timeout_s: float = 30.0) -> None:
-        self.url = url.rstrip("/")
-        base = URL(self.url)
-        self._paths = {
-            name: base / name
-            for name in ("reset", "step", "stop", "evaluate", "methods", "openapi.json", "health")
-        }
+        super().__init__(url)
         self._timeout = aiohttp.ClientTimeout(total=reply_timeout_s, sock_connect=CONNECT_S)
-        self._connections = Connections()
 
     async def reset(self, task: EpisodeTask) -> StepReply:
         """Start `task`; the reply is checked to be about that very game and opponent."""
         check_task(task)
         payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
-        reply = await self._call("reset", payload, STEP_REPLY)
+        reply = await self._call("reset", payload, StepReply)
         started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
         if started != (task.task_id, task.seed, task.opponent) or not reply.episode_id:
             raise ProtocolError(
@@ -77,7 +72,7 @@ class AffinetesClient:
     async def step(self, episode_id: str, action: int) -> StepReply:
         """Ask for `action`. Raises: `InfrastructureError` if the server lost the episode."""
         payload = {"action": str(action), "episode_id": episode_id}
-        reply = await self._call("step", payload, STEP_REPLY)
+        reply = await self._call("step", payload, StepReply)
         fault = reply.info.error
         if fault is not None and fault.type in _LOST:
             raise InfrastructureError(
@@ -102,7 +97,7 @@ class AffinetesClient:
 
     async def stop(self, episode_id: str) -> None:
         """Let the server forget an episode (also one it does not know)."""
-        await self._call("stop", {"episode_id": episode_id}, STOP_REPLY)
+        await self._call("stop", {"episode_id": episode_id}, StopReply)
 
     async def evaluate(
         self, task: EpisodeTask, *, model: str, base_url: str, api_key: str, timeout_s: int
@@ -125,103 +120,43 @@ class AffinetesClient:
         }
         patience = aiohttp.ClientTimeout(total=timeout_s + 10.0, sock_connect=CONNECT_S)
         return await self._call(
-            "evaluate", payload, EVALUATE_REPLY, limit=EVALUATE_REPLY_LIMIT, timeout=patience
+            "evaluate", payload, EvaluateReply, limit=EVALUATE_REPLY_LIMIT, timeout=patience
         )
 
     async def methods(self) -> tuple[ServerMethod, ...]:
         """What the server offers, by its own account."""
-        body = await self._request("GET", "methods", None, STEP_REPLY_LIMIT, self._timeout)
-        return tuple(self._decode(METHODS, body, "methods").methods)
+        body = await self._get("methods")
+        return tuple(self._decode(MethodsReply, body, "methods").methods)
 
     async def api_info(self) -> ApiInfo:
         """Name and version of the server's API, by its own account."""
-        body = await self._request("GET", "openapi.json", None, STEP_REPLY_LIMIT, self._timeout)
-        return self._decode(API, body, "openapi.json").info
+        body = await self._get("openapi.json")
+        return self._decode(ApiReply, body, "openapi.json").info
 
-    async def complaint(self) -> str:
-        """See `Connections.complaint`."""
-        return await self._connections.complaint(self._paths["health"])
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        await self._connections.close()
+    async def _get(self, path: str) -> bytes:
+        return await self._request("GET", path, limit=STEP_REPLY_LIMIT, patience=self._timeout)
 
     async def _call(
         self,
         path: str,
         payload: dict[str, Any],
-        decoder: msgspec.json.Decoder[_T],
+        kind: type[_T],
         *,
         limit: int = STEP_REPLY_LIMIT,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own object)
     ) -> _T:
+        data = msgspec.json.encode(payload)
         body = await self._request(
-            "POST", path, msgspec.json.encode(payload), limit, timeout or self._timeout
+            "POST", path, data, limit=limit, patience=timeout or self._timeout
         )
-        envelope = self._decode(ENVELOPE, body, path)
+        envelope = self._decode(Envelope, body, path)
         if envelope.status != "success":
             raise InfrastructureError(
                 f"{self.url}/{path} reports {excerpt(envelope.status)}: "
                 f"{excerpt(envelope.error or 'no reason given')}",
                 server=self.url,
             )
-        return self._decode(decoder, envelope.result, path)
-
-    async def _request(
-        self,
-        method: Literal["GET", "POST"],
-        path: str,
-        data: bytes | None,
-        limit: int,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own object)
-    ) -> bytes:
-        try:
-            async with self._connections.here().request(
-                method, self._paths[path], data=data, timeout=timeout, allow_redirects=False
-            ) as response:
-                body = await read_bounded(response, limit)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
-            raise InfrastructureError(
-                f"{self.url}/{path} {what} ({describe(error)}); "
-                "check that the environment server is running and reachable from here",
-                server=self.url,
-            ) from error
-        if body is None:
-            raise InfrastructureError(
-                f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped", server=self.url
-            )
-        if response.status != 200:
-            raise self._refusal(path, response.status, body)
-        return body
-
-    def _refusal(self, path: str, status: int, body: bytes) -> InfrastructureError | ProtocolError:
-        detail = excerpt(body[:400].decode("utf-8", "replace"))
-        if status >= 500 or status in (408, 429):
-            return InfrastructureError(
-                f"{self.url}/{path} failed with HTTP {status}: {detail}", server=self.url
-            )
-        return ProtocolError(
-            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}; is this "
-            "the base URL of an affinetes environment server?",
-            server=self.url,
-        )
-
-    def _decode(
-        self, decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, path: str
-    ) -> _T:
-        try:
-            return decoder.decode(body)
-        except msgspec.ValidationError as error:
-            raise ProtocolError(
-                f"{self.url}/{path} answered in another shape than the affinetes API: {error}",
-                server=self.url,
-            ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InfrastructureError(
-                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}",
-                server=self.url,
-            ) from error
+        return self._decode(kind, envelope.result, path)
 
 
 def check_task(task: EpisodeTask) -> None:

@@ -1,6 +1,6 @@
-"""The shapes of the affinetes API's replies, and the decoders that check them.
+"""The shapes of the affinetes API's replies.
 
-Invariant: a decoder accepts a reply only if every field named here has its type; fields that are
+Invariant: a reply is accepted only if every field named here has its type; fields that are
 not named are skipped unread.
 """
 
@@ -112,11 +112,3 @@ class Envelope(msgspec.Struct, frozen=True):
     status: str
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: str | None = None
-
-
-ENVELOPE: Final = msgspec.json.Decoder(Envelope)
-STEP_REPLY: Final = msgspec.json.Decoder(StepReply)
-EVALUATE_REPLY: Final = msgspec.json.Decoder(EvaluateReply)
-STOP_REPLY: Final = msgspec.json.Decoder(StopReply)
-METHODS: Final = msgspec.json.Decoder(MethodsReply)
-API: Final = msgspec.json.Decoder(ApiReply)

@@ -16,7 +16,7 @@ import secrets
 import socket
 import time
 from collections import OrderedDict
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
 from aiohttp import StreamReader, web
@@ -32,7 +32,6 @@ MODEL_NAME: Final = "policy"
 _REQUEST_LIMIT: Final = 8 << 20
 _REMEMBERED_KEYS: Final = 8192
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 
 class _StreamOptions(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class _ChatRequest(msgspec.Struct, frozen=True):
     stream_options: _StreamOptions | None = None
 
 
-class ChatExchange(Generic[_T]):
+class ChatExchange:
     """The chat of one episode: the server's requests on one side, the player on the other.
 
     `inbox` holds, in order, the messages of each new request and whatever else the player is told
@@ -54,7 +53,7 @@ class ChatExchange(Generic[_T]):
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.inbox: asyncio.Queue[list[Message] | _T] = asyncio.Queue()
+        self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self._asked: list[Message] | None = None
         self._answer: asyncio.Future[str | None] | None = None
         self._closed = False
@@ -93,19 +92,19 @@ class ChatEndpoint:
 
     def __init__(self) -> None:
         self.late_requests = 0
-        self._exchanges: dict[str, ChatExchange[Any]] = {}
+        self._exchanges: dict[str, ChatExchange] = {}
         self._closed_keys: OrderedDict[str, None] = OrderedDict()
         self._runner: web.ServerRunner | None = None
         self._addresses: dict[str, str] = {}
         self._starting = asyncio.Lock()
 
-    def open(self) -> ChatExchange[Any]:
+    def open(self) -> ChatExchange:
         """A new exchange under a key of its own."""
         key = secrets.token_hex(8)
-        exchange = self._exchanges[key] = ChatExchange[Any](key)
+        exchange = self._exchanges[key] = ChatExchange(key)
         return exchange
 
-    def close_exchange(self, exchange: ChatExchange[Any]) -> None:
+    def close_exchange(self, exchange: ChatExchange) -> None:
         """End an exchange (idempotent); its late requests are refused and counted."""
         exchange.close()
         if self._exchanges.pop(exchange.key, None) is not None:
@@ -113,7 +112,7 @@ class ChatEndpoint:
             while len(self._closed_keys) > _REMEMBERED_KEYS:
                 self._closed_keys.popitem(last=False)
 
-    async def base_url(self, exchange: ChatExchange[Any], server: str) -> str:
+    async def base_url(self, exchange: ChatExchange, server: str) -> str:
         """Under which URL `server` reaches `exchange`; starts listening where need be."""
         host = await route_address(server)
         async with self._starting:

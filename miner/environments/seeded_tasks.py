@@ -17,18 +17,26 @@ _MIDDLE = 2**30
 
 
 class SeededTasks:
-    """`TaskStream` of seeds, or of the numbers of problems where there are so many only."""
+    """`TaskStream` of seeds, or of the numbers of problems where there are so many only.
 
-    def __init__(self, name: str, problems: int | None = None) -> None:
+    Args:
+        first: number of the first problem.
+    """
+
+    def __init__(self, name: str, problems: int | None = None, *, first: int = 0) -> None:
         self.name = name
         self._problems = problems
         if self._problems is not None:
-            self._held_out, self._trained = split(range(self._problems))
+            self._held_out, self._trained = split(range(first, first + self._problems))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`."""
+        """See `TaskStream`. Raises: `ConfigurationError` where all there is is held out."""
         rng = random.Random(f"{self.name}/{seed}/{index}")
         if self._problems is not None:
+            if not self._trained:
+                raise ConfigurationError(
+                    f"one problem of {self.name} is not enough to train: it is held out"
+                )
             return self._task(rng.choice(self._trained))
         return self._task(rng.randrange(_MIDDLE, 2 * _MIDDLE))
 

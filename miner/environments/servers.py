@@ -10,13 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from yarl import URL
 
 from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.environments.channel_stats import ChannelStats
+from miner.environments.errors import InfrastructureError, ProtocolError
+from miner.http_replies import JsonServer
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -127,19 +129,17 @@ class ServerPool:
         load.pause_s = load.rests_until = 0.0
 
 
-class Client(Protocol):
-    """What a source asks of the client of one server, whatever is played there."""
+class EnvironmentServer(JsonServer):
+    """Client of an environment server: what fails there is never a score."""
 
-    async def complaint(self) -> str:
-        """Why the server cannot be played on now; "" if it answers."""
-        ...
+    def _away(self, said: str) -> Exception:
+        return InfrastructureError(said, server=self.url)
 
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        ...
+    def _broken(self, said: str) -> Exception:
+        return ProtocolError(said, server=self.url)
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=EnvironmentServer)
 
 
 class OnServers(Generic[C]):

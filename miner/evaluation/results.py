@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Literal
@@ -131,11 +132,8 @@ class EvaluationResult(BaseModel):
     @property
     def faults(self) -> dict[str, int]:
         """How many episodes were lost by a reply with each fault that an environment has named."""
-        counts: dict[str, int] = {}
-        for episode in self.episodes:
-            if episode.replies and (fault := episode.replies[-1].fault):
-                counts[fault] = counts.get(fault, 0) + 1
-        return counts
+        last = (episode.replies[-1].fault for episode in self.episodes if episode.replies)
+        return dict(Counter(filter(None, last)))
 
     @property
     def scores(self) -> dict[EpisodeKey, float]:
@@ -168,11 +166,7 @@ class EvaluationResult(BaseModel):
 
     def failures(self) -> dict[Failure, int]:
         """How many episodes ended in each kind of failure."""
-        counts: dict[Failure, int] = {}
-        for episode in self.episodes:
-            if episode.failure:
-                counts[episode.failure] = counts.get(episode.failure, 0) + 1
-        return counts
+        return dict(Counter(episode.failure for episode in self.episodes if episode.failure))
 
     def _by(self, key: Callable[[EpisodeRecord], int | None]) -> dict[int, Estimate]:
         return grouped(

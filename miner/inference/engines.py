@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -69,6 +70,17 @@ class GenerationEngine(Protocol):
         ...
 
 
+def give_back_memory() -> None:
+    """Have the C library return what is free to the system, where it can (glibc).
+
+    It keeps a heap for each thread: without that, what the sampler's thread has freed stays out of
+    reach of the thread that learns.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 class TransformersEngine:
     """The trainer's own model generates: nothing travels, nothing sleeps."""
 
@@ -88,9 +100,11 @@ class TransformersEngine:
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """See `GenerationEngine`."""
+        """See `GenerationEngine`. Afterwards what sampling has held is free for learning."""
         self.freshen()
         yield
+        self.freshen()
+        give_back_memory()
 
     def strayed(self) -> Stray | None:
         """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""

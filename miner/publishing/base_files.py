@@ -65,10 +65,9 @@ def copy_companions(base: Path, destination: Path) -> None:
     for file in companions(base):
         shutil.copyfile(file, destination / file.name)
     end = special_token(destination, "eos_token")
-    settings_file = destination / _TOKENIZER_CONFIG
-    if end and settings_file.is_file() and not special_token(destination, "pad_token"):
-        settings = read_json(settings_file) | {"pad_token": end}
-        settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    known = (destination / _TOKENIZER_CONFIG).is_file()
+    if end and known and not special_token(destination, "pad_token"):
+        _set(destination, pad_token=end)
         logger.info("base model has no padding token: published with its end token for padding")
 
 
@@ -76,9 +75,7 @@ def put_chat_template(folder: Path, template: str) -> None:
     """Make `template` the one that every server finds: newer ones read a file of its own, older
     ones the tokenizer's settings."""
     (folder / _CHAT_TEMPLATE).write_text(template)
-    settings_file = folder / _TOKENIZER_CONFIG
-    settings = read_json(settings_file) | {"chat_template": template}
-    settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    _set(folder, chat_template=template)
     (folder / "chat_template.json").unlink(missing_ok=True)
 
 
@@ -88,6 +85,12 @@ def keep_only_weights(folder: Path) -> None:
     for file in sorted(folder.iterdir()):
         if file.is_file() and file not in weights:
             file.unlink()
+
+
+def _set(folder: Path, **changes: str) -> None:
+    """Change the tokenizer's settings in `folder`."""
+    file = folder / _TOKENIZER_CONFIG
+    file.write_text(json.dumps(read_json(file) | changes, indent=2, ensure_ascii=False) + "\n")
 
 
 def _is_companion(name: str) -> bool:

@@ -12,14 +12,13 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -95,7 +94,7 @@ class Publisher:
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             self._check_file_system()
-            with self._locked():
+            with exclusive_lock(self._sibling("lock")):
                 self._recover()
                 self._keep_foreign_content()
                 supported = self._probe_exchange()
@@ -152,7 +151,7 @@ class Publisher:
         self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
     ) -> Publication:
         try:
-            with self._locked():
+            with exclusive_lock(self._sibling("lock")):
                 self._recover()
                 try:
                     publication, report = self._replace(save, score, strict=strict)
@@ -197,11 +196,6 @@ class Publisher:
                 f"{self.output_dir} is a mount point and cannot be replaced as a whole: mount its"
                 " parent folder instead."
             )
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with exclusive_lock(self._sibling("lock")):
-            yield
 
     def _sibling(self, purpose: str) -> Path:
         return self._root / f".{self.output_dir.name}.{purpose}"

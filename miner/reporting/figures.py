@@ -53,7 +53,7 @@ def learning_curve(
         drawn = [(e.step, e.score) for e in evaluations if e.step is not None and e.score]
         if drawn:
             drawn.sort(key=lambda pair: pair[0])
-            _point_ranges(
+            point_ranges(
                 axes,
                 [step for step, _ in drawn],
                 [score for _, score in drawn],
@@ -97,7 +97,7 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
             parts += [record.by_seat.get(seat) for seat in seats]
             offset = (index - (len(shown) - 1) / 2) * width
             present = [(x + offset, part) for x, part in zip(gaps, parts, strict=True) if part]
-            _point_ranges(
+            point_ranges(
                 axes,
                 [x for x, _ in present],
                 [part for _, part in present],
@@ -155,7 +155,7 @@ def _evaluation_label(record: EvaluationRecord) -> str:
     return record.name if score is None else f"{record.name} {score.mean:.3f}"
 
 
-def _point_ranges(
+def point_ranges(
     axes: Axes,
     x: Sequence[float],
     intervals: Sequence[Estimate],

@@ -17,6 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from miner.evaluation.results import EpisodeRecord
 
 
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: neither wrapped nor coloured, brackets and all."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 class _Shown:
     """A bar if the console is a terminal, else plain lines; a context manager."""
 
@@ -34,7 +39,7 @@ class _Shown:
 
     def note(self, text: str) -> None:
         """Print a line of its own above the bar (an evaluation, a warning)."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self._console, text)
         self._console.file.flush()
 
 

@@ -8,10 +8,9 @@ follow from (task_id, seed) and the actions, so the game is played again in-proc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from miner.config.contract import GAMES
-from miner.environments.base import EpisodeTask
 from miner.environments.games import CHANCE, GameSession, goofspiel
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay, Round
@@ -20,96 +19,65 @@ Turn = tuple[int, tuple[Reply, ...]]
 """The action of one turn, and all replies it took to name it."""
 
 
-def build_transcript(
-    task: EpisodeTask,
-    replies: Sequence[Reply],
-    *,
-    policy: str,
-    channel: str,
-    score: float | None,
-    failure: str | None = None,
-) -> Replay:
-    """What was shown and said, for environments that have no board. Arguments as `build_replay`."""
+def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
+    """The replay of one evaluated episode, finished or broken off.
+
+    Raises: ValueError when the actions or the score do not belong to this task's game.
+    """
+    if episode.environment in GAMES:
+        return _played_again(result, episode)
     moves = [
         move
-        for reply in replies
+        for reply in episode.replies
         for move in (
             *(Move(by="environment", label=text) for text in reply.shown),
             Move(by="agent", label="", replies=(reply,)),
         )
     ]
+    return replay_with(result, episode, moves=tuple(moves))
+
+
+def replay_with(result: EvaluationResult, episode: EpisodeRecord, **played: Any) -> Replay:
+    """A replay of what is known of any episode, and of what was `played` in it."""
     return Replay(
-        environment=task.environment,
-        task_id=task.task_id,
-        seed=task.seed,
-        opponent=task.opponent,
-        channel=channel,
-        policy=policy,
-        score=score,
-        failure=failure,
-        moves=tuple(moves),
+        environment=episode.environment,
+        task_id=episode.task_id,
+        seed=episode.seed,
+        opponent=episode.opponent,
+        seat=episode.seat,
+        deck_size=episode.deck_size,
+        channel=result.channel,
+        policy=result.policy,
+        score=episode.score,
+        failure=episode.failure,
+        **played,
     )
 
 
-def build_replay(
-    task: EpisodeTask,
-    replies: Sequence[Reply],
-    *,
-    policy: str,
-    channel: str,
-    score: float | None,
-    failure: str | None = None,
-) -> Replay:
-    """The replay of an episode, finished or broken off.
-
-    Args:
-        replies: the policy's replies in order, with the actions that were played.
-        channel: name of the channel; "step" uses other random streams than the rest.
-        score: the graded score, which the game played again must reach.
-
-    Raises: ValueError when the actions or the score do not belong to this task's game.
-    """
-    stream: Literal["train", "evaluate"] = "train" if channel == "step" else "evaluate"
-    session = GameSession(task.task_id, task.seed, opponent=task.opponent, stream=stream)
-    turns, unanswered = _by_turn(replies)
+def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
+    """The replay of a game; the channel "step" has other random streams than the rest."""
+    stream: Literal["train", "evaluate"] = "train" if result.channel == "step" else "evaluate"
+    session = GameSession(episode.task_id, episode.seed, opponent=episode.opponent, stream=stream)
+    turns, unanswered = _by_turn(episode.replies)
     states: list[str] = []
     for action, _ in turns:
         states.append(session.state_text())
         session.play(action)
-    if session.done and not failure and score is not None and abs(session.score() - score) > 1e-6:
+    score = episode.score
+    ended = session.done and not episode.failure and score is not None
+    if ended and abs(session.score() - (score or 0.0)) > 1e-6:
         raise ValueError(
-            f"{task} over {channel!r} scored {score}, but its actions lead to {session.score()}: "
-            "the server played other cards than it was asked to"
+            f"{episode.environment} task {episode.task_id}, seed {episode.seed}, over "
+            f"{result.channel!r} scored {score}, but its actions lead to {session.score()}: the "
+            "server played other cards than it was asked to"
         )
     is_goofspiel = session.game_name == "goofspiel"
-    return Replay(
-        environment=task.environment,
-        task_id=task.task_id,
-        seed=task.seed,
-        opponent=task.opponent,
-        seat=session.agent_seat,
-        deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
-        channel=channel,
-        policy=policy,
-        score=score,
-        failure=failure,
+    return replay_with(
+        result,
+        episode,
         rounds=tuple(_rounds(session, states, turns)) if is_goofspiel else (),
         moves=tuple(_moves(session, turns)),
         unanswered=unanswered,
-    )
-
-
-def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
-    """The replay of one evaluated episode. Raises: ValueError as `build_replay`."""
-    task = EpisodeTask(episode.environment, episode.task_id, episode.seed, episode.opponent)
-    build = build_replay if task.environment in GAMES else build_transcript
-    return build(
-        task,
-        episode.replies,
-        policy=result.policy,
-        channel=result.channel,
-        score=episode.score,
-        failure=episode.failure,
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from miner.config.contract import is_game
+from miner.config.run_files import write_atomically
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -62,13 +63,13 @@ class RunFolder:
         folder = self.path / "replays"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.json"
-        _replace(path, replay.model_dump_json(indent=1))
+        write_atomically(path, replay.model_dump_json(indent=1))
         return path
 
     def write_probe(self, report: Mapping[str, Any]) -> None:
         """Keep the probe's findings, as its own JSON."""
         self.path.mkdir(parents=True, exist_ok=True)
-        _replace(self.path / "probe.json", json.dumps(report, indent=1))
+        write_atomically(self.path / "probe.json", json.dumps(report, indent=1))
 
     def read(self) -> Run:
         """Everything that is there.
@@ -162,10 +163,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds {type(value).__name__}, expected a JSON object")
     return value
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a whole file or leave the old one."""
-    beside = path.with_suffix(path.suffix + ".partial")
-    beside.write_text(text)
-    beside.replace(path)

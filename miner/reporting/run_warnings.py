@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isnan
 
 from miner.reporting.records import LOGPROB_GAP, gap_is_wide
@@ -80,10 +81,9 @@ def _environment(run: Run) -> list[str]:
 
 def _replies(run: Run) -> list[str]:
     found = []
-    drift: dict[str, int] = {}
+    drift: Counter[str] = Counter()
     for record in run.steps:
-        for kind, count in record.drift.items():
-            drift[kind] = drift.get(kind, 0) + count
+        drift.update(record.drift)
     troubled = {kind: count for kind, count in drift.items() if kind != "clean" and count}
     if troubled:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(troubled.items()))

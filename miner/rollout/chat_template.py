@@ -57,6 +57,8 @@ FOLDED_SYSTEM = (
     "messages[1]['content']}] + messages[2:] %}"
     "{%- endif %}"
 )
+REFUSALS = (TemplateError, TypeError, ValueError, KeyError)
+"""What comes of rendering with a template that cannot take the messages."""
 _GENERATION_TAG = re.compile(r"\{%(-?)\s*(end)?generation\s*(-?)%\}")
 
 
@@ -98,7 +100,7 @@ def mended_template(tokenizer: PreTrainedTokenizerBase) -> MendedTemplate:
         try:
             shown = _shows_system(tokenizer, template)
             keeps = _keeps_the_past(tokenizer, template)
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+        except REFUSALS as error:
             failure = failure or error
             continue
         if shown and keeps:
@@ -127,12 +129,13 @@ def _own_template(tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[str, .
 
 def _candidates(tokenizer: PreTrainedTokenizerBase, own: str) -> Iterator[_Candidate]:
     """Variants of the template, the least changed first."""
-    yield _Candidate(own, "")
     variants = [_Candidate(own, "")]
+    yield variants[0]
     keeping = _past_keeping(tokenizer, own)
     if keeping is not None:
-        variants.append(_Candidate(keeping, "replies keep their form in the history"))
-        yield variants[-1]
+        kept = _Candidate(keeping, "replies keep their form in the history")
+        yield kept
+        variants.append(kept)
     for variant in variants:
         folded = "the system text opens the first user turn"
         changes = "; ".join(filter(None, (variant.change, folded)))
@@ -147,7 +150,7 @@ def _past_keeping(tokenizer: PreTrainedTokenizerBase, own: str) -> str | None:
     try:
         tokenizer.chat_template = own
         variant = get_training_chat_template(tokenizer)
-    except ValueError:  # a template that TRL does not know
+    except REFUSALS:  # a template that TRL does not know, or that cannot take its tool calls
         return None
     finally:
         tokenizer.chat_template = before
@@ -167,7 +170,7 @@ def _switches_thinking(tokenizer: PreTrainedTokenizerBase, template: str) -> boo
     try:
         on = _render(tokenizer, user, template)
         return on != _render(tokenizer, user, template, enable_thinking=False)
-    except TemplateError:
+    except REFUSALS:
         return False
 
 

@@ -126,7 +126,7 @@ class Scheduler:
 
         Raises: ExceptionGroup of errors that are not typed failures.
         """
-        replacements = iter(range(max_replacements if fresh else 0))
+        replacements = iter(range(max_replacements))
         self._losses = 0
         async with asyncio.TaskGroup() as running:
             tasks = [

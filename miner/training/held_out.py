@@ -15,6 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.run_files import write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
@@ -155,11 +156,8 @@ class HeldOut(TrainerCallback):
 
     def _store(self) -> None:
         assert self._best is not None
-        if not self._ranks.leads:
-            return
-        beside = self._state_file.with_suffix(".tmp")
-        beside.write_text(json.dumps(self._best.state()))
-        beside.replace(self._state_file)
+        if self._ranks.leads:
+            write_atomically(self._state_file, json.dumps(self._best.state()))
 
 
 def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import CHECKPOINTS
+from miner.config.run_files import CHECKPOINTS, write_atomically
 from miner.config.settings import Settings, load_settings, to_toml
 from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
@@ -57,9 +57,7 @@ def prepare_run_dir(settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(to_toml(settings))
         if base is not None:
-            beside = folder / f".{BASE_FILE}"
-            beside.write_text(json.dumps(base, indent=2) + "\n")
-            beside.replace(folder / BASE_FILE)
+            write_atomically(folder / BASE_FILE, json.dumps(base, indent=2) + "\n")
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     (folder / WEIGHT_FILE).unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -36,11 +37,7 @@ class StopRequest(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.received:
             control.should_training_stop = True
@@ -54,11 +51,7 @@ class OneMind(TrainerCallback):
         self._ranks = ranks
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         wishes = self._ranks.gather((control.should_training_stop, control.should_save))
         control.should_training_stop = any(stop for stop, _ in wishes)

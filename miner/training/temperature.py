@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from miner.config.run_files import write_atomically
 from miner.environments import InfrastructureError
 
 TEMPERATURE_FILE = "temperature.json"
@@ -73,10 +74,7 @@ class FittedTemperature(BaseModel):
 
     def write(self, run_dir: Path) -> None:
         """Keep it for restarts, the report and whoever asks."""
-        path = run_dir / TEMPERATURE_FILE
-        beside = path.with_suffix(".tmp")
-        beside.write_text(self.model_dump_json(indent=1))
-        beside.replace(path)
+        write_atomically(run_dir / TEMPERATURE_FILE, self.model_dump_json(indent=1))
 
     @classmethod
     def read(cls, run_dir: Path) -> FittedTemperature | None:

@@ -104,5 +104,5 @@ def test_a_reply_may_be_as_long_as_what_was_asked_for(server: Server) -> None:
 
 
 def test_a_server_that_is_not_there_is_told() -> None:
-    with pytest.raises(EngineLostError, match="check the inference server"):
+    with pytest.raises(EngineLostError, match="check that the inference server"):
         VLLMClient("http://127.0.0.1:9")

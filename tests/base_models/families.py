@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -24,6 +23,7 @@ from transformers import (
 )
 
 from tests.base_models import vocabularies
+from tests.builders import trl_template
 
 MISTRAL_TEMPLATE = (
     "{{ bos_token }}"
@@ -52,26 +52,23 @@ class Family:
     calls_tools: bool = True
 
 
-def _template(name: str) -> str:
-    spec = find_spec("trl")
-    assert spec is not None
-    assert spec.origin is not None
-    return (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
-
-
-def _chatml(template: str) -> Callable[[], PreTrainedTokenizerBase]:
+def _chatml(
+    template: str, size: int | None = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.qwen(vocabularies.QWEN_SPECIAL),
-        _template(template),
+        vocabularies.qwen(vocabularies.QWEN_SPECIAL, size),
+        trl_template(template),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
     )
 
 
-def _llama(template: str | None) -> Callable[[], PreTrainedTokenizerBase]:
+def _llama(
+    template: str | None, size: int | None = vocabularies.BEGINNING
+) -> Callable[[], PreTrainedTokenizerBase]:
     return lambda: vocabularies.fast(
-        vocabularies.llama3(),
-        _template(template) if template else None,
+        vocabularies.llama3(size),
+        trl_template(template) if template else None,
         bos_token="<|begin_of_text|>",
         eos_token="<|eot_id|>",
     )
@@ -86,8 +83,8 @@ def _mistral() -> PreTrainedTokenizerBase:
 def _gemma() -> PreTrainedTokenizerBase:
     """Gemma's template and special tokens over Qwen's vocabulary: its own is in no package."""
     return vocabularies.fast(
-        vocabularies.qwen(vocabularies.GEMMA_SPECIAL),
-        _template("gemma"),
+        vocabularies.qwen(vocabularies.GEMMA_SPECIAL, vocabularies.BEGINNING),
+        trl_template("gemma"),
         bos_token="<bos>",
         eos_token="<end_of_turn>",
         pad_token="<pad>",
@@ -95,10 +92,10 @@ def _gemma() -> PreTrainedTokenizerBase:
 
 
 FAMILIES = (
-    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5")),
+    Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", size=None)),
     Family("qwen3", Qwen3Config, _chatml("qwen3"), ("thinking", "keep their form")),
     Family("qwen3-2507", Qwen3Config, _chatml("qwen3_instruct_2507")),
-    Family("llama-3", LlamaConfig, _llama("llama3"), calls_tools=False),
+    Family("llama-3", LlamaConfig, _llama("llama3", size=None), calls_tools=False),
     Family("llama-3.2", LlamaConfig, _llama("llama3_2"), ("date",)),
     Family("no-template", LlamaConfig, _llama(None), ("no chat template",), calls_tools=False),
     Family("mistral", MistralConfig, _mistral, ("system text",), calls_tools=False),

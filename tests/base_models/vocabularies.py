@@ -1,4 +1,8 @@
-"""Real vocabularies of somebody else's, from packages, as tokenizers with their special tokens."""
+"""Real vocabularies of somebody else's, from packages, as tokenizers with their special tokens.
+
+Each is whole in one family. Others that share it take its beginning, which is a smaller vocabulary
+of the same kind: a whole one takes seconds each time that it is made, written or read.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +37,20 @@ MISTRAL_SPECIAL = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")
 GEMMA_SPECIAL = ("<bos>", "<eos>", "<pad>", "<start_of_turn>", "<end_of_turn>")
 
 
-def qwen(special: tuple[str, ...]) -> Tokenizer:
-    """Qwen's vocabulary of 151,643 byte sequences (the package `dashscope`)."""
-    return _with_special(Tokenizer.from_str(_qwen()), special)
+BEGINNING = 16_384
+"""Byte sequences of a vocabulary that is not taken whole."""
 
 
-def llama3() -> Tokenizer:
-    """Llama-3's vocabulary of 128,000 byte sequences (the package `llama_models`)."""
-    return _with_special(Tokenizer.from_str(_llama3()), LLAMA3_SPECIAL)
+def qwen(special: tuple[str, ...], size: int | None) -> Tokenizer:
+    """The first `size` or all of Qwen's 151,643 byte sequences (the package `dashscope`)."""
+    file = _shipped("dashscope", "resources/qwen.tiktoken")
+    return _with_special(_byte_pairs(file, QWEN_SPLIT, size), special)
+
+
+def llama3(size: int | None) -> Tokenizer:
+    """The first `size` or all of Llama-3's 128,000 byte sequences (the package `llama_models`)."""
+    file = _shipped("llama_models", "llama3/tokenizer.model")
+    return _with_special(_byte_pairs(file, LLAMA3_SPLIT, size), LLAMA3_SPECIAL)
 
 
 def mistral() -> Tokenizer:
@@ -50,16 +60,6 @@ def mistral() -> Tokenizer:
     size = data["config"]["default_vocab_size"] - special
     ranks = {base64.b64decode(e["token_bytes"]): e["rank"] for e in data["vocab"][:size]}
     return _with_special(_tokenizer(ranks, data["config"]["pattern"]), MISTRAL_SPECIAL)
-
-
-@cache
-def _qwen() -> str:
-    return _byte_pairs(_shipped("dashscope", "resources/qwen.tiktoken"), QWEN_SPLIT).to_str()
-
-
-@cache
-def _llama3() -> str:
-    return _byte_pairs(_shipped("llama_models", "llama3/tokenizer.model"), LLAMA3_SPLIT).to_str()
 
 
 def fast(tokenizer: Tokenizer, template: str | None, **special: str) -> PreTrainedTokenizerBase:
@@ -98,9 +98,9 @@ def _with_special(tokenizer: Tokenizer, special: tuple[str, ...]) -> Tokenizer:
     return tokenizer
 
 
-def _byte_pairs(file: Path, split: str) -> Tokenizer:
-    """A tokenizer from lines of "base64 of the bytes, rank"."""
-    pairs = (line.split() for line in file.read_bytes().splitlines() if line)
+def _byte_pairs(file: Path, split: str, size: int | None) -> Tokenizer:
+    """A tokenizer from the first `size` lines, or all, of "base64 of the bytes, rank"."""
+    pairs = (line.split() for line in file.read_bytes().splitlines()[:size])
     return _tokenizer({base64.b64decode(token): int(rank) for token, rank in pairs}, split)
 
 

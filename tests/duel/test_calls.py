@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -50,7 +48,7 @@ SHARED_CASES: list[Case] = [
     ("mistral", f"[TOOL_CALLS] [{NOTE}, {MOVE}]", [NOTE, MOVE]),
     ("mistral", "3", []),
 ]
-"""Read alike by both engines."""
+"""Read alike by both engines: tests/real_vllm asks vLLM's parsers."""
 
 SGLANG_CASES: list[Case] = [
     ("hermes", f"{_block(NOTE)}\n<tool_call>\nbroken</tool_call>\n{_block(MOVE)}", [NOTE]),
@@ -88,49 +86,3 @@ def test_names_tell_the_parser() -> None:
     assert family_of("Mixtral-8x7B") == "mistral"
     with pytest.raises(ConfigurationError, match="gpt2"):
         family_of("0123456789abcdef", "gpt2")
-
-
-_VLLM = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
-
-_SCRIPT = """
-import json, sys
-from types import SimpleNamespace
-from transformers import PreTrainedTokenizerFast
-from tokenizers import Tokenizer, models
-from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
-from vllm.tool_parsers.llama_tool_parser import Llama3JsonToolParser
-from vllm.tool_parsers.mistral_tool_parser import MistralToolParser
-
-marks = ["x", "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]"]
-words = {word: i for i, word in enumerate(marks)}
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "x")))
-parsers = {"hermes": Hermes2ProToolParser, "qwen25": Hermes2ProToolParser,
-           "llama3": Llama3JsonToolParser, "mistral": MistralToolParser}
-found = []
-for family, text in json.load(sys.stdin):
-    asked = SimpleNamespace(tool_choice="auto", tools=None)
-    read = parsers[family](tokenizer).extract_tool_calls(text, asked)
-    found.append([[call.function.name, call.function.arguments] for call in read.tool_calls])
-print("FOUND" + json.dumps(found))
-"""
-
-
-@pytest.mark.skipif(
-    not _VLLM.exists(), reason="vLLM is not installed (make setup-vllm): its parsers were not asked"
-)
-def test_vllm_reads_well_formed_replies_alike() -> None:
-    cases = [(family, text) for family, text, _ in SHARED_CASES]
-    done = subprocess.run(
-        [str(_VLLM), "-c", _SCRIPT],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.rpartition("FOUND")[2])
-    ours = [
-        [[call.name, call.arguments] for call in parse_calls(family, text, OFFERED)]
-        for family, text in cases
-    ]
-    assert found == ours

@@ -64,12 +64,11 @@ async def test_a_league_without_a_game_is_an_error_and_no_standing(
     monkeypatch.setattr(
         session, "make_player", lambda said, games, *, seat: Scripted(f"{said} {seat}", fails)
     )
-    request = session.SessionRequest(
-        players=["a", "b"], games="clobber", minutes=1.0, pairs=1, seed=1, prompts=None,
-        replays=0, out=tmp_path / "out", boss=None,
-    )  # fmt: skip
+    limits, out = Limits(seconds=60.0, pairs=1), tmp_path / "out"
     with pytest.raises(InfrastructureError, match=r"not one game was played: .*nobody serves"):
-        await session.run_session(request)
+        await session.run_session(
+            ["a", "b"], "clobber", limits, 1, prompts=None, replays=0, out=out
+        )
     assert not (tmp_path / "out").exists()
 
 

@@ -36,11 +36,7 @@ def test_edits_keep_what_the_tournaments_do(line: Line) -> None:
 
 
 def test_a_tokenizer_counts_what_the_model_reads() -> None:
-    tokenizer = build_tokenizer()
-    counter = TokenizerCounter(
-        lambda text: tokenizer.encode(text, add_special_tokens=False),
-        lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
-    )
+    counter = TokenizerCounter(build_tokenizer())
     notes = Notes(counter, slot_tokens=5)
     text = "bids high early, then low"
     assert counter.count(text) > 5  # most letters are tokens of their own

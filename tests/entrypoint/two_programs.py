@@ -86,7 +86,7 @@ def run_plan(folder: Path, port: int) -> RunPlan:
             "started_at": now,
             "trainer_ends_at": now + 100_000,
             "ends_at": now + 100_000,
-            "kill_at": now + 100_000,
+            "kill_at": now,  # none for loading what is published: its structure counts
             "inference_health": f"http://127.0.0.1:{port}/health",
             "poll_seconds": 0.1,
             "stop_seconds": 5.0,

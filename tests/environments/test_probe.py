@@ -80,7 +80,7 @@ async def test_dead_hanging_and_good_servers_side_by_side(dead_url: str, faithfu
         async with asyncio.timeout(20):
             report = await probe([dead_url, hanging.url, faithful_url], limit_s=2.0)
     dead, hung, good = report.servers
-    assert "check that the environment server is running" in dead.problem
+    assert "check that an affinetes environment server is running" in dead.problem
     assert "did not answer in time" in hung.problem
     assert good.problem == ""
     assert report.usable("graded") == (faithful_url,)

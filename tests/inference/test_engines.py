@@ -1,6 +1,7 @@
 """Weights on their way to a server that samples with them, and what happens when it is lost."""
 
 import asyncio
+import gc
 import os
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from miner.background_loop import BackgroundLoop
 from miner.distributed.ranks import Ranks
 from miner.inference.engines import TransformersEngine
 from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
@@ -367,6 +369,19 @@ def test_a_colocated_engine_that_fails_ends_the_run_and_says_why(
     with pytest.raises(leaves_as, match="device-side assert"):
         play_through(engine, counting_play(engine, loop), [Group(build_task(), 4)])
     assert generation.log[-1] == "sleep 2"
+
+
+def test_what_sampling_has_held_is_free_for_learning(model, loop):
+    def held() -> int:
+        gc.collect()
+        return sum(one.nbytes for one in gc.get_objects() if issubclass(type(one), torch.Tensor))
+
+    with TransformersSampler(model, build_tokenizer()) as sampler:
+        engine, before = TransformersEngine(sampler), held()
+        with engine.playing():
+            loop.run(sampler.sample([5] * 50, SamplingParams(4, temperature=1.0), session=1))
+            assert held() > before
+        assert held() == before
 
 
 def test_a_model_that_ran_out_of_memory_while_sampling_says_so():

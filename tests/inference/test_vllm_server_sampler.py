@@ -291,7 +291,7 @@ async def test_passing_trouble_is_tried_again(trouble):
 async def test_a_server_that_never_answers_is_given_up(stub):
     stub.hung.add("/v1/completions")
     sampler = build_sampler(stub.url, tries=2, timeout=0.2)
-    with pytest.raises(EngineLostError, match=r"no reply in 0\.2 s .*2 tries"):
+    with pytest.raises(EngineLostError, match=r"did not answer in time .*2 tries"):
         await sampler.sample(PROMPTS[0], SamplingParams(2))
     await sampler.close()
 

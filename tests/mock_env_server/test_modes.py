@@ -113,7 +113,7 @@ def read(observation: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["faithful", "correct"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     task_id=st.integers(0, 99_999_999),
     seed=st.integers(0, 4_294_967_195),

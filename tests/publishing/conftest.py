@@ -112,16 +112,22 @@ def set_json() -> Callable[..., None]:
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run what `fresh_process` starts here, so that a test need not wait for torch's import."""
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run what `fresh_process` starts here, so that a test need not wait for torch's import.
+
+    Returns: the commands run so far.
+    """
+    commands: list[str] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command[3])
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             status = main(command[3:])
         return subprocess.CompletedProcess(command, status, output.getvalue(), "")
 
     monkeypatch.setattr(fresh_process.subprocess, "run", run)
+    return commands
 
 
 @pytest.fixture

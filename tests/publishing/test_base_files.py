@@ -82,6 +82,23 @@ def test_padding_defaults_to_the_end_token(
     assert verify_model(destination, load=True).warnings == ()
 
 
+def test_a_template_of_our_own_is_where_newer_and_older_servers_look(
+    model: Path, tmp_path: Path
+) -> None:
+    before = json.loads((model / "tokenizer_config.json").read_text())
+    output = tmp_path / "repo"
+    for template in ("Spiel: {{ messages }}", "Prämie: {{ messages }}"):
+        (model / "chat_template.json").write_text('{"chat_template": "another"}')
+        Publisher(output, full_check=False).publish_base(model, template)
+        settings = json.loads((output / "tokenizer_config.json").read_text())
+        assert settings == before | {"chat_template": template}
+        assert (output / "chat_template.jinja").read_text() == template
+        assert not (output / "chat_template.json").exists()
+        (model / "chat_template.json").unlink()
+    Publisher(output, full_check=False).publish_base(model)
+    assert not (output / "chat_template.jinja").exists()
+
+
 def test_no_model_folder_is_named(tmp_path: Path, destination: Path) -> None:
     with pytest.raises(PublishingError, match="nowhere is no model folder"):
         copy_base_model(tmp_path / "nowhere", destination)
@@ -102,9 +119,14 @@ def test_base_with_pickled_weights_only_is_converted(model: Path, tmp_path: Path
 
 
 def test_incomplete_base_is_published_with_a_warning(
-    model: Path, tmp_path: Path, set_json: Callable[..., None], caplog: pytest.LogCaptureFixture
+    model: Path,
+    tmp_path: Path,
+    set_json: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    in_this_process: list[str],
 ) -> None:
     set_json(model / "tokenizer_config.json", chat_template=None)
-    Publisher(tmp_path / "repo", full_check=False).publish_base(model)
+    Publisher(tmp_path / "repo").publish_base(model)
     assert "no chat template" in caplog.text
+    assert in_this_process == ["verify-base"]
     assert verify_model(tmp_path / "repo", load=True, strict=False).loaded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.publishing import publisher as publishing
+from miner.publishing.filesystem import sync_folder
 from miner.publishing.publisher import PUBLICATION_FILE, PublishedScore, Publisher
 from miner.training.checkpoints import CheckpointMarker
 from miner.training.pace import Pace
@@ -62,6 +65,7 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
 
     def watched(new: Path, current: Path, **how: object) -> None:
         held.append(disk.holds(new) and (new / PUBLICATION_FILE).exists())
+        assert how["atomic"] is atomic
         disk.synced.clear()
         replace(new, current, **how)  # type: ignore[arg-type]
 
@@ -75,6 +79,18 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
     publisher.publish(save, SCORE)
     assert held == [True]
     assert output.parent in disk.synced  # both names lie there
+
+
+@pytest.mark.parametrize(("code", "harmless"), [(errno.EINVAL, True), (errno.EIO, False)])
+def test_only_a_file_system_that_never_syncs_folders_is_let_off(
+    code: int, harmless: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with contextlib.nullcontext() if harmless else pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
 
 
 def test_a_published_model_can_be_read_by_another_user(tmp_path: Path, base_model: Path) -> None:

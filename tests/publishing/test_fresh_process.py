@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from miner.lifeline import lifeline
 from miner.publishing import fresh_process
 from miner.publishing.__main__ import main
 from miner.publishing.errors import PublishingError, UnverifiedModelError
@@ -20,17 +21,14 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 
 
-def test_real_processes_from_within_a_distributed_run(
+def test_a_real_process_from_within_a_distributed_run(
     base_model: Path, trained_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One: importing torch takes seconds. Real ranks verify by others what they hand over."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    publisher = Publisher(tmp_path / "repo", full_check=True)
-    publisher.publish(
-        lambda folder: fresh_process.write_trained_model(base_model, trained_model, folder),
-        PublishedScore(1),
-    )
-    weights = (tmp_path / "repo" / "model.safetensors").read_bytes()
+    fresh_process.write_trained_model(base_model, trained_model, tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
     assert weights == (trained_model / "model.safetensors").read_bytes()
 
 
@@ -69,30 +67,64 @@ def test_other_errors_come_back_as_publishing_errors(base_model: Path, tmp_path:
 
 
 def test_process_gets_no_gpu_and_no_place_in_a_distributed_run(
-    base_model: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, str] = {}
+    seen: list[dict[str, str]] = []
+    asked: list[object] = []
 
-    def record(command: list[str], *, env: dict[str, str], **_: object) -> object:
-        seen.update(env)
+    def record(
+        command: list[str], *, env: dict[str, str], timeout: float, **_: object
+    ) -> subprocess.CompletedProcess[str]:
+        seen.append(env)
+        asked.append((command, timeout))
         return subprocess.CompletedProcess(command, 0, '{"result": {}, "error": null}', "")
 
     monkeypatch.setattr(fresh_process.subprocess, "run", record)
-    for name in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_FSDP", "CUDA_VISIBLE_DEVICES", "MARK"):
+    monkeypatch.chdir(tmp_path)
+    places = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    places |= {"ACCELERATE_USE_FSDP", "TORCHELASTIC_RUN_ID"}
+    for name in (*places, "CUDA_VISIBLE_DEVICES", "MARK"):
         monkeypatch.setenv(name, "1")
-    fresh_process.convert_base(base_model, base_model)
-    assert seen["CUDA_VISIBLE_DEVICES"] == ""
-    assert seen["HF_HUB_OFFLINE"] == "1"
-    assert seen["MARK"] == "1"
-    assert not seen.keys() & {"RANK", "WORLD_SIZE", "ACCELERATE_USE_FSDP"}
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    fresh_process.convert_base(Path("base"), Path("to"), timeout=7)
+    fresh_process.write_trained_model(Path("base"), Path("saved"), Path("to"), timeout=8)
+    paths = {name: str(tmp_path / name) for name in ("base", "saved", "to")}
+    start = [sys.executable, "-m", "miner.publishing"]
+    assert asked == [
+        ([*start, "convert-base", paths["base"], paths["to"]], 7),
+        ([*start, "write-trained", paths["base"], paths["saved"], paths["to"]], 8),
+    ]
+    expected = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MARK": "1",
+        "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}/elsewhere",
+        **lifeline(),
+    }
+    assert seen[0] == seen[1]
+    assert {name: seen[0].get(name) for name in expected} == expected
+    assert not seen[0].keys() & places
 
 
-def test_process_that_dies_is_named(base_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], -9, stdout="Loading weights: 10%", stderr="noise")
+def test_a_real_process_says_what_it_found(tmp_path: Path) -> None:
+    with pytest.raises(UnverifiedModelError, match="nowhere is not a folder"):
+        fresh_process.verify(tmp_path / "nowhere")
 
-    monkeypatch.setattr(fresh_process.subprocess, "run", killed)
-    with pytest.raises(PublishingError, match=r"status -9 \(killed: out of memory\?\).*noise"):
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(-9, r"-9 \(killed: out of memory\?\)"), (0, "0"), (1, "1")],
+)
+def test_process_that_dies_is_named(
+    status: int, words: str, base_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], status, "Loading weights: 10%", stderr="noise")
+
+    monkeypatch.setattr(fresh_process.subprocess, "run", ended)
+    with pytest.raises(PublishingError, match=f"status {words} and no answer: noise"):
         fresh_process.verify(base_model)
 
 

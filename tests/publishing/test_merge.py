@@ -153,6 +153,13 @@ class TestFullWeights:
         assert len(list(destination.glob("model-*.safetensors"))) > 1
         assert verify_model(destination, load=True).dtypes == {"BF16": 1336}
 
+    def test_of_a_base_without_safetensors_is_cast_to_the_configured_dtype(
+        self, model: Path, checkpoint: Path, destination: Path
+    ) -> None:
+        (model / "model.safetensors").unlink()
+        write_trained_model(model, checkpoint, destination)
+        assert verify_model(destination, load=True).dtypes == {"BF16": 1336}
+
     def test_truncated_checkpoint_is_refused(
         self, base_model: Path, checkpoint: Path, destination: Path
     ) -> None:

@@ -130,7 +130,7 @@ class TestFailures:
             shutil.copytree(trained_model, folder, dirs_exist_ok=True)
             os.truncate(folder / "model.safetensors", 1000)
 
-        with pytest.raises(UnverifiedModelError, match="cut off"):
+        with pytest.raises(UnverifiedModelError, match="is truncated, damaged"):
             publisher.publish(save, SCORE)
 
     def test_checkpoint_in_a_subfolder(self, publisher: Publisher, trained_model: Path) -> None:
@@ -217,6 +217,23 @@ class TestStart:
         open_publisher(tmp_path / "repo")
         assert weights(tmp_path / "repo") == weights(base_model)
         assert sorted(os.listdir(tmp_path)) == [".repo.lock", other.name, "repo"]
+
+    def test_what_cannot_be_removed_is_named_and_in_nobodys_way(
+        self,
+        tmp_path: Path,
+        base_model: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        shutil.copytree(base_model, tmp_path / ".repo.staging-1234")
+
+        def refused(*_: object, **__: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "unlink", refused)
+        open_publisher(tmp_path / "repo").publish_base(base_model)
+        assert "could not remove all of" in caplog.text
+        assert weights(tmp_path / "repo") == weights(base_model)
 
     def test_restores_what_two_renames_left_behind(self, tmp_path: Path, base_model: Path) -> None:
         publication = open_publisher(tmp_path / "repo").publish_base(base_model)

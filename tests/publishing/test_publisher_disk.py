@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from miner.publishing.errors import PublishingError
-from miner.publishing.filesystem import exchange_folders
+from miner.publishing.filesystem import exchange_folders, exchange_supported
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 
@@ -38,6 +39,13 @@ def test_exchange_swaps_two_folders(tmp_path: Path) -> None:
         pytest.skip(f"this file system cannot: {error}")
     assert (tmp_path / "a" / "name").read_text() == "b"
     assert (tmp_path / "b" / "name").read_text() == "a"
+
+
+def test_a_library_without_the_call_cannot_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    assert not exchange_supported(tmp_path, tmp_path)
 
 
 def test_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:

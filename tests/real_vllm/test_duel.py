@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.launch import free_port
+from miner.duel import rendering
 from miner.duel.games import GAMES
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import Cause
@@ -27,7 +28,6 @@ from miner.duel.players.base import Player
 from miner.duel.players.endpoint import EndpointPlayer
 from miner.duel.players.model import load_model_player
 from miner.duel.players.rules import RulePlayer, random_move
-from miner.duel.rendering import ToolShape
 from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
 from miner.duel.wording import own_wording
 from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, CPU_FLAGS, MEMORY_SHARE, answers
@@ -123,10 +123,15 @@ def match(player: Player) -> MatchResult:
 
 
 @pytest.mark.parametrize("name", SERVED, ids=SERVED.get)
-def test_a_duel_over_http_is_the_duel_in_process(models: Path, url: str, name: str) -> None:
+def test_a_duel_over_http_is_the_duel_in_process(
+    models: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM hands tools to the template as the request has them; SGLang, which duels are held on,
+    does not."""
+    monkeypatch.setattr(rendering, "shaped", list)
     over_http = match(EndpointPlayer("model", f"{url}/v1", name, timeout_s=600))
     folder = models / ("full" if name == "full" else "adapter-merged")
-    here = match(load_model_player(folder, "model", family="qwen25", shape=ToolShape.SENT))
+    here = match(load_model_player(folder, "model", family="qwen25"))
     assert over_http.failure is None
     assert len(here.games) == 2 * PAIRS
     for served_game, own_game in zip(over_http.games, here.games, strict=True):

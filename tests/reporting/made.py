@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from miner.config.contract import agent_seat, is_game
 from miner.environments import EpisodeTask
-from miner.environments.games import GameSession
-from miner.evaluation.results import Reply
+from miner.environments.games import GameSession, goofspiel
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate
 from miner.reporting.records import EvaluationRecord, Replay, StepRecord
-from miner.reporting.replay import build_replay
+from miner.reporting.replay import replay_of
 
 
 def step(number: int, **fields: object) -> StepRecord:
@@ -55,9 +59,32 @@ def lowest_replies(task: EpisodeTask, turns: int | None = None) -> tuple[list[Re
     return replies, session.score()
 
 
+def build_replay(
+    task: EpisodeTask,
+    replies: Sequence[Reply],
+    *,
+    score: float | None,
+    channel: str = "builtin",
+    policy: str = "m",
+    failure: str | None = None,
+) -> Replay:
+    """The replay of an episode that an evaluation has recorded so."""
+    cards = goofspiel.deck_size(task.task_id) if task.environment == "goofspiel" else None
+    played = {"replies": replies, "score": score, "failure": failure, "deck_size": cards}
+    if is_game(task.environment):
+        played["seat"] = agent_seat(task.seed)
+    episode = EpisodeRecord.model_validate(asdict(task) | played)
+    return replay_of(
+        EvaluationResult(
+            policy=policy, channel=channel, environment=task.environment, episodes=(episode,)
+        ),
+        episode,
+    )
+
+
 def replay(task_id: int = 0, seed: int = 0, **fields: object) -> Replay:
     """The replay of a whole game in which the agent always bids its lowest card."""
     task = EpisodeTask("goofspiel", task_id, seed)
     replies, score = lowest_replies(task)
-    made = build_replay(task, replies, policy="lowest", channel="builtin", score=score)
+    made = build_replay(task, replies, policy="lowest", score=score)
     return made.model_copy(update=fields)

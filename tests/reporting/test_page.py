@@ -16,12 +16,11 @@ from miner.evaluation.results import Reply
 from miner.evaluation.statistics import Estimate
 from miner.reporting.page import write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
-from miner.reporting.replay import build_transcript
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import print_scores, score_rows, score_table, uneven_sizes
 from miner.training.temperature import FittedTemperature
-from tests.reporting.made import evaluation, interval, replay, step
+from tests.reporting.made import build_replay, evaluation, interval, replay, step
 
 
 @pytest.fixture
@@ -81,9 +80,7 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
         )  # fmt: skip
     task = EpisodeTask("Guess", 7, 7, opponent="none")
     said = Reply(text="4", action=None, shown=("guess",))
-    folder.add_replay(
-        "first", build_transcript(task, [said], policy="base", channel="own", score=0.25)
-    )
+    folder.add_replay("first", build_replay(task, [said], policy="base", channel="own", score=0.25))
     folder.write_probe(
         {"channel": "own", "reason": "Guess: 96 episodes", "scoring": "Scores are those of Guess.",
          "notes": ["an odd thing"]}

@@ -10,10 +10,10 @@ from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy
 from miner.evaluation.results import Reply
 from miner.evaluation.runner import evaluate
-from miner.reporting.replay import build_replay, replay_of
+from miner.reporting.replay import replay_of
 from miner.reporting.replay_page import replay_html
 from miner.reporting.replay_picture import headline, replay_picture
-from tests.reporting.made import lowest_replies, replay
+from tests.reporting.made import build_replay, lowest_replies, replay
 
 
 @given(st.integers(0, 99_999_999), st.integers(0, 1_000_000))
@@ -58,9 +58,7 @@ def test_invalid_replies_stand_with_the_round_they_delayed_or_ended() -> None:
     replies, _ = lowest_replies(task, turns=2)
     bad = Reply(text="hm", action=None, valid=False, number=False)
     said = [replies[0], bad, replies[1], bad, bad, bad]
-    game = build_replay(
-        task, said, policy="m", channel="builtin", score=0.0, failure="invalid_replies"
-    )
+    game = build_replay(task, said, score=0.0, failure="invalid_replies")
     assert [len(played.replies) for played in game.rounds] == [1, 2]
     assert game.unanswered == (bad, bad, bad)
     assert headline(game).startswith("Broken off at")
@@ -71,7 +69,7 @@ def test_invalid_replies_stand_with_the_round_they_delayed_or_ended() -> None:
 def test_an_episode_broken_off_before_the_first_bid_is_still_a_page() -> None:
     bad = Reply(text="?", action=None, valid=False, number=False)
     game = build_replay(
-        EpisodeTask("goofspiel", 0, 0), [bad] * 3, policy="m", channel="builtin", score=0.0,
+        EpisodeTask("goofspiel", 0, 0), [bad] * 3, score=0.0,
         failure="invalid_replies",
     )  # fmt: skip
     assert headline(game) == "Broken off: invalid replies"
@@ -81,7 +79,7 @@ def test_an_episode_broken_off_before_the_first_bid_is_still_a_page() -> None:
 def test_another_game_is_told_move_by_move() -> None:
     task = EpisodeTask("leduc_poker", 200_000_000, 3)
     replies, score = lowest_replies(task)
-    game = build_replay(task, replies, policy="m", channel="builtin", score=score)
+    game = build_replay(task, replies, score=score)
     assert game.rounds == ()
     assert {move.by for move in game.moves} == {"chance", "agent", "opponent"}
     assert [r for move in game.moves for r in move.replies] == replies
@@ -94,20 +92,19 @@ def test_actions_that_lead_elsewhere_are_no_replay_of_this_game() -> None:
     task = EpisodeTask("goofspiel", 0, 0)
     replies, score = lowest_replies(task)
     with pytest.raises(ValueError, match="other cards"):
-        build_replay(task, replies, policy="m", channel="builtin", score=1.0 - score)
+        build_replay(task, replies, score=1.0 - score)
     with pytest.raises(ValueError, match="is not legal"):
-        build_replay(task, [replies[0]] * 2, policy="m", channel="builtin", score=None)
+        build_replay(task, [replies[0]] * 2, score=None)
     unknown = Reply(text="7 maybe", action=None)
     with pytest.raises(ValueError, match="'7 maybe' is not known"):
-        build_replay(task, [unknown], policy="m", channel="builtin", score=None)
+        build_replay(task, [unknown], score=None)
 
 
 def test_the_step_channel_has_its_own_prizes() -> None:
     task = EpisodeTask("goofspiel", 0, 0)
     replies, _ = lowest_replies(task, turns=3)
     graded, step = (
-        build_replay(task, replies, policy="m", channel=channel, score=None)
-        for channel in ("graded", "step")
+        build_replay(task, replies, channel=channel, score=None) for channel in ("graded", "step")
     )
     assert [r.prize for r in graded.rounds] != [r.prize for r in step.rounds]
 

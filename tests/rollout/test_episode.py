@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from tests.builders import (
     build_sample,
     build_task,
     build_tokenizer,
+    trl_template,
 )
 
 PARAMS = EpisodeParams(SamplingParams(max_tokens=16), max_tokens=4000)
@@ -32,6 +34,7 @@ TOKENIZERS = {
     "trim": build_tokenizer(TRIMMING),
     "plain": build_tokenizer(PLAIN),
     "inst": build_metaspace_tokenizer(),
+    "tools": build_tokenizer(trl_template("qwen2_5")),
 }
 RENDERERS = {name: ChatRenderer(tokenizer) for name, tokenizer in TOKENIZERS.items()}
 
@@ -69,7 +72,7 @@ def games(draw):
     return name, replies, [draw(ways) for _ in replies]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(game=games())
 def test_rows_are_exactly_what_crossed_the_sampler(game):
     name, replies, goes_on = game
@@ -214,6 +217,53 @@ def test_think_stripping_template_gives_a_row_per_turn():
     prompts = [TOKENIZERS["think"].decode(row.prompt_ids) for row in trajectory.rows]
     assert "think" not in "".join(prompts)
     assert "assistant\n1<|im_end|>" in prompts[2]
+
+
+class Tooled(CountingEnvironment):
+    """Offers a tool, also in a fresh chat, and shortens what the history shows of a reply."""
+
+    tools = ({"type": "function", "function": {"name": "run_code", "parameters": {}}},)
+
+    async def reset(self, task):
+        shown = await super().reset(task)
+        return replace(shown, tools=self.tools, stop=("</code>",))
+
+    async def step(self, text):
+        went = await super().step(text)
+        recorded = None if went.done else "short"
+        return replace(went, recorded=recorded, tools=self.tools if went.fresh else ())
+
+
+def test_tools_are_in_every_chat_and_a_call_keeps_its_special_tokens():
+    tokenizer = TOKENIZERS["tools"]
+    call = [tokenizer.convert_tokens_to_ids("<|endoftext|>"), *text_sample("tools", "1").token_ids]
+    replies = [build_sample(call), text_sample("tools", "2"), text_sample("tools", "short")]
+    replies.append(text_sample("tools", "4"))
+    environment = Tooled(4, goes_on=["in the chat", "in a fresh chat"])
+    trajectory, sampler, _ = play("tools", replies, environment=environment)
+    assert environment.replies == ["<|endoftext|>1", "2", "short", "4"]
+    prompts = [tokenizer.decode(prompt) for prompt, _ in sampler.exchanges[3]]
+    assert [prompt.count("run_code") for prompt in prompts] == [1] * 4
+    assert "assistant\nshort<|im_end|>" in prompts[1]
+    kinds = [turn.drift for turn in trajectory.turns]
+    assert kinds == [DriftKind.CLEAN, DriftKind.FORK, DriftKind.CLEAN, DriftKind.CLEAN]
+    assert len(trajectory.rows) == 3
+
+
+def test_replies_end_where_the_run_or_the_environment_says():
+    asked = []
+
+    class Asked(ScriptedSampler):
+        async def sample(self, prompt_ids, params, *, session=None):
+            asked.append(params)
+            return await super().sample(prompt_ids, params, session=session)
+
+    sampling = SamplingParams(max_tokens=16, stop=("!",))
+    sampler = Asked(reply=lambda _: text_sample("chatml", "1"))
+    params = EpisodeParams(sampling, max_tokens=4000)
+    episode = play_episode(Tooled(2), build_task(), sampler, RENDERERS["chatml"], params)
+    asyncio.run(episode)
+    assert asked == [replace(sampling, stop=("!", "</code>"))] * 2
 
 
 def test_a_transition_needs_the_reply_that_it_answers():

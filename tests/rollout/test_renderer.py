@@ -1,9 +1,6 @@
 """Prompts, drift and continuation against tokenising the whole conversation each time."""
 
-from pathlib import Path
-
 import pytest
-import trl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +15,7 @@ from tests.builders import (
     build_metaspace_tokenizer,
     build_sample,
     build_tokenizer,
+    trl_template,
 )
 
 QUESTION = [
@@ -25,12 +23,10 @@ QUESTION = [
     {"role": "user", "content": "Round 1\nYour move?"},
 ]
 ANSWER = {"role": "user", "content": "Round 2\nYour move?"}
-TRL_TEMPLATES = Path(trl.__file__).parent / "chat_templates"
-
-
-def trl_template(name):
-    return (TRL_TEMPLATES / f"{name}.jinja").read_text()
-
+TOOL = {
+    "type": "function",
+    "function": {"name": "run_code", "parameters": {"type": "object", "properties": {}}},
+}
 
 TOKENIZERS = {
     "chatml": build_tokenizer(CHATML),
@@ -153,7 +149,7 @@ def samples(draw, name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(data=st.data())
 def test_any_reply_is_continued_as_the_whole_conversation_says(name, data):
     sample = data.draw(samples(name))
@@ -194,6 +190,19 @@ def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):
     assert step.drift is DriftKind.CLEAN
     held = whole(tokenizer, QUESTION) + sample.token_ids
     assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
+    assert caplog.text == ""  # the others still separate
+
+
+def test_shortcut_is_not_taken_where_a_special_token_is_within_another(caplog):
+    tokenizer = build_tokenizer(CHATML)
+    tokenizer.add_tokens(["\n<|im_start|>"], special_tokens=True)
+    renderer = ChatRenderer(tokenizer)
+    assert "special tokens do not separate" in caplog.text
+    sample = build_sample([*ids_of(tokenizer, "3"), tokenizer.eos_token_id])
+    reply = {"role": "assistant", "content": "3"}
+    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
+    held = whole(tokenizer, QUESTION) + sample.token_ids
+    assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
 
 
 @pytest.mark.parametrize(
@@ -210,7 +219,8 @@ def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):
 def test_tokenizers_that_cannot_converse_are_refused(spoil, message):
     tokenizer = build_tokenizer()
     spoil(tokenizer)
-    with pytest.raises(TokenizerError, match=message):
+    tokenizer.name_or_path = "odd-base"
+    with pytest.raises(TokenizerError, match=f"'odd-base'.*{message}"):
         ChatRenderer(tokenizer)
 
 
@@ -218,4 +228,18 @@ def test_tokenizers_that_cannot_converse_are_refused(spoil, message):
 def test_a_reply_that_is_last_is_gone_on_with(name):
     renderer = RENDERERS[name]
     begun = {"role": "assistant", "content": "<code>1"}
-    assert renderer.render([*QUESTION, begun]) == renderer.render(QUESTION) + "<code>1"
+    for tools in ((), (TOOL,)):
+        expected = renderer.render(QUESTION, tools) + "<code>1"
+        assert renderer.render([*QUESTION, begun], tools) == expected
+    assert ("run_code" in expected) == (name == "qwen3")
+
+
+def test_a_reply_that_ended_on_an_ordinary_token_does_not_go_on():
+    """An end of turn need not be one of the tokenizer's special tokens."""
+    renderer, ids = RENDERERS["chatml"], ids_of(TOKENIZERS["chatml"], "<code>1")
+    ended, cut = (
+        renderer.continue_reply(renderer.render(QUESTION), build_sample(ids, stop=stop), "=1")
+        for stop in (True, False)
+    )
+    assert (ended.drift, cut.drift) == (DriftKind.FORK, DriftKind.CLEAN)
+    assert ended.text == renderer.render(QUESTION) + "<code>=1"

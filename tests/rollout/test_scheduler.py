@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections import Counter, defaultdict
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.outages import MOST_REPLAYS
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong
 from miner.rollout.groups import Group, LostEpisode
@@ -99,7 +101,7 @@ def expected_outcome(plan):
 failures = st.tuples(st.sampled_from(sorted(LIMITS, key=str)), st.integers(-1, ROUNDS - 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans=st.lists(st.lists(failures, max_size=8), max_size=8), capacity=st.integers(1, 5))
 def test_every_task_comes_out_exactly_once(plans, capacity):
     source, reported = PlannedSource(plans, capacity), []
@@ -117,7 +119,7 @@ def test_every_task_comes_out_exactly_once(plans, capacity):
     assert source.most_open <= capacity
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=st.lists(failures, max_size=30), size=st.integers(1, 6))
 def test_groups_shrink_rather_than_lie(plan, size):
     """Members of one task share its failures; those that are lost leave no score behind."""
@@ -128,13 +130,16 @@ def test_groups_shrink_rather_than_lie(plan, size):
     assert not result.varied
 
 
-def test_a_server_that_takes_many_episodes_with_it_does_not_flood_the_log(caplog):
+@pytest.mark.parametrize(
+    ("lost", "said"), [(3, []), (8, ["5 more episodes of this rollout were lost"])]
+)
+def test_a_server_that_takes_many_episodes_with_it_does_not_flood_the_log(lost, said, caplog):
     source = PlannedSource([[(SamplerError, 0)] * 20])
-    (result,) = run(source, [Group(build_task(0), 8)])
+    (result,) = run(source, [Group(build_task(0), lost)])
     told = [record.getMessage() for record in caplog.records]
-    assert len(result.lost) == 8
-    assert [line.startswith("lost EpisodeTask") for line in told] == [True] * 3 + [False]
-    assert told[-1] == "5 more episodes of this rollout were lost"
+    assert len(result.lost) == lost
+    assert [line.startswith("lost EpisodeTask") for line in told[:3]] == [True] * 3
+    assert told[3:] == said
 
 
 def test_retries_avoid_the_servers_that_failed():
@@ -269,6 +274,58 @@ def test_statistics_add_up():
     assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
     assert stats.mean_score == 0.0
     assert RolloutStats.of([]).episodes == 0
+
+
+def test_statistics_of_processes_are_those_of_all_their_episodes():
+    replies = itertools.cycle([number("1"), number("x"), number("2")])
+    groups = [Group(build_task(i), 2) for i in range(3)]
+    mine = run(PlannedSource([], capacity=1), groups, reply=lambda _: next(replies))
+    plans, cut = [[(ConfigurationError, 0)]], build_sample(number("x").token_ids[:-1], stop=False)
+    others = run(PlannedSource(plans), [Group(build_task(0), 2)], reply=lambda _: cut)
+    parts = [RolloutStats.of(results) for results in (mine, [], others)]
+    assert RolloutStats.merged(parts) == RolloutStats.of([*mine, *others])
+    assert (parts[2].truncated_replies, parts[2].turns, parts[2].lost) == (2, 2, 1)
+    assert 0 < RolloutStats.merged(parts).mean_score < 1
+    assert math.isnan(RolloutStats.merged(parts[1:2]).mean_score)
+
+
+def test_every_episode_has_a_session_of_its_own_which_ends():
+    sampler = ScriptedSampler(lambda _: number())
+    scheduler = Scheduler(PlannedSource([]), sampler, RENDERER, EPISODE, retry=RETRY)
+    asyncio.run(scheduler.run([Group(build_task(i), 2) for i in range(3)]))
+    assert len(sampler.exchanges) == 6
+    assert sorted(sampler.ended) == sorted(sampler.exchanges)
+
+
+class AlwaysOver:
+    """Says that each failure was an outage, which is over."""
+
+    def __init__(self):
+        self.asked, self.looked = [], 0
+
+    async def waited_out(self, server):
+        self.asked.append(server)
+        return True
+
+    async def look_again(self):
+        self.looked += 1
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "lost_after", "asked"),
+    [
+        (InfrastructureError, MOST_REPLAYS, None, MOST_REPLAYS),
+        (InfrastructureError, 99, MOST_REPLAYS + 3, MOST_REPLAYS + 3),
+        (ProtocolError, 99, 2, 0),
+    ],
+)
+def test_outages_take_no_attempt_within_bounds(error, failures, lost_after, asked):
+    source, outages = PlannedSource([[(error, 0)] * failures]), AlwaysOver()
+    (result,) = run(source, [Group(build_task(0), 1)], outages=outages)
+    assert result.outcomes[0].attempts == (lost_after or failures + 1)
+    assert len(result.lost) == (lost_after is not None)
+    assert len(outages.asked) == asked
+    assert outages.looked == 1
 
 
 @pytest.mark.parametrize(

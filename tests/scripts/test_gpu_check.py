@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gpu_check.sh"
 PYTHON = """#!/usr/bin/env bash
 # The real Python for everything but what needs a GPU: training only checks its settings.
 case "$*" in
-*"import vllm"*) exit {no_vllm} ;;
+*"import vllm"* | *"import deepspeed"*) exit {bare} ;;
 *"import torch"*) echo "2.13.0+cu130 True" ;;
 *"miner train"*)
     echo "$CUDA_VISIBLE_DEVICES: $*" >>"$OUT/visible"
@@ -47,6 +47,7 @@ def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-
     """The script's exit status and its last lines by stage.
 
     Args:
+        vllm: whether it is installed, and DeepSpeed beside it.
         checked: whether each training's settings are (by a process that takes a second).
     """
     programs = tmp_path / "bin"
@@ -55,7 +56,7 @@ def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-
         "nvidia-smi": "#!/bin/sh\n" + "echo 'NVIDIA H100, 580.1'\n" * gpus,
         "vllm": "#!/bin/sh\nexec sleep 60\n",
         "python": PYTHON.format(
-            no_vllm=int(not vllm),
+            bare=int(not vllm),
             broken=broken,
             metrics=METRICS,
             real=sys.executable,
@@ -95,6 +96,8 @@ def test_it_runs_what_the_machine_can_run(
     engines = {"colocated": "vLLM colocated, 1 GPU", "server": "vLLM server + trainer, 2 GPUs"}
     for name, stage in engines.items():
         assert table[stage].split()[0] == ("ok" if name in ran else "skipped")
+    ranks = table["transformers, 2 ranks, ZeRO-2"]
+    assert ranks.split()[0] == ("ok" if every_stage else "skipped")
 
 
 def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """`python -m miner train` as a person or a container runs it: resuming, ending."""
 
 import json
+import os
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from miner.publishing.publisher import PUBLICATION_FILE, Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run
+from miner.training.checkpoints import newest_checkpoint
 from miner.training.pace import Pace
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.long
 
 SMALL = [
     "environment.deck_sizes=[8]",
-    "rollout.groups_per_step=8",
+    "rollout.groups_per_step=2",
     "optimizer.learning_rate=1e-3",
     "optimizer.schedule=constant",
     "evaluation.episodes=20",
@@ -68,7 +71,7 @@ def test_one_run_goes_on_through_a_kill_and_a_stop(tmp_path, rough_base, start):
         *SMALL,
         "environment.channel=builtin",
         "checkpoint.every_steps=3",
-        "optimizer.max_steps=12",
+        "optimizer.max_steps=20",
     ]
     kill_at_checkpoint(start(*arguments), tmp_path, 3)
     verify_model(published, load=True)
@@ -91,8 +94,8 @@ def test_one_run_goes_on_through_a_kill_and_a_stop(tmp_path, rough_base, start):
     assert last.returncode == 0, last.stderr
     steps = steps_of(tmp_path)
     assert steps[len(killed) + len(after)] == stopped_at + 1  # what SIGTERM ended was kept
-    assert set(steps) == set(range(1, 13))
-    assert steps[-1] == 12
+    assert set(steps) == set(range(1, 21))
+    assert steps[-1] == 20
     best = json.loads((tmp_path / "run" / "best.json").read_text())
     assert best["base"] == base_scores  # the base model's, and played once
     assert verify_model(published, load=True).loaded
@@ -139,35 +142,50 @@ def test_a_run_ends_before_the_kill(tmp_path, rough_base):
     verify_model(tmp_path / "out" / "task" / "repo", load=True)
 
 
-def test_adapters_are_trained_by_two_ranks_under_zero2_and_published_merged(tmp_path, rough_base):
-    """The base is said to have lost every game, so that what was trained is published."""
+def process_of_rank(rank, parent):
+    """The child of `parent` that was started as this rank."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        if f"RANK={rank}".encode() in variables:
+            return int(child)
+    raise AssertionError(f"no child of {parent} is rank {rank}")
+
+
+def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(
+    tmp_path, rough_base, start
+):
+    """A signal reaches one of them: both end and save, after the same step. The base is said to
+    have lost every game, so that what was trained is published."""
     needs_deepspeed()
     published, run_dir = tmp_path / "out" / "task" / "repo", tmp_path / "run"
     published.parent.mkdir(parents=True)
-    Publisher(published).publish_base(rough_base)
+    Publisher(published, in_process=True).publish_base(rough_base)
     run_dir.mkdir()
     lost = BestModel(Evaluated(0, (0.0,) * 20))
     (run_dir / "best.json").write_text(json.dumps(lost.state()))
-    done = start_miner(
-        tmp_path,
-        *("train", "--processes", "2"),
+    process = start(
+        *("--processes", "2"),
         *places(tmp_path, rough_base),
         *SMALL,
         "environment.channel=builtin",
-        "rollout.groups_per_step=2",
         "optimizer.micro_batch_tokens=1200",
-        "optimizer.max_steps=2",
+        "optimizer.max_steps=1000",
         "optimizer.zero_stage=2",
         "model.tuning=lora",
-        "evaluation.every_steps=2",
-        "checkpoint.every_steps=2",
+        "evaluation.every_steps=1000",
+        "checkpoint.every_steps=1000",
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == 2
+    process.wait_until(lambda: "step 2/1000" in process.stdout)
+    os.kill(process_of_rank(1, process.pid), signal.SIGTERM)
+    assert process.returncode == 0, process.stderr
+    last = newest_checkpoint(run_dir / "checkpoints")
+    assert last is not None
+    assert last.step == steps_of(tmp_path)[-1] < 1000
+    assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == last.step
     assert verify_model(published, load=True).loaded
     merged = tmp_path / "merged"
     merged.mkdir()
-    write_trained_model(rough_base, run_dir / "checkpoints" / "checkpoint-2", merged)
+    write_trained_model(rough_base, last.path, merged)
     weights, base = (load_file(at / "model.safetensors") for at in (published, rough_base))
     assert all(
         torch.equal(weights[n], t) for n, t in load_file(merged / "model.safetensors").items()

@@ -161,8 +161,7 @@ class Duel:
 
     def _messages(self) -> tuple[Message, ...]:
         assert self._request is not None
-        system, user = self._request.system, self._request.user
-        return ({"role": "system", "content": system}, {"role": "user", "content": user})
+        return tuple(self._request.messages)
 
     def _tools(self) -> tuple[Tool, ...]:
         assert self._request is not None

@@ -45,9 +45,5 @@ def _chats(task: EpisodeTask, wording: Wording) -> Iterator[_Chat]:
     while not table.state.is_terminal() and (legal := table.state.legal_actions()):
         if table.state.current_player() == seat:
             request = Request(table, seat, notes, wording, legal=legal)
-            messages: list[Message] = [
-                {"role": "system", "content": request.system},
-                {"role": "user", "content": request.user},
-            ]
-            yield messages, shaped(request.tools)
+            yield request.messages, shaped(request.tools)
         table.apply(rng.choice(legal))

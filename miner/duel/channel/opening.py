@@ -46,5 +46,5 @@ def open_duels(
         rivals,
         wording_of(prompts),
         family=parser or folder_family(model, tokenizer),
-        counter=TokenizerCounter.of(tokenizer),
+        counter=TokenizerCounter(tokenizer),
     )

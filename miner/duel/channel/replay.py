@@ -8,6 +8,7 @@ from miner.duel.games import Table
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay
+from miner.reporting.replay import replay_with
 
 
 async def replay_duel(source: DuelSource, result: EvaluationResult, found: EpisodeRecord) -> Replay:
@@ -31,19 +32,7 @@ async def replay_duel(source: DuelSource, result: EvaluationResult, found: Episo
             f"opponent {task.opponent} does not play the same game twice"
         )
     moves, unanswered = _moves(task, history, found.replies)
-    return Replay(
-        environment=found.environment,
-        task_id=found.task_id,
-        seed=found.seed,
-        opponent=found.opponent,
-        seat=found.seat,
-        channel=result.channel,
-        policy=result.policy,
-        score=found.score,
-        failure=found.failure,
-        moves=moves,
-        unanswered=unanswered,
-    )
+    return replay_with(result, found, moves=moves, unanswered=unanswered)
 
 
 def _moves(

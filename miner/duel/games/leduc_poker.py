@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pyspiel
 
 from miner.duel.games.base import DuelGame, Parameters
-
-BETS = ("Fold", "Call", "Raise")
-
-_FIELD = re.compile(r"\[(\w+):? ([^\]]*)\]")
-_RANKS = "JQK"
-_SUITS = "♠♥"
+from miner.environments.games.state_texts import LEDUC_BETS, leduc_card, leduc_fields
 
 
 def _parameters(configuration: int) -> Parameters:
@@ -21,11 +14,11 @@ def _parameters(configuration: int) -> Parameters:
 
 def _state_text(state: pyspiel.State, player: int) -> str:
     """From e.g. `[Private: 3][Round 1][Pot: 2][Money: 99 99][Round1: 1 2][Round2: ]`."""
-    fields = dict(_FIELD.findall(state.information_state_string(player)))
+    fields = leduc_fields(state.information_state_string(player))
     chips = fields["Money"].split()
-    lines = [f"Your card: {card_name(int(fields['Private']))}"]
+    lines = [f"Your card: {leduc_card(fields['Private'])}"]
     if "Public" in fields:
-        lines.append(f"Public card: {card_name(int(fields['Public']))}")
+        lines.append(f"Public card: {leduc_card(fields['Public'])}")
         if int(fields["Public"]) // 2 == int(fields["Private"]) // 2:
             lines.append("Hand: PAIR")
     lines += [
@@ -35,16 +28,10 @@ def _state_text(state: pyspiel.State, player: int) -> str:
         f"Opponent chips: {chips[1 - player]}",
     ]
     for number in "12":
-        bets = [BETS[int(bet)] for bet in fields[f"Round{number}"].split()]
+        bets = [LEDUC_BETS[int(bet)] for bet in fields[f"Round{number}"].split()]
         if bets:
             lines.append(f"Round {number} actions: {', '.join(bets)}")
     return "\n".join(lines)
-
-
-def card_name(number: int) -> str:
-    """A card as it is shown, such as `J♠` for 0."""
-    rank, suit = divmod(number, 2)
-    return _RANKS[rank] + _SUITS[suit]
 
 
 LEDUC_POKER = DuelGame("leduc_poker", 2, _parameters, _state_text)

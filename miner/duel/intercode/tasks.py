@@ -11,15 +11,13 @@ no held-out task is ever trained on.
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from miner.config.contract import INTERCODE_CHANNEL
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask
-from miner.environments.split import split
+from miner.environments.seeded_tasks import SeededTasks
 
 FILE_SYSTEMS = (1, 2, 3, 4)
 WITHOUT_FILES = 4
@@ -58,14 +56,12 @@ def read_tasks(folder: Path) -> list[Task]:
     return tasks
 
 
-class InterCodeTasks:
+class InterCodeTasks(SeededTasks):
     """`TaskStream` of the tasks in a folder. Raises: `ConfigurationError` as `read_tasks`."""
-
-    name = INTERCODE_CHANNEL
 
     def __init__(self, folder: Path) -> None:
         self._tasks = read_tasks(folder)
-        self._held_out, self._trained = split(range(1, len(self._tasks) + 1))
+        super().__init__(INTERCODE_CHANNEL, len(self._tasks), first=1)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -77,27 +73,6 @@ class InterCodeTasks:
                 f"there is no task {number} of InterCode: {len(self._tasks)} are in the folder"
             )
         return self._tasks[number - 1]
-
-    def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`. Raises: `ConfigurationError` where all there is is held out."""
-        if not self._trained:
-            raise ConfigurationError("one task of InterCode is not enough to train: it is held out")
-        rng = random.Random(f"{self.name}/{seed}/{index}")
-        return self._episode(rng.choice(self._trained))
-
-    def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`. Raises: `ConfigurationError` where there are not so many."""
-        if count > len(self._held_out):
-            raise ConfigurationError(
-                f"{count} held-out episodes were asked for, of InterCode's "
-                f"{len(self._tasks)} tasks {len(self._held_out)} are held out: lower "
-                "evaluation.episodes, or --episodes"
-            )
-        rng = random.Random(f"{self.name}/held-out/{base_seed}")
-        return [self._episode(number) for number in rng.sample(self._held_out, count)]
-
-    def _episode(self, number: int) -> EpisodeTask:
-        return EpisodeTask(self.name, task_id=number, seed=number, opponent="none")
 
 
 def _tasks_of(number: int, path: Path) -> list[Task]:

@@ -15,7 +15,7 @@ from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
-from miner.duel.rendering import ToolShape, render
+from miner.duel.rendering import render
 from miner.duel.turn import TEMPERATURE, Request
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
@@ -33,7 +33,6 @@ class ModelPlayer:
         loaded: the model's tokenizer, for prompts and for counting notes.
         family: of the tool-call parser, one of `calls.PARSERS`.
         context: longest prompt and reply together, in tokens.
-        shape: what the chat template gets as tools.
         owned: close the sampler with the player.
     """
 
@@ -45,7 +44,6 @@ class ModelPlayer:
         *,
         family: str,
         context: int,
-        shape: ToolShape = ToolShape.ENGINE,
         owned: TransformersSampler | None = None,
     ) -> None:
         self.name = name
@@ -54,13 +52,12 @@ class ModelPlayer:
         self._encode = loaded.chat.renderer.encode
         self._family = family
         self._context = context
-        self._shape = shape
         self._owned = owned
-        self.counter: TokenCounter = TokenizerCounter.of(self._tokenizer)
+        self.counter: TokenCounter = TokenizerCounter(self._tokenizer)
 
     async def reply(self, request: Request) -> Reply:
         """Sample one reply and read its calls. Raises: see `Player.reply`."""
-        prompt = self._encode(render(self._tokenizer, request, self._shape))
+        prompt = self._encode(render(self._tokenizer, request))
         if len(prompt) + request.max_tokens > self._context:
             raise ReplyForfeit(
                 Cause.CONTEXT,
@@ -90,9 +87,7 @@ class ModelPlayer:
             self._owned.close()
 
 
-def load_model_player(
-    folder: Path, name: str, *, family: str | None = None, shape: ToolShape = ToolShape.ENGINE
-) -> ModelPlayer:
+def load_model_player(folder: Path, name: str) -> ModelPlayer:
     """A player over the model in `folder`: float16 on a GPU (as served), float32 on a CPU.
 
     Raises: `ConfigurationError` for a folder without a usable model, or a model of no family that
@@ -103,14 +98,12 @@ def load_model_player(
     loaded = load_model_folder(
         folder, torch.float16 if on_gpu else torch.float32, "cuda" if on_gpu else None
     )
-    chosen = family or folder_family(folder, loaded.chat.tokenizer)
     sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, max_sessions=MAX_SESSIONS)
     return ModelPlayer(
         name,
         sampler,
         loaded,
-        family=chosen,
+        family=folder_family(folder, loaded.chat.tokenizer),
         context=loaded.model.config.max_position_embeddings,
-        shape=shape,
         owned=sampler,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from miner.duel.league import LeagueResult
+from miner.reporting.figures import point_ranges
 from miner.reporting.style import FAINT, MARKERS, MUTED, SERIES, new_figure, styled
 
 _NAMES = {
@@ -34,20 +35,12 @@ def league_figure(result: LeagueResult) -> Figure:
             offset = (number - (len(order) - 1) / 2) * width
             rows = [result.row(player, game) for game in result.games]
             shown = [(x + offset, row.score) for x, row in enumerate(rows) if row.score]
-            axes.errorbar(
+            point_ranges(
+                axes,
                 [x for x, _ in shown],
-                [score.mean for _, score in shown],
-                yerr=[
-                    [score.mean - score.low for _, score in shown],
-                    [score.high - score.mean for _, score in shown],
-                ],
+                [score for _, score in shown],
                 color=SERIES[number % len(SERIES)],
                 marker=MARKERS[number % len(MARKERS)],
-                markersize=7,
-                markeredgecolor="white",
-                linestyle="none",
-                elinewidth=1.6,
-                capsize=3,
                 label=f"{player}  {dict(result.standings())[player]:.2f}",
             )
         axes.set_xlim(-0.6, len(result.games) - 0.4)

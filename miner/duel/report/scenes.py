@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from miner.duel.games import Table, duel_game
-from miner.duel.games.leduc_poker import BETS, card_name
 from miner.duel.games.liars_dice import DICE, FACES
 from miner.duel.games.othello import SIZE
 from miner.duel.outcome import GameRecord, Ply
+from miner.environments.games.state_texts import LEDUC_BETS, leduc_card, leduc_fields
 
 Scene = dict[str, Any]
 
@@ -144,18 +144,16 @@ def _liars_dice(table: Table, ply: Ply | None) -> Scene:
 
 
 def _leduc_poker(table: Table, ply: Ply | None) -> Scene:
-    shown = [table.state.information_state_string(seat) for seat in (0, 1)]
-    fields = [dict(re.findall(r"\[(\w+):? ([^\]]*)\]", text)) for text in shown]
+    fields = [leduc_fields(table.state.information_state_string(seat)) for seat in (0, 1)]
     rows: list[Scene] = [
-        {"title": seat, "items": [_suited(card_name(int(fields[seat]["Private"])))]}
-        for seat in (0, 1)
+        {"title": seat, "items": [_suited(leduc_card(fields[seat]["Private"]))]} for seat in (0, 1)
     ]
     public = fields[0].get("Public")
-    open_cards = [_suited(card_name(int(public)))] if public else [{"back": True}]
+    open_cards = [_suited(leduc_card(public))] if public else [{"back": True}]
     rows.insert(1, {"title": "open", "items": open_cards})
     chips = fields[0]["Money"].split()
     bets = [
-        ", ".join(BETS[int(bet)] for bet in fields[0][f"Round{number}"].split()) or "-"
+        ", ".join(LEDUC_BETS[int(bet)] for bet in fields[0][f"Round{number}"].split()) or "-"
         for number in "12"
     ]
     facts = [["pot", fields[0]["Pot"]], ["chips", " : ".join(chips)]]

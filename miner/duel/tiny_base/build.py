@@ -25,6 +25,7 @@ from miner.duel.memory import Notes, WordCounter
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.environments.base import Message
 from miner.tiny_model.form import descend
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
@@ -55,7 +56,7 @@ class DuelRecipe:
 class _Turn:
     """A turn's chat, the prize that it shows, and the ids that it allows."""
 
-    messages: list[dict[str, str]]
+    messages: list[Message]
     prize: int
     legal: Sequence[int]
 

@@ -16,7 +16,7 @@ from miner.environments.games import goofspiel
 _LEDUC_FIELD = re.compile(r"\[(\w+):? ([^\]]*)\]")
 _LEDUC_RANKS = "JQK"
 _LEDUC_SUITS = "♠♥"
-_LEDUC_BETS = ("Fold", "Call", "Raise")
+LEDUC_BETS = ("Fold", "Call", "Raise")
 
 
 def state_text(game_name: str, state: pyspiel.State, player: int) -> str:
@@ -32,11 +32,11 @@ def state_text(game_name: str, state: pyspiel.State, player: int) -> str:
 
 def _leduc_poker(information: str, player: int) -> str:
     """From e.g. `[Private: 3][Round 1][Pot: 2][Money: 99 99][Round1: 1 2][Round2: ]`."""
-    fields = dict(_LEDUC_FIELD.findall(information))
+    fields = leduc_fields(information)
     chips = fields["Money"].split()
-    lines = [f"Your card: {_leduc_card(fields['Private'])}"]
+    lines = [f"Your card: {leduc_card(fields['Private'])}"]
     if "Public" in fields:
-        lines.append(f"Public card: {_leduc_card(fields['Public'])}")
+        lines.append(f"Public card: {leduc_card(fields['Public'])}")
         if int(fields["Public"]) // 2 == int(fields["Private"]) // 2:
             lines.append("Hand: Pair")
     lines += [
@@ -46,13 +46,19 @@ def _leduc_poker(information: str, player: int) -> str:
         f"Opponent chips: {chips[1 - player]}",
     ]
     for betting_round in "12":
-        bets = [_LEDUC_BETS[int(bet)] for bet in fields[f"Round{betting_round}"].split()]
+        bets = [LEDUC_BETS[int(bet)] for bet in fields[f"Round{betting_round}"].split()]
         if bets:
             lines.append(f"Round {betting_round} betting: {', '.join(bets)}")
     return "\n".join([*lines, "Your turn to act"])
 
 
-def _leduc_card(number: str) -> str:
+def leduc_fields(information: str) -> dict[str, str]:
+    """The parts of an information state by their names, such as Private."""
+    return dict(_LEDUC_FIELD.findall(information))
+
+
+def leduc_card(number: str) -> str:
+    """A card as it is shown, such as `J♠` for 0."""
     rank, suit = divmod(int(number), 2)
     return _LEDUC_RANKS[rank] + _LEDUC_SUITS[suit]
 

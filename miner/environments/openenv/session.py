@@ -20,10 +20,7 @@ import msgspec
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.openenv.wire import (
     CAPACITY_REACHED,
-    ERROR,
     NO_SESSION,
-    OBSERVATION,
-    REPLY,
     REPLY_LIMIT,
     VALIDATION_ERROR,
     ErrorData,
@@ -116,9 +113,9 @@ class Session:
                 message = await self._inbox.get()
         except TimeoutError as error:
             raise self._lost(f"did not answer a {kind} within {self._reply_seconds:g} s") from error
-        reply = self._decode(REPLY, self._text(message, kind), kind)
+        reply = self._decode(Reply, self._text(message, kind), kind)
         if reply.type == "error":
-            raise self._error(self._decode(ERROR, reply.data, kind), kind)
+            raise self._error(self._decode(ErrorData, reply.data, kind), kind)
         if early:
             raise self._broken(f"sent {excerpt(reply.type)} without having been asked")
         return reply
@@ -138,7 +135,7 @@ class Session:
     def _observation(self, reply: Reply, kind: str) -> ObservationData:
         if reply.type != "observation":
             raise self._broken(f"answered a {kind} with {excerpt(reply.type)}")
-        return self._decode(OBSERVATION, reply.data, kind)
+        return self._decode(ObservationData, reply.data, kind)
 
     def _error(self, error: ErrorData, kind: str) -> Exception:
         said = f"{error.code}: {excerpt(error.message)}"
@@ -156,11 +153,9 @@ class Session:
             return RefusedAction(excerpt("; ".join(details) or error.message))
         return self._broken(f"failed at a {kind} ({said})")
 
-    def _decode(
-        self, decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw, at: str
-    ) -> Any:
+    def _decode(self, kind: type[_T], text: bytes | msgspec.Raw, at: str) -> _T:
         try:
-            return decoder.decode(text)
+            return msgspec.json.decode(text, type=kind)
         except msgspec.ValidationError as error:
             raise self._broken(
                 f"answered a {at} in another shape than OpenEnv's: {error}"

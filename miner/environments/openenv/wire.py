@@ -1,6 +1,6 @@
-"""The messages of an OpenEnv server, and the decoders that check them.
+"""The messages of an OpenEnv server.
 
-Invariant: a decoder accepts a message only if every field named here has its type; fields that are
+Invariant: a message is accepted only if every field named here has its type; fields that are
 not named are skipped unread.
 """
 
@@ -63,10 +63,3 @@ class Metadata(msgspec.Struct, frozen=True):
     """Answer of `GET /metadata`."""
 
     name: str
-
-
-REPLY: Final = msgspec.json.Decoder(Reply)
-OBSERVATION: Final = msgspec.json.Decoder(ObservationData)
-ERROR: Final = msgspec.json.Decoder(ErrorData)
-SCHEMAS: Final = msgspec.json.Decoder(Schemas)
-METADATA: Final = msgspec.json.Decoder(Metadata)

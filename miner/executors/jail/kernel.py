@@ -26,8 +26,8 @@ BOTH_NET_RIGHTS = BOTH_SCOPES = 0b11  # bind and connect; abstract sockets and s
 
 NOT_STDLIB = frozenset({"site-packages", "dist-packages"})
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
 
 
 class _Program(ctypes.Structure):
@@ -63,7 +63,7 @@ def give_up_privileges() -> None:
     """No capability is left, none can be gained, and others of the same user cannot look inside."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    _checked("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
+    checked("capset", libc.capset(header, (ctypes.c_uint32 * 6)()))
     _prctl(PR_SET_DUMPABLE, 0)
 
 
@@ -74,7 +74,7 @@ def die_with_parent(signal: int) -> None:
 
 def landlock_version() -> int:
     """Version of Landlock that this kernel has, 0 for none."""
-    version: int = _libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, ASK_VERSION)
+    version: int = libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, ASK_VERSION)
     return max(version, 0)
 
 
@@ -88,17 +88,17 @@ def read_nothing_but(stdlib: Path) -> None:
         BOTH_SCOPES if version >= SCOPE_VERSION else 0,
     )
     size = 24 if version >= SCOPE_VERSION else 16 if version >= NET_VERSION else 8
-    handle = _checked(
+    handle = checked(
         "landlock_create_ruleset",
-        _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0),
+        libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0),
     )
     for path, access in _readable(stdlib):
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rule = _PathBeneath(access, parent)
-        added = _libc.syscall(LANDLOCK_ADD_RULE, handle, RULE_PATH_BENEATH, ctypes.byref(rule), 0)
-        _checked("landlock_add_rule", added)
+        added = libc.syscall(LANDLOCK_ADD_RULE, handle, RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+        checked("landlock_add_rule", added)
         os.close(parent)
-    _checked("landlock_restrict_self", _libc.syscall(LANDLOCK_RESTRICT_SELF, handle, 0))
+    checked("landlock_restrict_self", libc.syscall(LANDLOCK_RESTRICT_SELF, handle, 0))
     os.close(handle)
 
 
@@ -126,10 +126,11 @@ def _readable(stdlib: Path) -> Iterator[tuple[str, int]]:
 
 def _prctl(option: int, value: int, more: int = 0) -> None:
     arguments: Sequence[ctypes.c_ulong] = [ctypes.c_ulong(v) for v in (value, more, 0, 0)]
-    _checked(f"prctl {option}", _libc.prctl(option, *arguments))
+    checked(f"prctl {option}", libc.prctl(option, *arguments))
 
 
-def _checked(name: str, returned: int) -> int:
+def checked(name: str, returned: int) -> int:
+    """What a call of libc has returned. Raises: `OSError` that names the call, for less than 0."""
     if returned < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

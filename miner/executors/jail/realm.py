@@ -63,9 +63,6 @@ TEXTS = {
 HOST_NAME = "testbed"
 NOBODY = 65534
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
-
 
 class _Attributes(ctypes.Structure):
     _fields_ = tuple(
@@ -98,7 +95,7 @@ def part() -> None:
             os._exit(0)
     os.close(told)
     try:
-        _checked("unshare", _libc.unshare(APART))
+        kernel.checked("unshare", kernel.libc.unshare(APART))
     finally:
         os.close(part_done)
         done = os.read(mapped, 1)
@@ -139,8 +136,8 @@ def enter(size_bytes: int, entries: int) -> None:
     quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
     _mount("proc", f"{STAGE}/proc", "proc", quiet | MS_RDONLY)
     os.chdir(STAGE)
-    _checked("pivot_root", _libc.syscall(PIVOT_ROOT, b".", b"."))
-    _checked("umount of the old root", _libc.umount2(b".", MNT_DETACH))
+    kernel.checked("pivot_root", kernel.libc.syscall(PIVOT_ROOT, b".", b"."))
+    kernel.checked("umount of the old root", kernel.libc.umount2(b".", MNT_DETACH))
     os.chdir("/")
     socket.sethostname(HOST_NAME)
 
@@ -149,7 +146,9 @@ def drop_privileges() -> None:
     """No capability is left, nor can one come back, whatever is executed."""
     last = int(LAST_CAPABILITY.read_text())
     for capability in range(last + 1):
-        _checked("prctl PR_CAPBSET_DROP", _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0))
+        kernel.checked(
+            "prctl PR_CAPBSET_DROP", kernel.libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+        )
     kernel.give_up_privileges()
 
 
@@ -162,7 +161,7 @@ def _show(path: str) -> None:
         os.mkdir(f"{STAGE}{path}")
         _mount(path, f"{STAGE}{path}", None, MS_BIND | MS_REC)
         wanted = _Attributes(set=MS_RDONLY | MS_NOSUID | MS_NODEV)
-        changed = _libc.syscall(
+        changed = kernel.libc.syscall(
             MOUNT_SETATTR,
             AT_FDCWD,
             f"{STAGE}{path}".encode(),
@@ -170,7 +169,7 @@ def _show(path: str) -> None:
             ctypes.byref(wanted),
             ctypes.c_size_t(ctypes.sizeof(wanted)),
         )
-        _checked(f"mount_setattr of {path}", changed)
+        kernel.checked(f"mount_setattr of {path}", changed)
 
 
 def _copy_links(folder: str) -> None:
@@ -187,16 +186,10 @@ def _mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
     texts = [None if text is None else text.encode() for text in (source, target, kind, options)]
-    done = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
-    _checked(f"mount of {kind or source or 'nothing'} on {target}", done)
+    done = kernel.libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+    kernel.checked(f"mount of {kind or source or 'nothing'} on {target}", done)
 
 
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _checked(name: str, returned: int) -> None:
-    if returned < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")

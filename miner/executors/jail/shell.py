@@ -150,7 +150,7 @@ class Keeper:
             try:
                 self._filter.load()
                 ctypes.set_errno(0)
-                apart = realm._libc.unshare(realm.NEWNS)
+                apart = kernel.libc.unshare(realm.NEWNS)
                 done = 0 if apart == -1 and not _capabilities() else 1
             finally:
                 os._exit(done)

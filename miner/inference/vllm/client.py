@@ -10,28 +10,27 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from miner.http_replies import CONNECT_S, Connections, describe, excerpt, read_bounded
+from miner.http_replies import CONNECT_S, JsonServer
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.wire import (
     BYTES_PER_TOKEN,
-    CACHE_RESET,
-    COMPLETION,
     COMPLETION_HEAD,
     CONTROL_REPLY_LIMIT,
     ENGINE_HEADER,
-    MODELS,
-    NUMBERED,
-    SERVER_INFO,
-    WEIGHT_INFO,
+    CacheReset,
     Choice,
+    CompletionReply,
+    ModelsReply,
     NumberedChoice,
+    NumberedReply,
+    ServerInfo,
     VllmConfig,
+    WeightInfo,
 )
 
 _COMPLETIONS: Final = "v1/completions"
@@ -39,10 +38,8 @@ _CONTROL_S: Final = 30.0
 _CONFIG_S: Final = 180.0
 """/server_info first runs other programs to describe the machine."""
 
-_T = TypeVar("_T")
 
-
-class VllmServer:
+class VllmServer(JsonServer):
     """Client of one server. Usable from any event loop; one connection pool per loop.
 
     Args:
@@ -53,13 +50,13 @@ class VllmServer:
         engines: how many serve the model side by side; 1 until `config` has told.
     """
 
+    what = "the inference server"
+
     def __init__(self, url: str, *, reply_timeout_s: float = 120.0) -> None:
-        self.url = url.rstrip("/")
+        super().__init__(url)
         self.engines = 1
-        self._base = URL(self.url)
         self._reply_timeout_s = reply_timeout_s
         self._model: str | None = None
-        self._connections = Connections()
 
     async def complete(
         self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
@@ -73,7 +70,7 @@ class VllmServer:
         tokens = len(prompt_ids) + int(options["max_tokens"])
         headers = None if engine is None else {ENGINE_HEADER: str(engine)}
         body = await self._completions([prompt_ids], options, tokens, headers)
-        choices = self._decode(COMPLETION, body, _COMPLETIONS).choices
+        choices = self._decode(CompletionReply, body, _COMPLETIONS).choices
         self._check_number(len(choices), 1)
         return choices[0]
 
@@ -88,13 +85,13 @@ class VllmServer:
         longest = len(prompt.encode() if isinstance(prompt, str) else prompt)
         tokens = n * (longest + int(options["max_tokens"]))
         body = await self._completions(prompt, options, tokens)
-        choices = self._decode(NUMBERED, body, _COMPLETIONS).choices
+        choices = self._decode(NumberedReply, body, _COMPLETIONS).choices
         self._check_number(len(choices), n)
         return sorted(choices, key=lambda choice: choice.index)
 
     async def model_name(self) -> str:
         """The name under which the server serves its (first) model."""
-        served = self._decode(MODELS, await self._get("v1/models"), "v1/models").data
+        served = self._decode(ModelsReply, await self._get("v1/models"), "v1/models").data
         if not served:
             raise SamplerError(f"{self.url}/v1/models lists no model")
         return served[0].id
@@ -111,14 +108,14 @@ class VllmServer:
         """What of the server's configuration decides over distribution and weight transfer."""
         path = "server_info?config_format=json"
         body = await self._get(path, seconds=_CONFIG_S)
-        config = self._decode(SERVER_INFO, body, path).vllm_config
+        config = self._decode(ServerInfo, body, path).vllm_config
         self.engines = config.parallel_config.data_parallel_size
         return config
 
     async def weight_version(self) -> str:
         """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
         return self._decode(
-            WEIGHT_INFO, await self._get("weight_info"), "weight_info"
+            WeightInfo, await self._get("weight_info"), "weight_info"
         ).weight_version
 
     async def set_weight_version(self, label: str) -> None:
@@ -128,17 +125,11 @@ class VllmServer:
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached states; False while running requests still hold some."""
         body = await self.post("reset_prefix_cache", None)
-        return self._decode(CACHE_RESET, body, "reset_prefix_cache").success
+        return self._decode(CacheReset, body, "reset_prefix_cache").success
 
     async def post(self, path: str, payload: object, *, seconds: float = _CONTROL_S) -> bytes:
         """A control call; returns the reply's body."""
-        return await self._request(
-            "POST", path, payload, limit=CONTROL_REPLY_LIMIT, seconds=seconds
-        )
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        await self._connections.close()
+        return await self._ask("POST", path, payload, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
 
     async def _completions(
         self,
@@ -158,7 +149,7 @@ class VllmServer:
             **options,
         }
         limit = COMPLETION_HEAD + BYTES_PER_TOKEN * tokens
-        return await self._request(
+        return await self._ask(
             "POST", _COMPLETIONS, payload,
             limit=limit, seconds=self._reply_timeout_s, headers=headers,
         )  # fmt: skip
@@ -168,11 +159,11 @@ class VllmServer:
             raise SamplerError(f"{self.url}/{_COMPLETIONS} gave {given} choices, expected {asked}")
 
     async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
-        return await self._request("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
+        return await self._ask("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
 
-    async def _request(
+    async def _ask(
         self,
-        method: str,
+        method: Literal["GET", "POST"],
         path: str,
         payload: object,
         *,
@@ -182,42 +173,20 @@ class VllmServer:
     ) -> bytes:
         data = None if payload is None else msgspec.json.encode(payload)
         patience = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S)
-        try:
-            async with self._connections.here().request(
-                method, self._base.join(URL(path)), data=data, timeout=patience,
-                allow_redirects=False, headers=headers,
-            ) as response:  # fmt: skip
-                body = await read_bounded(response, limit)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = f"no reply in {seconds:g} s" if isinstance(error, TimeoutError) else "failed"
-            raise EngineLostError(
-                f"{self.url}/{path} {what} ({describe(error)}); check the inference server"
-            ) from error
-        if body is None:
-            raise SamplerError(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
-        if response.status != 200:
-            raise self._refusal(path, response.status, body)
-        return body
+        return await self._request(
+            method, path, data, limit=limit, patience=patience, headers=headers
+        )
 
-    def _refusal(self, path: str, status: int, body: bytes) -> SamplerError:
-        detail = excerpt(body[:400].decode("utf-8", "replace"))
-        if status >= 500 or status in (408, 429):
-            return EngineLostError(f"{self.url}/{path} failed with HTTP {status}: {detail}")
+    def _away(self, said: str) -> Exception:
+        return EngineLostError(said)
+
+    def _broken(self, said: str) -> Exception:
+        return SamplerError(said)
+
+    def _refusal(self, path: str, status: int, detail: str) -> Exception:
         if status == 404 and not path.startswith("v1/"):
             return SamplerError(
                 f"{self.url}/{path} does not exist: start `vllm serve` with VLLM_SERVER_DEV_MODE=1 "
                 "in its environment"
             )
-        return SamplerError(f"{self.url}/{path} answered HTTP {status}, expected 200: {detail}")
-
-    def _decode(self, decoder: msgspec.json.Decoder[_T], body: bytes, path: str) -> _T:
-        try:
-            return decoder.decode(body)
-        except msgspec.ValidationError as error:
-            raise SamplerError(
-                f"{self.url}/{path} answered in another shape than vLLM's: {error}"
-            ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise EngineLostError(
-                f"{self.url}/{path} sent a broken reply of {len(body):,} bytes: {error}"
-            ) from error
+        return super()._refusal(path, status, detail)

@@ -1,6 +1,6 @@
-"""The shapes of the replies of `vllm serve` that are read, and the decoders that check them.
+"""The shapes of the replies of `vllm serve` that are read.
 
-Invariant: a decoder accepts a reply only if every field named here has its type; fields that are
+Invariant: a reply is accepted only if every field named here has its type; fields that are
 not named are skipped unread. Written against vLLM 0.31.0.
 """
 
@@ -117,11 +117,3 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Answer of `GET /server_info?config_format=json`."""
 
     vllm_config: VllmConfig
-
-
-COMPLETION: Final = msgspec.json.Decoder(CompletionReply)
-NUMBERED: Final = msgspec.json.Decoder(NumberedReply)
-MODELS: Final = msgspec.json.Decoder(ModelsReply)
-WEIGHT_INFO: Final = msgspec.json.Decoder(WeightInfo)
-CACHE_RESET: Final = msgspec.json.Decoder(CacheReset)
-SERVER_INFO: Final = msgspec.json.Decoder(ServerInfo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from miner.environments.games import clean_reply, parse_graded_reply, parse_step_action
@@ -68,7 +68,6 @@ def test_the_grader_reads_labels_where_no_id_stands(reply: str, action: int | No
     assert parse_graded_reply(reply, list(BETS), BETS) == action
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="<>/think 0127\n-.[]PBid:", max_size=60))
 def test_any_reply_gives_a_legal_action_or_none(reply: str) -> None:
     assert parse_graded_reply(reply, LEGAL, LABELS) in (None, *LEGAL)
@@ -76,7 +75,6 @@ def test_any_reply_gives_a_legal_action_or_none(reply: str) -> None:
     assert number is None or number >= 0
 
 
-@settings(deadline=None)
 @given(st.sampled_from(LEGAL), st.text(alphabet="ab c\n", max_size=20))
 def test_think_text_never_decides(action: int, noise: str) -> None:
     for thought in LEGAL:

@@ -59,7 +59,7 @@ words = st.text(alphabet="abc:\n> .", max_size=12)
     task_id=st.integers(0, 4),
     seed=st.integers(0, 50),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_wording_is_reproduced_from_one_episode(
     system: str,
     turn: tuple[str, str, str, str],

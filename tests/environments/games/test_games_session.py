@@ -86,7 +86,7 @@ def test_opponent_draws_are_those_of_the_server() -> None:
 
 
 @given(goofspiel_tasks, seeds, streams, rules, policies)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_streams_are_those_of_numpy(
     task_id: int, seed: int, stream: Stream, rule: CardApplication, policy: int
 ) -> None:
@@ -105,7 +105,7 @@ def test_streams_are_those_of_numpy(
 
 
 @given(goofspiel_tasks, seeds, streams, policies, policies)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_chance_and_opponent_do_not_depend_on_the_agent(
     task_id: int, seed: int, stream: Stream, one: int, other: int
 ) -> None:
@@ -117,7 +117,7 @@ def test_chance_and_opponent_do_not_depend_on_the_agent(
 
 
 @given(goofspiel_tasks, seeds, rules, policies)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_game_is_consistent(task_id: int, seed: int, rule: CardApplication, policy: int) -> None:
     played = _play(task_id, seed, "train", rule, policy)
     size, seat = goofspiel.deck_size(task_id), seed % 2
@@ -152,14 +152,14 @@ def _opponent_card(played: Played) -> int:
 
 
 @given(goofspiel_tasks, seeds, policies)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_asked_plays_what_was_asked(task_id: int, seed: int, policy: int) -> None:
     played = _play(task_id, seed, "evaluate", "asked", policy)
     assert played.applied == played.asked
 
 
 @given(goofspiel_tasks, seeds, policies)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_faulty_plays_what_openspiel_makes_of_the_packed_move(
     task_id: int, seed: int, policy: int
 ) -> None:

@@ -1,0 +1,80 @@
+"""Loading a model folder with all that playing it needs, or saying what it lacks."""
+
+import pytest
+import torch
+from tokenizers import AddedToken
+
+from miner.config.errors import ConfigurationError
+from miner.rollout.chat_template import CONVERSATION, PLAIN
+from miner.rollout.model_folder import check_model_folder, load_chat, load_model_folder
+from tests.builders import CHATML, build_metaspace_tokenizer, build_qwen3, build_tokenizer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A whole model folder. Not to be changed."""
+    folder = tmp_path_factory.mktemp("base")
+    build_qwen3().save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def folder_of(tokenizer, folder):
+    tokenizer.save_pretrained(folder)
+    build_qwen3().config.save_pretrained(folder)
+    return folder
+
+
+def test_a_whole_folder_is_loaded_as_it_is_in_the_dtype_asked_for(whole):
+    loaded = load_model_folder(whole, torch.float16)
+    expected = build_qwen3().half().state_dict()
+    found = loaded.model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert (loaded.chat.changes, loaded.chat.mended_template) == ((), None)
+    assert loaded.chat.tokenizer.chat_template == CHATML
+    assert loaded.chat.tokenizer.pad_token == "<|pad|>"
+
+
+def test_a_template_that_is_mended_is_played_with_and_handed_on(tmp_path):
+    chat = load_chat(folder_of(build_tokenizer(None), tmp_path))
+    assert chat.mended_template == chat.tokenizer.chat_template == PLAIN
+    assert "no chat template" in chat.changes[0]
+    assert chat.renderer.render(CONVERSATION[:1]).startswith("### system\nYou play a game.")
+
+
+@pytest.mark.parametrize(
+    ("special", "padding"),
+    [
+        ([], "</s>"),
+        (["<|reserved_0|>"], "<|reserved_0|>"),
+        (["<|reserved_0|>", "<|right_Pad|>", "<|pad_2|>"], "<|right_Pad|>"),
+    ],
+)
+def test_padding_is_a_token_that_no_text_holds_or_else_the_end(tmp_path, special, padding):
+    tokenizer = build_metaspace_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.add_tokens([AddedToken("paddle", special=False)])
+    tokenizer.add_tokens(special, special_tokens=True)
+    assert load_chat(folder_of(tokenizer, tmp_path)).tokenizer.pad_token == padding
+
+
+def test_what_cannot_be_loaded_is_named(whole, tmp_path):
+    folder_of(build_tokenizer(), tmp_path)
+    with pytest.raises(
+        ConfigurationError, match=f"the model in {tmp_path} cannot be used: .*safet"
+    ):
+        load_model_folder(tmp_path, torch.float32)
+    (tmp_path / "tokenizer.json").write_text('{"version": ')
+    with pytest.raises(ConfigurationError, match=f"the model in {tmp_path} cannot be used: "):
+        load_chat(tmp_path)
+
+
+def test_a_folder_that_holds_no_model_is_told_from_an_adapter(whole, tmp_path):
+    check_model_folder(whole)
+    with pytest.raises(ConfigurationError, match=f"^model.path {tmp_path} holds no model"):
+        check_model_folder(tmp_path, named="model.path ")
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds no model"):
+        load_chat(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds a LoRA adapter without"):
+        load_chat(tmp_path)
