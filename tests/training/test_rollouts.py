@@ -150,6 +150,7 @@ def test_each_step_is_played_while_the_one_before_is_trained(
     for step in (1, 2):
         results = world.step()
         assert [result.group for result in results] == groups_of(world.wanted, step)
+    world.rollouts.settle()
     assert world.plays == [(0, 0), (0, 1), (1, 2)]
 
 
