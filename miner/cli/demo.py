@@ -26,6 +26,7 @@ from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
+from miner.config.settings import load_settings
 from miner.environments import InfrastructureError
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server

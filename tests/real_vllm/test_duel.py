@@ -131,7 +131,7 @@ def test_a_duel_over_http_is_the_duel_in_process(
     monkeypatch.setattr(rendering, "shaped", list)
     over_http = match(EndpointPlayer("model", f"{url}/v1", name, timeout_s=600))
     folder = models / ("full" if name == "full" else "adapter-merged")
-    here = match(load_model_player(folder, "model", family="qwen25"))
+    here = match(load_model_player(folder, "model"))
     assert over_http.failure is None
     assert len(here.games) == 2 * PAIRS
     for served_game, own_game in zip(over_http.games, here.games, strict=True):
