@@ -21,6 +21,8 @@ API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 CHAT_REPLY_LIMIT: Final = 4 << 20
 """Bytes of one chat completion."""
 _EXCERPT: Final = 160  # characters
+_OTHER_PAGE: Final = (301, 302, 303, 307, 308, 404, 405)
+"""What a server says of a page that it does not have, or has elsewhere."""
 
 _T = TypeVar("_T")
 
@@ -165,10 +167,12 @@ class JsonServer:
             ) as response:  # fmt: skip
                 body = await read_bounded(response, limit)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            how = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
+            late = isinstance(error, TimeoutError)
+            how = "did not answer in time" if late else "failed"
+            bound = f" after {patience.total:g} s" if late and patience.total else ""
             raise self._away(
-                f"{self.url}/{path} {how} ({describe(error)}); check that {self.what} is running "
-                "and reachable from here"
+                f"{self.url}/{path} {how} ({describe(error)}{bound}); check that {self.what} is "
+                "running and reachable from here"
             ) from error
         if body is None:
             kind = self._away if self.too_large_is_away else self._broken
@@ -181,9 +185,9 @@ class JsonServer:
     def _refusal(self, path: str, status: int, detail: str) -> Exception:
         if status >= 500 or status in (408, 429):
             return self._away(f"{self.url}/{path} failed with HTTP {status}: {detail}")
+        elsewhere = f"; is this the base URL of {self.what}?" if status in _OTHER_PAGE else ""
         return self._broken(
-            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}; is this "
-            f"the base URL of {self.what}?"
+            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}{elsewhere}"
         )
 
     def _decode(self, kind: type[_T], body: bytes | msgspec.Raw, path: str) -> _T:
@@ -195,5 +199,7 @@ class JsonServer:
             ) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._away(
-                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}"
+                f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}: "
+                f"{excerpt(bytes(body)[:400].decode('utf-8', 'replace'))}; is this the base URL of "
+                f"{self.what}?"
             ) from error

@@ -34,7 +34,7 @@ from mock_env_server.settings import Mode
 
 TASK_ID = "demo"
 MOST_PROCESSES = 4
-"""Trainers of a demo; each takes a gigabyte, and the servers want a core too."""
+"""Trainers of a demo at most: each takes a gigabyte."""
 
 CACHE = Path(".cache/tiny-model")
 REAL_CACHE = Path(".cache/smollm2")
@@ -112,12 +112,19 @@ def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
     config = RECIPES / f"{recipe}.toml"
     processes = trainer_processes(
         load_settings(config, overrides, environ).rollout.groups_per_step,
-        cores=os.cpu_count() or 1,
+        cores=cores_here(),
     )
     command = [sys.executable, "-m", "miner", "train", "--config", str(config)]
     command += ["--processes", str(processes), *overrides]
     if status := subprocess.run(command, env=environ, check=False).returncode:
         raise typer.Exit(status)
+
+
+def cores_here() -> int:
+    """Cores that this process may use, where the system tells; all of the machine elsewhere."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def trainer_processes(games: int, cores: int) -> int:

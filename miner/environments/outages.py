@@ -68,8 +68,8 @@ class Outages:
     @property
     def dark_seconds(self) -> float:
         """For how long no server has answered, over all outages."""
-        now = 0.0 if self._dark_since is None else self._clock() - self._dark_since
-        return self._dark_seconds + now
+        since = self._dark_since  # the loop's thread may end it meanwhile
+        return self._dark_seconds + (0.0 if since is None else self._clock() - since)
 
     async def waited_out(self, server: str) -> bool:
         """After an `InfrastructureError` of `server`: whether to play the episode again for free.
@@ -138,8 +138,8 @@ class Outages:
     def _end_dark(self) -> None:
         assert self._dark_since is not None
         seconds = self._clock() - self._dark_since
+        self._dark_since = None  # before the sum: a reader must not count it twice
         self._dark_seconds += seconds
-        self._dark_since = None
         there = [url for url in self._source.servers if url not in self._away]
         self._say(
             f"{_named(there, 'answers', 'answer')} again after {_duration(seconds)}: the episodes "

@@ -111,7 +111,11 @@ class BestModel:
     def from_state(cls, state: Mapping[str, Any]) -> BestModel:
         """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
         return cls(
-            *(Evaluated(int(state[name]["step"]), tuple(state[name]["scores"])) for name in NAMES)
+            *(
+                Evaluated(int(state[name]["step"]), tuple(state[name]["scores"]))
+                for name in NAMES
+                if name in state or name != NAMES[-1]  # runs of before had no third
+            )
         )
 
     def _check_length(self, model: Evaluated) -> None:

@@ -28,7 +28,7 @@ class Checkpoint:
 
     Attributes:
         halvings: how often the learning rate was halved until then.
-        published: whether its weights were the best so far.
+        published: whether its weights were handed over.
     """
 
     path: Path

@@ -36,7 +36,7 @@ Publish = Callable[[PublishedScore], object]
 
 
 class HeldOut(TrainerCallback):
-    """Evaluates every `every_steps`, publishes the best, and evaluates the last weights.
+    """Evaluates every `every_steps`, publishes, and evaluates the last weights.
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
@@ -71,9 +71,16 @@ class HeldOut(TrainerCallback):
     @property
     def best(self) -> Evaluated:
         """Scores of the model that is published now."""
-        if self._best is None:
-            raise RuntimeError("nothing was evaluated yet: call start first")
-        return self._best.best
+        return self._model.best
+
+    @property
+    def highest(self) -> Evaluated:
+        """Scores of the model that had the highest of those that were published."""
+        return self._model.highest
+
+    def rose(self, step: int) -> bool:
+        """Whether the weights of `step` were published, and none before had a higher score."""
+        return self.published(step) and self.highest.step == step
 
     def published(self, step: int) -> bool:
         """Whether this process evaluated the weights of `step` last, and published them.
@@ -83,7 +90,7 @@ class HeldOut(TrainerCallback):
         return self._better and step == self._last_step
 
     def fall(self, step: int) -> Estimate | None:
-        """How far the weights of `step` lie below the best ones, if more than chance explains it.
+        """How far the weights of `step` lie below the highest, if more than chance explains it.
 
         None where they were not evaluated, or the paired 95% interval reaches up to 0.
         """
@@ -117,7 +124,7 @@ class HeldOut(TrainerCallback):
             result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
         self._better = self._best.replaced_by(candidate)
-        self._lead = _difference(candidate, self._best.best)
+        self._lead = _difference(candidate, self._best.highest)
         if self._better:
             played = sum(score is not None for score in candidate.scores)
             with self._pace.measured("publication"):
@@ -132,6 +139,12 @@ class HeldOut(TrainerCallback):
         due = state.global_step % self._every == 0
         if due and self._ranks.share(self._pace.room_for_evaluation()):
             self.consider(state.global_step)
+
+    @property
+    def _model(self) -> BestModel:
+        if self._best is None:
+            raise RuntimeError("nothing was evaluated yet: call start first")
+        return self._best
 
     def _record(self, result: EvaluationResult, step: int, *, published: bool) -> None:
         if not self._ranks.leads:

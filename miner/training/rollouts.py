@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import TrainerCallback
+
 from miner.background_loop import BackgroundLoop, Running
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -42,7 +44,7 @@ class _Ahead:
     results: list[GroupResult] | None = None
 
 
-class Rollouts:
+class Rollouts(TrainerCallback):
     """Plays each step's groups on one rank. All methods but `drop` are collective.
 
     Args:
@@ -97,6 +99,10 @@ class Rollouts:
             lambda some: self._loop.run(ahead.episodes(some)),
             ahead.groups,
         )
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is under way while a step's end evaluates, publishes and saves."""
+        self.settle()
 
     def drop(self) -> None:
         """Give up what was played ahead: nobody will train on it."""

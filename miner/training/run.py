@@ -157,6 +157,7 @@ class Run:
             self._heart,
         )
         callbacks = (
+            self._rollouts,
             recorder,
             NewWeights(self._engine),
             held_out,
@@ -219,7 +220,6 @@ class Run:
                 )
             )
 
-        self._rollouts.settle()
         own = self._settings.rollout.engine == "transformers"
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
@@ -349,6 +349,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         held_out.start()
         run.watch(progress, held_out)
         run.learn(checkpoint)
+        ranks.gather(None)  # nobody samples any more: what was played ahead is given up
         held_out.consider(run.trainer.state.global_step)
         heart.beat("done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works

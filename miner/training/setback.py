@@ -64,7 +64,7 @@ class Setback(TrainerCallback):
         kept = newest_checkpoint(Path(str(args.output_dir)), published=True)
         state.best_model_checkpoint = str(kept.path) if kept else None  # rotation leaves it alone
         step = state.global_step
-        better, fall = self._held_out.published(step), self._held_out.fall(step)
+        better, fall = self._held_out.rose(step), self._held_out.fall(step)
         due = better or (fall is not None and self._trainer.halvings < self._most)
         # weights are kept and left for what the next evaluation finds
         due = due and not control.should_training_stop and self._pace.room_for_evaluation()
@@ -80,6 +80,7 @@ class Setback(TrainerCallback):
             self._engine.weights_changed(kept.step)
         target = f"back to the weights of step {kept.step}" if kept else "no better ones were saved"
         self._note(
-            f"step {step}: held-out score {fall} against step {self._held_out.best.step}: {target},"
-            f" learning rate halved ({self._trainer.halvings} of {self._most} times at most)"
+            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: "
+            f"{target}, learning rate halved ({self._trainer.halvings} of {self._most} times at "
+            "most)"
         )

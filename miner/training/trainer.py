@@ -34,7 +34,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """TRL's configuration for these settings.
 
     One generation per optimizer step (steps_per_generation = gradient accumulation), so that
-    sampling is exactly on-policy and no importance correction is needed without vLLM. In TRL's loop
+    sampling is exactly on-policy without vLLM, and needs no importance correction. In TRL's loop
     a step is one batch, so it may have more rows than prompts; the trainer cuts it into passes.
     """
     optimizer, rollout = settings.optimizer, settings.rollout

@@ -166,16 +166,30 @@ def test_a_fall_is_one_that_chance_does_not_explain(low, falls: bool, tmp_path: 
     assert world.held_out.fall(30) is None  # nobody has evaluated these
 
 
+def test_a_fall_is_one_from_the_highest_score_whatever_was_published_since(tmp_path: Path) -> None:
+    """Three games of forty are chance, so they are published; three more are not."""
+    lower, lowest = [0.0] * 3 + [1.0] * 37, [0.0] * 6 + [1.0] * 34
+    world = World(tmp_path, BASE, BEST, lower, lowest)
+    world.held_out.start()
+    for step in (10, 20, 30):
+        world.held_out.consider(step)
+        assert world.held_out.rose(step) == (step == 10)
+        assert (world.held_out.fall(step) is not None) == (step == 30)
+    assert (world.held_out.best.step, world.held_out.highest.step) == (20, 10)
+
+
 class OneFell:
     """Held-out games as one rank sees them: step 1 was best, and only rank 0 saw step 2 fall."""
 
-    best = Evaluated(1, (1.0,))
+    highest = Evaluated(1, (1.0,))
 
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads
 
     def published(self, step: int) -> bool:
         return step == 1
+
+    rose = published
 
     def fall(self, step: int) -> Estimate | None:
         return Estimate(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None

@@ -43,7 +43,7 @@ class VllmServer(JsonServer):
     """Client of one server. Usable from any event loop; one connection pool per loop.
 
     Args:
-        url: base URL, `http://host:port`.
+        url: base URL, `http://host:port`, with or without /v1.
         reply_timeout_s: longest wait for the reply to one prompt.
 
     Attributes:
@@ -53,7 +53,7 @@ class VllmServer(JsonServer):
     what = "the inference server"
 
     def __init__(self, url: str, *, reply_timeout_s: float = 120.0) -> None:
-        super().__init__(url)
+        super().__init__(url.rstrip("/").removesuffix("/v1"))
         self.engines = 1
         self._reply_timeout_s = reply_timeout_s
         self._model: str | None = None
