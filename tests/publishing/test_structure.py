@@ -196,11 +196,16 @@ class TestShards:
         with pytest.raises(UnverifiedModelError, match="no file beside it"):
             verify_model(model, load=False)
 
+    @pytest.mark.parametrize("weight_map", [None, {}])
     def test_index_without_map(
-        self, model: Path, shards: list[Path], set_json: Callable[..., None]
+        self,
+        model: Path,
+        shards: list[Path],
+        set_json: Callable[..., None],
+        weight_map: dict[str, str] | None,
     ) -> None:
-        set_json(model / "model.safetensors.index.json", weight_map=None)
-        with pytest.raises(UnverifiedModelError, match="weight_map"):
+        set_json(model / "model.safetensors.index.json", weight_map=weight_map)
+        with pytest.raises(UnverifiedModelError, match='no "weight_map" from tensors'):
             verify_model(model, load=False)
 
 
