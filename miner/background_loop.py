@@ -15,26 +15,30 @@ T = TypeVar("T")
 
 
 class Running(Generic[T]):
-    """A coroutine on its way in a loop of another thread."""
+    """A coroutine for a loop of another thread, on its way once it has begun."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
         self._loop = loop
+        self._coroutine = coroutine
         self._tasks: list[asyncio.Task[T]] = []
+        self._begun = False
         self._over = threading.Event()
 
-        def start() -> None:
-            self._tasks.append(loop.create_task(coroutine))
-            self._tasks[0].add_done_callback(lambda _: self._over.set())
-
-        loop.call_soon_threadsafe(start)
+    def begin(self) -> Self:
+        """Let it run, if it does not yet."""
+        if not self._begun:
+            self._begun = True
+            self._loop.call_soon_threadsafe(self._start)
+        return self
 
     def result(self) -> T:
-        """Wait for its result, or raise its error.
+        """Begin, and wait for its result, or raise its error.
 
         If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
         coroutine is cancelled and has cleaned up before the interrupt goes on.
         """
         try:
+            self.begin()
             self._over.wait()
         except BaseException:
             self.cancel()
@@ -43,8 +47,19 @@ class Running(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel it, unless it is over, and wait until it has cleaned up."""
-        self._loop.call_soon_threadsafe(lambda: self._tasks[0].cancel())
+        self._loop.call_soon_threadsafe(self._give_up)
         self._over.wait()
+
+    def _start(self) -> None:
+        self._tasks.append(self._loop.create_task(self._coroutine))
+        self._tasks[0].add_done_callback(lambda _: self._over.set())
+
+    def _give_up(self) -> None:
+        if self._tasks:
+            self._tasks[0].cancel()
+        else:  # the interrupt came before the loop was told to start
+            self._coroutine.close()
+            self._over.set()
 
 
 class BackgroundLoop:
@@ -62,10 +77,13 @@ class BackgroundLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` and return its result or raise its error; see `Running.result`."""
-        return self.start(coroutine).result()
+        return self._running(coroutine).result()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
         """Have `coroutine` run while the caller does something else."""
+        return self._running(coroutine).begin()
+
+    def _running(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("BackgroundLoop.run would wait for itself: await the coroutine")

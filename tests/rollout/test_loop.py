@@ -57,6 +57,24 @@ def test_interrupt_waits_for_the_cleanup(loop):
     assert loop.run(running_loop()).is_running()
 
 
+def test_an_interrupt_between_start_and_wait_leaves_nothing_behind(loop, monkeypatch):
+    tell, told = loop._loop.call_soon_threadsafe, []
+
+    def interrupted_once(callback, *arguments):
+        tell(callback, *arguments)
+        told.append(callback)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    async def number_of_tasks():
+        return len(asyncio.all_tasks())
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(asyncio.Event().wait())
+    assert loop.run(number_of_tasks()) == 1
+
+
 def test_run_from_within_the_loop_is_refused(loop):
     async def nested():
         loop.run(running_loop())
