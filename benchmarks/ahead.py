@@ -87,8 +87,8 @@ def learn(out: Path, base: Path, command: str, overrides: list[str]) -> None:
             *(f"model.path={base}", f"output.dir={out}/task/repo", f"run_dir={out}/run"),
             *("rollout.engine=vllm_server", f"rollout.server={url}"),
             *("environment.channel=builtin", "rollout.max_episode_tokens=1024", "threads=1"),
-            *("optimizer.schedule=constant", "optimizer.beta=0"),
-            *("evaluation.every_steps=100000", "checkpoint.every_steps=100000"),
+            *("optimizer.schedule=constant", "evaluation.every_steps=100000"),
+            "checkpoint.every_steps=100000",
         ]
         words += overrides
         subprocess.run(words, env=ENVIRONMENT, stdout=log, stderr=log, cwd=REPOSITORY, check=True)

@@ -189,6 +189,7 @@ class Run:
             trainer.end_between_steps(save=trainer.state.global_step > saved)
         finally:
             self._rollouts.drop()
+        self._ranks.gather(None)  # nobody samples any more: what was played ahead is given up
 
     def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
         most = self._settings.optimizer.most_halvings
@@ -349,7 +350,6 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         held_out.start()
         run.watch(progress, held_out)
         run.learn(checkpoint)
-        ranks.gather(None)  # nobody samples any more: what was played ahead is given up
         held_out.consider(run.trainer.state.global_step)
         heart.beat("done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works
