@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ class StubVllm:
         self._context = max_model_len
         self._engines = data_parallel_size
         self._running = 0
+        self.idle = threading.Event()
+        self.idle.set()
         self._journal = journal
         self._numbers = itertools.count()
         self._config = {
@@ -179,6 +182,7 @@ class StubVllm:
         limit = min(body["max_tokens"], self._context - len(prompt))
         version = self.weights.version
         self._running += 1
+        self.idle.clear()
         try:
             stop = tuple(body.get("stop", ()))
             sample = await self._sampler.sample(
@@ -186,6 +190,8 @@ class StubVllm:
             )
         finally:
             self._running -= 1
+            if not self._running:
+                self.idle.set()
         self.completions.append((version, body))
         self._journal(f"sample {version}")
         tokens = [f"token_id:{token}" for token in sample.token_ids]

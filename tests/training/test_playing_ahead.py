@@ -174,6 +174,7 @@ def test_a_killed_run_goes_on_with_the_tasks_that_it_would_have_had(
     at_loss[2] = kill
     with pytest.raises(Killed):
         work.train_on_it("rollout.ahead=true", *overrides)
+    assert work.stub.idle.wait(LONG_S), "what the killed run asked for goes on"
     work.train_on_it("rollout.ahead=true", *overrides)
     assert tasks["killed"] == {(step, task) for step, task in tasks["plain"] if step < 2}
     assert tasks["resumed"] == {(step, task) for step, task in tasks["plain"] if step > 0}
