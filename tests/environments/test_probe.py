@@ -89,7 +89,7 @@ async def test_dead_hanging_and_good_servers_side_by_side(dead_url: str, faithfu
 async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: str) -> None:
     await set_faults(unreliable_url, "/step", "/evaluate", rates={"hang": 1.0})
     async with asyncio.timeout(20):
-        report = await probe([unreliable_url], limit_s=0.6)
+        report = await probe([unreliable_url], limit_s=2)
     (server,) = report.servers
     assert server.problem == ""
     assert "did not" in server.step_problem
