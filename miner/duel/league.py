@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
+from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.duel.games import duel_game
@@ -26,6 +27,7 @@ from miner.duel.scoring import (
     standings,
     task_scores,
 )
+from miner.duel.turn import Result
 from miner.evaluation.statistics import Estimate, mean_score
 
 
@@ -73,44 +75,57 @@ class LeagueResult:
 
     def advancing(self) -> list[str]:
         """Who would go on from this group."""
-        return advancing([self.task_scores()], self.boss)
+        return advancing(self.task_scores(), self.boss)
 
     def _decided(self, game: str) -> list[MatchResult]:
         return [m for m in self.matches if m.game == game and m.failure is None]
 
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
-        seen: list[tuple[GameRecord, int]] = []
-        for match in self._decided(game):
-            if player in (match.first, match.second):
-                seen += [(record, int(player == match.second)) for record in match.games]
-        results = [
-            (opposite(record.result) if second else record.result, record.first_seat ^ second)
-            for record, second in seen
-        ]
-        points = [POINTS[result] for result, _ in results]
+        results: Counter[Result] = Counter()
+        by_seat: tuple[list[float], list[float]] = ([], [])
         forfeits: Counter[str] = Counter()
         usage = Usage()
-        for record, second in seen:
-            seat = record.first_seat ^ second
-            usage.add(record.usage[seat])
-            if record.forfeit is not None and record.forfeit.player == seat:
-                forfeits[record.forfeit.cause.value] += 1
-        counted = [result for result, _ in results]
+        for match in self._decided(game):
+            if player not in (match.first, match.second):
+                continue
+            second = player == match.second
+            for record in match.games:
+                seat = record.first_seat ^ second
+                result = opposite(record.result) if second else record.result
+                results[result] += 1
+                by_seat[seat].append(POINTS[result])
+                usage.add(record.usage[seat])
+                if record.forfeit is not None and record.forfeit.player == seat:
+                    forfeits[record.forfeit.cause.value] += 1
         return Row(
             player=player,
             game=game,
-            wins=counted.count("win"),
-            draws=counted.count("draw"),
-            losses=counted.count("loss"),
-            score=_estimate(points),
-            by_seat=(
-                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 0]),
-                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 1]),
-            ),
+            wins=results["win"],
+            draws=results["draw"],
+            losses=results["loss"],
+            score=_estimate([*by_seat[0], *by_seat[1]]),
+            by_seat=(_estimate(by_seat[0]), _estimate(by_seat[1])),
             forfeits=dict(forfeits),
             usage=usage,
         )
+
+    def to_json(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """All of it, every game but for its replay; `settings` say how it was played."""
+        return {
+            "settings": settings,
+            "players": self.players,
+            "games": self.games,
+            "boss": self.boss,
+            "standings": [{"player": name, "score": score} for name, score in self.standings()],
+            "advancing": self.advancing(),
+            "environment_scores": {game: self.environment_scores(game) for game in self.games},
+            "rows": [asdict(self.row(name, game)) for game in self.games for name in self.players],
+            "matches": [
+                asdict(match) | {"games": [_without_plies(record) for record in match.games]}
+                for match in self.matches
+            ],
+        }
 
 
 async def play_league(
@@ -146,6 +161,10 @@ async def play_league(
     pairs = list(combinations(players, 2))
     matches = await asyncio.gather(*(play(game, a, b) for game in games for a, b in pairs))
     return LeagueResult(names, list(games), list(matches), boss)
+
+
+def _without_plies(record: GameRecord) -> dict[str, Any]:
+    return {name: value for name, value in asdict(record).items() if name != "plies"}
 
 
 def _tally(match: MatchResult) -> Tally:

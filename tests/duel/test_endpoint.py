@@ -174,5 +174,5 @@ async def test_odd_answers_forfeit_and_break_nothing(answer: dict) -> None:
             GAMES["leduc_poker"], player, other, Rules(3, own_wording()), Limits(pairs=1)
         )
     assert result.failure is None
-    assert [record.first_forfeits for record in result.games] == [True, True]
+    assert [record.forfeiter for record in result.games] == [0, 0]
     assert json.dumps(answer)

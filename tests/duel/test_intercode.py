@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from miner.duel.intercode.conversation import Words, tools
+from miner.duel.intercode.conversation import Words, read, tools
 from miner.duel.intercode.reward import Outcome, Parts, graded, similarity
 from miner.duel.intercode.session import Session, Shell, gold_outcome
 from miner.duel.tools import ToolCall
@@ -33,7 +33,8 @@ async def play(task: dict[str, Any], shell: Shell, gold_shell: Shell) -> Parts:
     last = task["turns"][-1]
     for turn in task["turns"]:
         assert list(session.conversation.messages()) == turn["request"]["messages"]
-        over = await session.answer(recorded_calls(turn["reply"]), turn["reply"]["content"] or "")
+        reply = turn["reply"]
+        over = await session.answer(read(recorded_calls(reply)), reply["content"] or "")
         assert over is (turn is last)
     return graded(await session.outcome(), await gold_outcome(task["gold"], gold_shell))
 

@@ -48,7 +48,7 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert failed == {("a", "broken"), ("broken", "b"), ("broken", "silent")}
     for match in result.matches:
         if match.second == "silent" and match.failure is None:
-            assert [record.second_forfeits for record in match.games] == [True] * 4
+            assert [record.forfeiter for record in match.games] == [1] * 4
     assert set(result.row("silent", "othello").forfeits) == {"no tool call"}
     assert result.row("a", "othello").wins >= 4
     assert result.row("broken", "othello").score is None  # a win before it failed is left out

@@ -92,7 +92,7 @@ async def test_matches_end_where_the_tournaments_end(line: Line) -> None:
 def _games(result: MatchResult) -> list[Line]:
     games = []
     for record in result.games:
-        side = "a" if record.first_forfeits else "b" if record.second_forfeits else ""
+        side = {0: "a", 1: "b", None: ""}[record.forfeiter]
         games.append(
             {
                 "seed": record.seed,

@@ -19,11 +19,11 @@ from transformers import AutoModelForCausalLM
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.launch import free_port
-from miner.duel import rendering
 from miner.duel.games import GAMES
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
+from miner.duel.players import model as model_player
 from miner.duel.players.base import Player
 from miner.duel.players.endpoint import EndpointPlayer
 from miner.duel.players.model import load_model_player
@@ -128,7 +128,7 @@ def test_a_duel_over_http_is_the_duel_in_process(
 ) -> None:
     """vLLM hands tools to the template as the request has them; SGLang, which duels are held on,
     does not."""
-    monkeypatch.setattr(rendering, "shaped", list)
+    monkeypatch.setattr(model_player, "shaped", list)
     over_http = match(EndpointPlayer("model", f"{url}/v1", name, timeout_s=600))
     folder = models / ("full" if name == "full" else "adapter-merged")
     here = match(load_model_player(folder, "model"))

@@ -34,4 +34,4 @@ def _state_text(state: pyspiel.State, player: int) -> str:
     return "\n".join(lines)
 
 
-LEDUC_POKER = DuelGame("leduc_poker", 2, _parameters, _state_text)
+LEDUC_POKER = DuelGame("leduc_poker", _parameters, _state_text)

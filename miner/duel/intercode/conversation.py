@@ -62,6 +62,13 @@ class Answer:
     command: str | None = None
     submits: bool = False
 
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in two words; empty for nothing."""
+        if self.command is None and not self.submits:
+            return "no call"
+        return "no command" if self.command == "" else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -120,16 +127,8 @@ class Conversation:
 
     def refused(self, answer: Answer) -> str | None:
         """The observation after an answer with nothing to execute, None if there is something."""
-        if answer.command is None:
-            return self._words.no_call
-        return None if answer.command else self._words.no_command
-
-    @staticmethod
-    def fault(answer: Answer) -> str:
-        """What is wrong with an answer that does not submit, in two words; empty for nothing."""
-        if answer.command is None:
-            return "no call"
-        return "" if answer.command else "no command"
+        said = {"no call": self._words.no_call, "no command": self._words.no_command}
+        return said.get(answer.fault)
 
     def add(self, thought: str, answer: Answer, observation: str) -> None:
         """A turn is over.
