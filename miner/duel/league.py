@@ -19,14 +19,7 @@ from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
-from miner.duel.scoring import (
-    Scores,
-    Tally,
-    advancing,
-    environment_scores,
-    standings,
-    task_scores,
-)
+from miner.duel.scoring import Scores, advancing, standings, task_scores
 from miner.duel.turn import Result
 from miner.evaluation.statistics import Estimate, mean_score
 
@@ -62,8 +55,12 @@ class LeagueResult:
     boss: str | None = None
 
     def environment_scores(self, game: str) -> Scores:
-        """Each player's pooled score in a game."""
-        return environment_scores(self.players, [_tally(match) for match in self._decided(game)])
+        """(wins + draws / 2) / games of each player, pooled over all games against everybody.
+
+        A player without a game scores 0. Pooling means that longer matches count for more.
+        """
+        scores = {name: self.row(name, game).score for name in self.players}
+        return {name: score.mean if score else 0.0 for name, score in scores.items()}
 
     def task_scores(self) -> Scores:
         """Each player's mean quantile over the games, what ranks are made of."""
@@ -77,17 +74,14 @@ class LeagueResult:
         """Who would go on from this group."""
         return advancing(self.task_scores(), self.boss)
 
-    def _decided(self, game: str) -> list[MatchResult]:
-        return [m for m in self.matches if m.game == game and m.failure is None]
-
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
         results: Counter[Result] = Counter()
         by_seat: tuple[list[float], list[float]] = ([], [])
         forfeits: Counter[str] = Counter()
         usage = Usage()
-        for match in self._decided(game):
-            if player not in (match.first, match.second):
+        for match in self.matches:
+            if match.game != game or match.failure or player not in (match.first, match.second):
                 continue
             second = player == match.second
             for record in match.games:
@@ -165,12 +159,6 @@ async def play_league(
 
 def _without_plies(record: GameRecord) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if name != "plies"}
-
-
-def _tally(match: MatchResult) -> Tally:
-    return Tally(
-        match.first, match.second, match.count("win"), match.count("loss"), match.count("draw")
-    )
 
 
 def _estimate(points: Sequence[float]) -> Estimate | None:

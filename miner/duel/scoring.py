@@ -1,44 +1,13 @@
-"""From games to ranks: pooled scores, quantiles, standings, who advances.
+"""From scores to ranks: quantiles, standings, who advances.
 
 All functions are pure; a table of scores is a dictionary from player to score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 Scores = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Games of one match in one environment, counted for its first player."""
-
-    first: str
-    second: str
-    wins: int
-    losses: int
-    draws: int
-
-    @property
-    def games(self) -> int:
-        """Games that were played."""
-        return self.wins + self.losses + self.draws
-
-
-def environment_scores(players: Sequence[str], tallies: Iterable[Tally]) -> Scores:
-    """(wins + draws / 2) / games of each player, pooled over all games against everybody.
-
-    A player without a game scores 0. Pooling means that longer matches count for more.
-    """
-    points = dict.fromkeys(players, 0.0)
-    games = dict.fromkeys(players, 0)
-    for tally in tallies:
-        for name, wins in ((tally.first, tally.wins), (tally.second, tally.losses)):
-            points[name] += wins + tally.draws / 2
-            games[name] += tally.games
-    return {name: points[name] / games[name] if games[name] else 0.0 for name in players}
 
 
 def quantiles(scores: Mapping[str, float]) -> Scores:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,8 +75,6 @@ async def test_a_league_without_a_game_is_an_error_and_no_standing(
 
 
 async def test_matches_of_a_league_overlap() -> None:
-    import asyncio
-
     asked: list[int] = []
     everybody = asyncio.Event()
 
@@ -164,9 +164,8 @@ async def test_a_page_holds_no_code_of_a_players(tmp_path: Path) -> None:
 
     players = [Scripted("<i>", _takes_notes), RulePlayer("b", random_move(1))]
     result = await play_league(players, ["clobber"], RULES, Limits(pairs=1))
-    result.matches[0].games[0].plies[0] = type(result.matches[0].games[0].plies[0])(
-        0, result.matches[0].games[0].plies[0].action, "</script><script>alert(1)", None
-    )
+    plies = result.matches[0].games[0].plies
+    plies[0] = replace(plies[0], content="</script><script>alert(1)")
     page = league_page(result, {}, 2)
     assert "</script><script>" not in page
     assert "<i>" not in page.partition("<script>")[0]  # after it, texts stay texts

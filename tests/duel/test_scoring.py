@@ -6,15 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from miner.duel.outcome import game_results
-from miner.duel.scoring import (
-    Tally,
-    advancing,
-    environment_scores,
-    quantiles,
-    standings,
-    task_scores,
-)
+from miner.duel.league import LeagueResult
+from miner.duel.match import MatchResult
+from miner.duel.outcome import GameRecord, Usage, game_results
+from miner.duel.scoring import advancing, quantiles, standings, task_scores
 from tests.duel.golden import Line, golden
 
 
@@ -34,15 +29,26 @@ def test_outcomes_lie_around_the_middle_of_the_returns() -> None:
     assert len(lines) == 7
 
 
+def _match(game: str, pair: Line, counts: Line) -> MatchResult:
+    """A match with so many games of each result, in both seats."""
+    results = ["win"] * counts["a_wins"] + ["loss"] * counts["b_wins"] + ["draw"] * counts["draws"]
+    records = [
+        GameRecord(game, 1, number % 2, [], [], result, None, (Usage(), Usage()))
+        for number, result in enumerate(results)
+    ]
+    return MatchResult(game, pair["a"], pair["b"], records)
+
+
 @pytest.mark.parametrize("line", _lines("group"), ids=lambda line: line["table"])
 def test_groups_are_ranked_as_recorded(line: Line) -> None:
-    tallies: dict[str, list[Tally]] = {}
-    for pair in line["pairs"]:
-        for name, counts in pair["results"].items():
-            tally = Tally(pair["a"], pair["b"], counts["a_wins"], counts["b_wins"], counts["draws"])
-            tallies.setdefault(name, []).append(tally)
-    scores = {name: environment_scores(line["miners"], played) for name, played in tallies.items()}
-    scores |= line["individual"]
+    matches = [
+        _match(name, pair, counts)
+        for pair in line["pairs"]
+        for name, counts in pair["results"].items()
+    ]
+    games = [name for name in line["environment_scores"] if name not in line["individual"]]
+    league = LeagueResult(line["miners"], games, matches)
+    scores = {game: league.environment_scores(game) for game in games} | line["individual"]
     assert scores == line["environment_scores"]
     assert {name: quantiles(table) for name, table in scores.items()} == line["quantiles"]
     assert [list(entry) for entry in standings(task_scores(scores))] == line["standings"]

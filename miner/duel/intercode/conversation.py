@@ -70,15 +70,6 @@ class Answer:
         return "no command" if self.command == "" else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A turn that is over, as later turns show it."""
-
-    thought: str
-    tool: str
-    observation: str
-
-
 def read(calls: Sequence[ToolCall]) -> Answer:
     """What the calls of a reply ask for; an empty `command` is one that cannot be executed."""
     call = next((call for call in calls if call.name in (EXECUTE, SUBMIT)), None)
@@ -98,24 +89,20 @@ class Conversation:
     Args:
         question: what is asked.
         words: sentences around it.
+
+    Attributes:
+        turn: number of the turn that is asked for next.
     """
 
     def __init__(self, question: str, words: Words) -> None:
         self._question = question
         self._words = words
-        self._steps: list[Step] = []
-
-    @property
-    def turn(self) -> int:
-        """Number of the turn that is asked for next, from 1."""
-        return len(self._steps) + 1
+        self._steps: list[str] = []
+        self.turn = 1
 
     def messages(self) -> tuple[Message, Message]:
         """The chat of the next turn."""
-        lines = [
-            line for number, step in enumerate(self._steps, 1) for line in _lines(number, step)
-        ]
-        steps = "\n".join(lines) or self._words.nothing_yet
+        steps = "\n".join(self._steps) or self._words.nothing_yet
         user = (
             f"Question: {self._question}\n\nPrevious steps:\n{steps}\n\n"
             f"Turn {self.turn}: {self._words.ask}"
@@ -138,7 +125,11 @@ class Conversation:
         """
         quoted = json.dumps(answer.command, ensure_ascii=False)
         tool = _NO_CALL if answer.command is None else f"{EXECUTE}(command={quoted})"
-        self._steps.append(Step(thought, tool, observation))
+        if thought:
+            self._steps.append(f"Thought {self.turn}: {thought}")
+        self._steps.append(f"Tool {self.turn}: {tool}")
+        self._steps.append(f"Observation {self.turn}: {observation[:SHOWN_CHARACTERS]}")
+        self.turn += 1
 
 
 def tools(words: Words) -> list[Schema]:
@@ -161,12 +152,3 @@ def _function(name: str, description: str, properties: Schema) -> Schema:
         "type": "function",
         "function": {"name": name, "description": description, "parameters": parameters},
     }
-
-
-def _lines(number: int, step: Step) -> list[str]:
-    thought = [f"Thought {number}: {step.thought}"] if step.thought else []
-    return [
-        *thought,
-        f"Tool {number}: {step.tool}",
-        f"Observation {number}: {step.observation[:SHOWN_CHARACTERS]}",
-    ]
