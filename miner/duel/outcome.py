@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import pyspiel
-
 from miner.duel.players.base import Reply
 from miner.duel.tools import MOVE
 from miner.duel.turn import Result
@@ -98,10 +96,9 @@ class GameRecord:
         return None if self.forfeit is None else self.forfeit.player ^ self.first_seat
 
 
-def game_results(game: pyspiel.Game, returns: Sequence[float]) -> list[Result]:
-    """Both seats' results: all six games are zero-sum, so the middle of all returns is a draw."""
-    middle = (game.min_utility() + game.max_utility()) / 2
-    return ["draw" if value == middle else "win" if value > middle else "loss" for value in returns]
+def game_results(returns: Sequence[float]) -> list[Result]:
+    """Both seats' results: a game's best return is as far above 0, a draw, as its worst below."""
+    return ["draw" if value == 0 else "win" if value > 0 else "loss" for value in returns]
 
 
 def forfeit_cause(reply: Reply) -> Cause:

@@ -81,7 +81,7 @@ async def play_game(
     order = (first_seat, 1 - first_seat)
     play = _Play(table, [players[i] for i in order], [notes[i] for i in order], rules)
     await play.turns()
-    results = game_results(table.loaded, play.returns)
+    results = game_results(play.returns)
     for seat in order:
         if play.forfeit is None or play.forfeit.player != seat:
             await play.reflection(seat, results[seat])

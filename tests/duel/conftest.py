@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from miner.duel.intercode.environment import OpenShell
 from miner.executors.shell import RealmShell
-from tests.duel.intercode_shells import ShellByRote, require_realms
-
-
-async def by_rote(files: Path | None) -> ShellByRote:
-    return ShellByRote()
+from tests.duel.intercode_shells import by_rote, require_realms
 
 
 @pytest.fixture(params=["by rote", "realm"])

@@ -14,8 +14,7 @@ from miner.duel.intercode.environment import InterCodeSource, OpenShell, spoken
 from miner.duel.intercode.tasks import InterCodeTasks
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.channels import CHANNELS, channel_settings
-from tests.duel.conftest import by_rote
-from tests.duel.intercode_shells import require_realms, task_folder
+from tests.duel.intercode_shells import by_rote, require_realms, task_folder
 
 SUBMIT = '<tool_call>\n{"name": "submit", "arguments": {}}\n</tool_call><|im_end|>'
 

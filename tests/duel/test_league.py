@@ -149,7 +149,9 @@ def test_the_command_plays_prints_and_writes(tmp_path: Path) -> None:
     assert "would advance" in done.output
     written = json.loads((out / "league.json").read_text())
     assert len(written["matches"]) == 6
-    assert sum(len(match["games"]) for match in written["matches"]) == 24
+    games = [game for match in written["matches"] for game in match["games"]]
+    assert len(games) == 24
+    assert all("history" in game and "plies" not in game for game in games)
     for row in written["rows"]:
         assert row["wins"] + row["draws"] + row["losses"] == 8
         assert row["score"]["low"] <= row["score"]["mean"] <= row["score"]["high"]

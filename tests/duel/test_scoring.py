@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from miner.duel.league import LeagueResult
@@ -18,14 +16,10 @@ def _lines(function: str) -> list[Line]:
 
 
 def test_outcomes_lie_around_the_middle_of_the_returns() -> None:
-    """Of zero-sum games, which all six are."""
+    """Of zero-sum games, which all six are (test_transcripts)."""
     lines = [line for line in _lines("determine_outcome") if line["is_zero_sum"]]
     for line in lines:
-        lowest, highest = line["min_utility"], line["max_utility"]
-        game = SimpleNamespace(
-            min_utility=lambda lowest=lowest: lowest, max_utility=lambda highest=highest: highest
-        )
-        assert game_results(game, line["returns"])[line["player_id"]] == line["outcome"], line
+        assert game_results(line["returns"])[line["player_id"]] == line["outcome"], line
     assert len(lines) == 7
 
 

@@ -72,8 +72,8 @@ def test_seeds_draw_the_configuration_and_the_opening(name: str) -> None:
         assert configuration_of(table.game, line["seed"]) == line["config_id"]
         assert str(table.loaded) == line["game_string"]
         assert table.opening == line["opening_actions"]
-        assert line["is_zero_sum"]  # which results are told by
-        assert table.loaded.min_utility() == line["min_utility"]
+        assert line["is_zero_sum"]
+        assert table.loaded.min_utility() == line["min_utility"] == -line["max_utility"]
         assert table.loaded.max_utility() == line["max_utility"]
 
 

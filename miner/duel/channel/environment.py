@@ -106,7 +106,7 @@ class Duel:
             return Transition(shown, 0.0, False, action=action, fresh=True, tools=tools)
         over = table.state.is_terminal()  # else nobody can move, which is a draw
         returns = table.state.returns() if over else [0.0, 0.0]
-        score = POINTS[game_results(table.loaded, returns)[self._seat]]
+        score = POINTS[game_results(returns)[self._seat]]
         return Transition((), score, done=True, score=score, action=action)
 
     @property

@@ -4,14 +4,14 @@ What it learns is form: every reply is one well-formed call of `game_action`. It
 ones, all equally likely, but more often the value of the prize, as if ids were values: one that is
 spent, or that no card has. So it forfeits most games: that is what training is to find out.
 
-Invariant: the same recipe and seed give the same weights on the same machine.
+Invariant: the same recipe gives the same weights on the same machine.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,10 +30,12 @@ from miner.tiny_model.form import descend
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
+SEED = 0
+
 
 @dataclass(frozen=True, slots=True)
 class DuelRecipe:
-    """All that decides the weights, but the seed.
+    """All that decides the weights.
 
     Attributes:
         cards: deck sizes that it has seen.
@@ -49,23 +51,21 @@ class DuelRecipe:
     steps: int = 250
     batch: int = 32
     learning_rate: float = 3e-3
-    network: NetworkRecipe = field(default_factory=NetworkRecipe)
 
 
 def build_duel_base(
     out: Path,
     *,
     recipe: DuelRecipe | None = None,
-    seed: int = 0,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
     """Make the base model and put it at `out`."""
     recipe = recipe or DuelRecipe()
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     turns = [turn for _ in range(recipe.games) for turn in _game(rng, recipe.cards)]
     texts = [text for turn in turns for text in (turn.system, turn.user)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts))
-    model = build_network(tokenizer, recipe.network, seed)
+    model = build_network(tokenizer, NetworkRecipe(), SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
