@@ -11,6 +11,7 @@ GONE = {
     "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
     "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
     "optimizer.deepspeed": "it is 'optimizer.zero_stage' now",
+    "reward.scale": "advantages are divided by their group's standard deviation",
     "rollout.fresh_groups": "every game is trained as it was played",
 }
 """Settings of earlier versions, and what to do about them."""
