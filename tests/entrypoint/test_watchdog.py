@@ -188,7 +188,7 @@ def test_unusable_heartbeats_count_from_the_attempts_start(
     file = tmp_path / "heartbeat.json"
     if content is not None:
         file.write_text(content)
-    assert read_heartbeat(file, since=100.0) == Heartbeat(100.0, "starting", 0)
+    assert read_heartbeat(file, since=100.0) == Heartbeat(time=100.0, phase="starting", step=0)
 
 
 def test_heartbeat_is_read_and_described(tmp_path: Path) -> None:
