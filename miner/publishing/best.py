@@ -111,11 +111,7 @@ class BestModel:
     def from_state(cls, state: Mapping[str, Any]) -> BestModel:
         """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
         return cls(
-            *(
-                Evaluated(int(state[name]["step"]), tuple(state[name]["scores"]))
-                for name in NAMES
-                if name in state or name != NAMES[-1]  # runs of before had no third
-            )
+            *(Evaluated(int(state[name]["step"]), tuple(state[name]["scores"])) for name in NAMES)
         )
 
     def _check_length(self, model: Evaluated) -> None:

@@ -28,7 +28,6 @@ from miner.publishing import fresh_process
 from miner.publishing.base_files import copy_base_model, put_chat_template
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.filesystem import (
-    exchange_supported,
     exclusive_lock,
     make_durable,
     replace_folder,
@@ -66,26 +65,19 @@ class Publication(PublishedScore):
 class Publisher:
     """Publishes to one output folder; one per run, in the main process, from one thread.
 
-    Opening it makes the parent folder, repairs and removes what a killed publisher left, and finds
-    out whether the file system can swap folders.
+    Opening it makes the parent folder, and repairs and removes what a killed publisher left.
 
     Args:
         output_dir: the folder that is handed over.
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
-        atomic: force (True) or forbid (False) the one-step swap; found out by default.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes.
     """
 
     def __init__(
-        self,
-        output_dir: Path,
-        *,
-        full_check: bool = True,
-        in_process: bool = False,
-        atomic: bool | None = None,
+        self, output_dir: Path, *, full_check: bool = True, in_process: bool = False
     ) -> None:
         self.output_dir = output_dir.resolve()
         self._root = self.output_dir.parent
@@ -97,18 +89,11 @@ class Publisher:
             with exclusive_lock(self._sibling("lock")):
                 self._recover()
                 self._keep_foreign_content()
-                supported = self._probe_exchange()
         except OSError as error:
             raise PublishingError(
                 f"cannot prepare {self.output_dir} for publishing: {error}; the miner needs to"
                 f" create folders in {self._root}."
             ) from error
-        self._atomic = supported if atomic is None else atomic
-        logger.info(
-            "publishing to %s, replaced %s",
-            self.output_dir,
-            "in one step" if self._atomic else "by two renames (no atomic swap here)",
-        )
 
     def publish_base(self, model_path: Path, chat_template: str | None = None) -> Publication:
         """Publish the base model as it came: incomplete tokenizers are warnings, damage is not.
@@ -179,7 +164,7 @@ class Publisher:
         (staging / PUBLICATION_FILE).write_text(record)
         report = self._verify(staging, strict=strict)
         make_durable(staging)
-        replace_folder(staging, self.output_dir, aside=self._previous, atomic=self._atomic)
+        replace_folder(staging, self.output_dir, aside=self._previous)
         return publication, report
 
     def _verify(self, folder: Path, *, strict: bool) -> ModelReport:
@@ -225,15 +210,6 @@ class Publisher:
         kept = self._sibling(f"kept-{secrets.token_hex(4)}")
         os.rename(self.output_dir, kept)
         logger.warning("%s held files of someone else: moved to %s", self.output_dir, kept)
-
-    def _probe_exchange(self) -> bool:
-        first, second = self._sibling("staging-probe-1"), self._sibling("staging-probe-2")
-        for folder in (first, second):
-            folder.mkdir()
-        supported = exchange_supported(first, second)
-        for folder in (first, second):
-            folder.rmdir()
-        return supported
 
 
 def _weights_sha256(folder: Path) -> str:

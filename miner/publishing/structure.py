@@ -140,6 +140,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
     Raises: `UnverifiedModelError` if file and header do not agree.
     """
     try:
+        file.stat()  # an error of Python's own tells the cause apart from the path
         with safe_open(str(file), framework="np") as tensors:
             parts = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return {
@@ -147,7 +148,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
                 for name, part in parts.items()
             }
     except OSError as error:
-        raise UnverifiedModelError(f"{file} cannot be read: {error}.") from error
+        raise UnverifiedModelError(f"{file} cannot be read: {error.strerror or error}.") from error
     except SafetensorError as error:
         raise UnverifiedModelError(
             f"{file} is truncated, damaged or no safetensors file ({error}): write it again."
