@@ -216,7 +216,7 @@ def _write(
     """Everything on disk; returns the summary, compared with `base`."""
     slug = _slug(result.policy)
     record = EvaluationRecord.of(result, split=request.split, time=time.time(), base=base)
-    folder.add_evaluation(record)
+    folder.evaluations.append(record)
     (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (request.out / f"{slug}.csv").write_text(result.by_seed())
     figure = evaluation_figure(table_evaluations(folder.read()))

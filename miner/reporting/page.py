@@ -14,8 +14,7 @@ from markupsafe import Markup
 
 from miner.reporting.figures import evaluation_figure, learning_curve
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
-from miner.reporting.replay_page import replay_html
-from miner.reporting.replay_picture import description, headline, replay_picture
+from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.style import save_figure, svg_of
@@ -69,11 +68,9 @@ def write_report(folder: Path) -> Path:
 
 
 def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
-    """Write `replays/{name}.html` and its PNG into a run's folder; returns what a link shows."""
+    """Write `replays/{name}.html` into a run's folder; returns what a link shows."""
     target = folder / "replays"
     target.mkdir(parents=True, exist_ok=True)
-    if replay.rounds:
-        save_figure(replay_picture(replay), target / f"{name}.png")
     (target / f"{name}.html").write_text(replay_html(replay))
     return {
         "name": name,

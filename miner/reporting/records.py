@@ -228,7 +228,7 @@ class RecordFile(Generic[R]):
     """A file of records of one type, one per line.
 
     Args:
-        path: the file; it need not exist, its folder must when something is appended.
+        path: the file; it and its folder are made when something is appended.
         kind: the record type.
     """
 
@@ -239,6 +239,7 @@ class RecordFile(Generic[R]):
     def append(self, record: R) -> None:
         """Write one line. Raises: OSError of the disk."""
         line = record.model_dump_json().encode() + b"\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size

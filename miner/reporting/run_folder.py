@@ -48,16 +48,6 @@ class RunFolder:
         self.steps = RecordFile(path / "metrics.jsonl", StepRecord)
         self.evaluations = RecordFile(path / "evaluations.jsonl", EvaluationRecord)
 
-    def add_step(self, record: StepRecord) -> None:
-        """Append a training step."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.steps.append(record)
-
-    def add_evaluation(self, record: EvaluationRecord) -> None:
-        """Append an evaluation."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.evaluations.append(record)
-
     def add_replay(self, name: str, replay: Replay) -> Path:
         """Write a replay under `name` (a file stem; an older one of that name is replaced)."""
         folder = self.path / "replays"
