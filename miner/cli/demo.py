@@ -7,6 +7,7 @@ and training is the same command, settings and code as in production, with a pro
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -78,6 +80,7 @@ def demo_command(
     base = _base_model(model, show, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
@@ -97,6 +100,11 @@ def demo_command(
     _report(run_dir, console)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End as after an error: what was started ends too, as a signal alone would not have it."""
+    sys.exit(128 + number)
 
 
 def _fresh(run_dir: Path) -> None:
