@@ -28,46 +28,36 @@ from miner.http_replies import (
     read_bounded,
 )
 
+_PATIENCE = aiohttp.ClientTimeout(total=180.0)  # for one reply
+
 GO_ON = {"add_generation_prompt": False, "continue_final_message": True}
 """Asks vLLM and SGLang to go on with the assistant's message; endpoints that cannot do so refuse
 what they do not know."""
 _TRIES = 3
+_RETRY_S = 0.5
+"""Pause before the first retry; doubled before the next."""
 
 
 class LlmUrlPolicy:
     """Asks `POST {url}/chat/completions` with the whole chat each turn.
 
     Connection failures and 5xx answers are tried again, as the grader's client does; a 4xx answer
-    is final.
+    is final. OPENAI_API_KEY is sent if it is set.
 
     Args:
         url: base URL, with or without /v1.
         model: model name to ask for; None lets `connect` take the first one listed.
         temperature: sampling temperature.
-        api_key: bearer token; None reads OPENAI_API_KEY, which may be unset.
-        timeout_s: seconds to wait for one reply.
-        retry_delay_s: pause before the first retry; doubled before the next.
 
     Raises: `ConfigurationError` for a URL that is none.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str | None = None,
-        *,
-        temperature: float = 0.0,
-        api_key: str | None = None,
-        timeout_s: float = 180.0,
-        retry_delay_s: float = 0.5,
-    ) -> None:
+    def __init__(self, url: str, model: str | None = None, *, temperature: float = 0.0) -> None:
         self._url = chat_base_url(url)
         self._model = model
         self.temperature = temperature
-        key = api_key or os.environ.get(API_KEY_VARIABLE)
+        key = os.environ.get(API_KEY_VARIABLE)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._retry_delay_s = retry_delay_s
         self._connections = Connections()
 
     @property
@@ -128,22 +118,21 @@ class LlmUrlPolicy:
         return content
 
     async def _request(self, method: str, path: str, body: object) -> Any:
-        delay = self._retry_delay_s
-        for last in (False,) * (_TRIES - 1) + (True,):
+        tries = 1
+        while True:
             try:
                 return await self._request_once(method, path, body)
             except _Transient as error:
-                if last:
+                if tries == _TRIES:
                     raise _Unreachable(f"{error} ({_TRIES} tries): is the server up?") from error
-            await asyncio.sleep(delay)
-            delay *= 2
-        raise AssertionError("the last try returns or raises")
+            await asyncio.sleep(_RETRY_S * 2 ** (tries - 1))
+            tries += 1
 
     async def _request_once(self, method: str, path: str, body: object) -> Any:
         url = self._url + path
         try:
             async with self._connections.here().request(
-                method, url, json=body, headers=self._headers, timeout=self._timeout
+                method, url, json=body, headers=self._headers, timeout=_PATIENCE
             ) as response:
                 status = response.status
                 raw = await read_bounded(response, CHAT_REPLY_LIMIT)

@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -264,13 +263,11 @@ class RecordFile(Generic[R]):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except ValueError:
-                torn += 1
-                continue
-            try:
-                records.append(self._kind.model_validate(value))
+                records.append(self._kind.model_validate_json(line))
             except ValidationError as error:
+                if error.errors()[0]["type"] == "json_invalid":
+                    torn += 1
+                    continue
                 raise ValueError(
                     f"{self.path} line {number} is no {self._kind.__name__}: {explain(error)}"
                 ) from None

@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, Observation
+from miner.evaluation import llm_url
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import PolicyError
 
@@ -50,9 +51,17 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm_url, "_RETRY_S", 0.0)
+
+
 @pytest.fixture
-async def policy(endpoint: Endpoint) -> AsyncIterator[LlmUrlPolicy]:
-    policy = LlmUrlPolicy(endpoint.url, "named", api_key=SECRET, retry_delay_s=0)
+async def policy(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[LlmUrlPolicy]:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    policy = LlmUrlPolicy(endpoint.url, "named")
     yield policy
     await policy.close()
 
@@ -133,7 +142,7 @@ async def test_no_listed_model_needs_a_name(endpoint: Endpoint, models: object) 
 
 
 async def test_a_dead_endpoint_is_noticed_at_once(unused_tcp_port: int) -> None:
-    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine", retry_delay_s=0)
+    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine")
     try:
         with pytest.raises(PolicyError, match="is the server up"):
             await policy.connect()

@@ -15,7 +15,6 @@ import torch
 
 from miner.lifeline import lifeline
 from miner.publishing import fresh_process
-from miner.publishing.__main__ import main
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
@@ -151,8 +150,3 @@ def test_process_does_not_outlive_a_caller_that_is_killed(tmp_path: Path) -> Non
     finally:
         caller.kill()
         caller.wait()
-
-
-def test_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nonsense"]) == 1
-    assert "expected verify" in capsys.readouterr().out

@@ -91,12 +91,6 @@ class TestPublishing:
         assert json.loads(text).keys() == {"step", "score", "episodes", "weights_sha256"}
         assert "/" not in text
 
-    def test_a_reopened_publisher_knows_what_lies_there(
-        self, publisher: Publisher, output: Path, base_model: Path
-    ) -> None:
-        publication = publisher.publish(copy_of(base_model), SCORE)
-        assert open_publisher(output).current() == publication
-
     def test_empty_output_folder_is_used(self, tmp_path: Path, base_model: Path) -> None:
         (tmp_path / "repo").mkdir()
         open_publisher(tmp_path / "repo").publish_base(base_model)
