@@ -46,19 +46,6 @@ class Connections:
             )
         return self._session
 
-    async def complaint(self, health: URL) -> str:
-        """Why nobody can play on the server whose health page this is, in a few words; "" where
-        somebody answers.
-
-        A server that has no such page is there all the same; 5xx is a proxy without its server.
-        """
-        patience = aiohttp.ClientTimeout(total=HEALTH_S)
-        try:
-            async with self.here().get(health, timeout=patience, allow_redirects=False) as response:
-                return f"HTTP {response.status}" if response.status >= 500 else ""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return describe(error)
-
     async def close(self) -> None:
         """Close them (idempotent)."""
         session, self._session = self._session, None
@@ -133,8 +120,18 @@ class JsonServer:
         self._connections = Connections()
 
     async def complaint(self) -> str:
-        """See `Connections.complaint`."""
-        return await self._connections.complaint(self._at("health"))
+        """Why nobody can play there, in a few words; "" where somebody answers.
+
+        A server that has no health page is there all the same; 5xx is a proxy without its server.
+        """
+        patience = aiohttp.ClientTimeout(total=HEALTH_S)
+        try:
+            async with self._connections.here().get(
+                self._at("health"), timeout=patience, allow_redirects=False
+            ) as response:
+                return f"HTTP {response.status}" if response.status >= 500 else ""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return describe(error)
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""

@@ -24,6 +24,7 @@ from rich.progress import Progress
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
@@ -97,7 +98,8 @@ def demo_command(
 
         tell_replies(base, trained, temperature_of(run_dir), console)
     console.print(Rule("5  what to look at", align="left"))
-    _report(run_dir, console)
+    report_command(run_dir)
+    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
 
@@ -252,14 +254,3 @@ def _evaluate(
         )
         if not run_evaluation(request, quiet):
             raise InfrastructureError(f"{name} could not be evaluated: run the demo again")
-
-
-def _report(run_dir: Path, console: Console) -> None:
-    from miner.reporting.page import table_evaluations, write_report
-    from miner.reporting.run_folder import RunFolder
-    from miner.reporting.tables import print_scores
-
-    page = write_report(run_dir)
-    print_scores(console, table_evaluations(RunFolder(run_dir).read()))
-    console.print(f"report     {page}", highlight=False, soft_wrap=True)
-    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)

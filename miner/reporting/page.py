@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from miner.config.errors import ConfigurationError
 from miner.reporting.figures import evaluation_figure, learning_curve
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.replay_page import description, headline, replay_html
@@ -28,11 +29,11 @@ def write_report(folder: Path) -> Path:
     """Write `report.html`, its figures (PNG and SVG) and the replays' pages into a run's folder.
 
     Returns the page's path.
-    Raises: ValueError when the folder holds no records, or broken ones.
+    Raises: `ConfigurationError` when the folder holds no records, or broken ones.
     """
     run = RunFolder(folder).read()
     if run.empty:
-        raise ValueError(
+        raise ConfigurationError(
             f"{folder} holds no records of a run: expected metrics.jsonl, evaluations.jsonl or "
             "replays/*.json, as training and evaluation write them"
         )

@@ -16,6 +16,7 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate, paired_difference
 
@@ -251,7 +252,7 @@ class RecordFile(Generic[R]):
     def read(self) -> tuple[list[R], int]:
         """All records in order, and how many torn lines were skipped; nothing for no file.
 
-        Raises: ValueError naming file, line and field for JSON that is no such record.
+        Raises: `ConfigurationError` naming file, line and field for JSON that is no such record.
         """
         try:
             lines = self.path.read_bytes().splitlines()
@@ -268,7 +269,7 @@ class RecordFile(Generic[R]):
                 if error.errors()[0]["type"] == "json_invalid":
                     torn += 1
                     continue
-                raise ValueError(
+                raise ConfigurationError(
                     f"{self.path} line {number} is no {self._kind.__name__}: {explain(error)}"
                 ) from None
         return records, torn

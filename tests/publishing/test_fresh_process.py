@@ -7,7 +7,6 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from miner.publishing import fresh_process
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
+from tests.publishing.changes import change_weights, set_json
 
 
 def test_a_real_process_from_within_a_distributed_run(
@@ -33,23 +33,23 @@ def test_a_real_process_from_within_a_distributed_run(
 
 @pytest.mark.usefixtures("in_this_process")
 def test_a_publisher_with_full_check_refuses_what_only_loading_shows(
-    base_model: Path, model: Path, tmp_path: Path, change_weights: Callable[..., None]
+    base_model: Path, model: Path, tmp_path: Path
 ) -> None:
     def spoil(tensors: dict[str, torch.Tensor]) -> None:
         tensors["model.norm.weight"][0] = float("nan")
 
     publisher = Publisher(tmp_path / "repo", full_check=True)
-    base = publisher.publish_base(base_model)
+    publisher.publish_base(base_model)
     change_weights(model, spoil)
     with pytest.raises(UnverifiedModelError, match=r"'model\.norm\.weight' holds values"):
         publisher.publish(
             lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True), PublishedScore(2)
         )
-    assert publisher.current() == base
+    assert publisher.current() == PublishedScore(step=0)
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_report_is_the_one_of_this_process(model: Path, set_json: Callable[..., None]) -> None:
+def test_report_is_the_one_of_this_process(model: Path) -> None:
     set_json(model / "tokenizer_config.json", chat_template=None)
     with pytest.raises(UnverifiedModelError, match="no chat template"):
         fresh_process.verify(model)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import read_header
 from miner.publishing.verify import verify_model
+from tests.publishing.changes import set_json, shard
 
 
 def damage_truncated(folder: Path) -> None:
@@ -105,7 +106,7 @@ def test_harmless_subfolder_passes(model: Path) -> None:
     ],
 )
 def test_incomplete_tokenizer_is_an_error_of_ours_and_a_warning_of_the_base(
-    model: Path, set_json: Callable[..., None], key: str, gap: str
+    model: Path, key: str, gap: str
 ) -> None:
     set_json(model / "tokenizer_config.json", **{key: None})
     with pytest.raises(UnverifiedModelError, match=gap):
@@ -114,9 +115,7 @@ def test_incomplete_tokenizer_is_an_error_of_ours_and_a_warning_of_the_base(
 
 
 @pytest.mark.parametrize("template", ["chat_template.jinja", "chat_template.json"])
-def test_template_and_tokens_in_files_of_their_own_count(
-    template: str, model: Path, set_json: Callable[..., None]
-) -> None:
+def test_template_and_tokens_in_files_of_their_own_count(template: str, model: Path) -> None:
     gone = {"chat_template": None, "eos_token": None, "pad_token": None}
     set_json(model / "tokenizer_config.json", **gone)
     (model / template).write_text('{"chat_template": "{{ messages }}"}')
@@ -129,7 +128,7 @@ class TestShards:
     """Models in several files."""
 
     @pytest.fixture
-    def shards(self, model: Path, shard: Callable[[Path], None]) -> list[Path]:
+    def shards(self, model: Path) -> list[Path]:
         shard(model)
         files = sorted(model.glob("model-*.safetensors"))
         assert len(files) > 1
@@ -151,9 +150,7 @@ class TestShards:
         with pytest.raises(UnverifiedModelError, match="lacks the tensor"):
             verify_model(model, load=False)
 
-    def test_index_leading_out_of_the_folder(
-        self, model: Path, shards: list[Path], set_json: Callable[..., None]
-    ) -> None:
+    def test_index_leading_out_of_the_folder(self, model: Path, shards: list[Path]) -> None:
         weight_map = {"a": "../elsewhere.safetensors"}
         set_json(model / "model.safetensors.index.json", weight_map=weight_map)
         with pytest.raises(UnverifiedModelError, match="no file beside it"):
@@ -161,11 +158,7 @@ class TestShards:
 
     @pytest.mark.parametrize("weight_map", [None, {}])
     def test_index_without_map(
-        self,
-        model: Path,
-        shards: list[Path],
-        set_json: Callable[..., None],
-        weight_map: dict[str, str] | None,
+        self, model: Path, shards: list[Path], weight_map: dict[str, str] | None
     ) -> None:
         set_json(model / "model.safetensors.index.json", weight_map=weight_map)
         with pytest.raises(UnverifiedModelError, match='no "weight_map" from tensors'):

@@ -107,7 +107,7 @@ def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
 
 
 def test_nothing_to_report_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no records of a run"):
+    with pytest.raises(ConfigurationError, match="holds no records of a run"):
         write_report(tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_nothing_to_report_is_said(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> None:
     (folder.path / name).write_text(contents)
-    with pytest.raises(ValueError, match=re.escape(name)):
+    with pytest.raises(ConfigurationError, match=re.escape(name)):
         write_report(folder.path)
 
 
@@ -139,7 +139,7 @@ def test_trouble_is_told(folder: RunFolder) -> None:
         "of the replies in the last 10 steps were cut off",
         "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
         "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
-        "8.3% of the replies in the last 10 steps", "100% of the groups",
+        "8.3% of the replies in the last 10 steps", "100.0% of the groups",
         "Evaluation of trained: episodes ended by timeout 3", "1 line(s)",
     ):  # fmt: skip
         assert text in told
