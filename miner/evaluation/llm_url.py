@@ -120,12 +120,16 @@ class LlmUrlPolicy(JsonServer):
                     "POST" if data else "GET", path, data,
                     limit=CHAT_REPLY_LIMIT, patience=_PATIENCE, headers=self._headers,
                 )  # fmt: skip
-                return self._decode(kind, raw, path)
+                break
             except _Unreachable as error:
                 if tries == _TRIES:
                     raise _Unreachable(f"{error} ({_TRIES} tries)") from error
             await asyncio.sleep(_RETRY_S * 2 ** (tries - 1))
             tries += 1
+        try:
+            return self._decode(kind, raw, path)
+        except _Unreachable as error:  # what is no JSON is a page, and stays one
+            raise PolicyError(str(error)) from error
 
     def _away(self, said: str) -> Exception:
         return _Unreachable(said)
@@ -140,7 +144,7 @@ class LlmUrlPolicy(JsonServer):
 
 
 class _Unreachable(PolicyError):
-    """A failure that the next try may not meet, or that no try has got past."""
+    """A failure that the next try may not meet."""
 
 
 class _LlmUrlConversation:

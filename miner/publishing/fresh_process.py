@@ -47,7 +47,7 @@ def _call(command: str, *paths: Path, timeout: float = DEFAULT_TIMEOUT) -> dict[
     arguments = [sys.executable, "-m", "miner.publishing", command]
     try:
         done = subprocess.run(
-            [*arguments, *(str(path.absolute()) for path in paths)],
+            [*arguments, *map(str, paths)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

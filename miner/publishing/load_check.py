@@ -59,7 +59,8 @@ def _weight_concerns(folder: Path) -> list[str]:
     for name, piece in _float_pieces(folder):
         low, high = torch.aminmax(piece.float())
         if torch.isfinite(low + high):
-            largest = max(largest, (max(-low.item(), high.item()), name))
+            size = max(-low.item(), high.item())
+            largest = (size, name) if size > largest[0] else largest
         else:
             unsound = unsound or name
     concerns = [f"tensor {unsound!r} holds values that are NaN or infinite"] if unsound else []

@@ -39,19 +39,8 @@ def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
 
 def replay_with(result: EvaluationResult, episode: EpisodeRecord, **played: Any) -> Replay:
     """A replay of what is known of any episode, and of what was `played` in it."""
-    return Replay(
-        environment=episode.environment,
-        task_id=episode.task_id,
-        seed=episode.seed,
-        opponent=episode.opponent,
-        seat=episode.seat,
-        deck_size=episode.deck_size,
-        channel=result.channel,
-        policy=result.policy,
-        score=episode.score,
-        failure=episode.failure,
-        **played,
-    )
+    known = episode.model_dump(exclude={"replies"})
+    return Replay(**known, channel=result.channel, policy=result.policy, **played)
 
 
 def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
