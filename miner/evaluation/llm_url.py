@@ -137,10 +137,10 @@ class LlmUrlPolicy(JsonServer):
     def _broken(self, said: str) -> Exception:
         return PolicyError(said)
 
-    def _refusal(self, path: str, status: int, detail: str) -> Exception:
+    def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
         if status < 500:  # 408 and 429 too: nobody asks the tournament's endpoint again
             return self._broken(f"{self.url}/{path} answered HTTP {status}: {detail}")
-        return super()._refusal(path, status, detail)
+        return super()._refusal(path, status, detail, wanted)
 
 
 class _Unreachable(PolicyError):
