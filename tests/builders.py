@@ -260,16 +260,19 @@ class ScriptedSource:
 
 @dataclass
 class ScriptedSampler:
-    """Answers with what `reply(prompt_ids)` returns; keeps every exchange of each session."""
+    """Answers with what `reply(prompt_ids)` returns; keeps every exchange of each session, and with
+    what it was asked for each."""
 
     reply: Callable[[tuple[int, ...]], Sample]
     exchanges: dict[int | None, list[tuple[tuple[int, ...], Sample]]] = field(default_factory=dict)
+    params: list[SamplingParams] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         await asyncio.sleep(0)
+        self.params.append(params)
         sample = self.reply(tuple(prompt_ids))
         self.exchanges.setdefault(session, []).append((tuple(prompt_ids), sample))
         return sample

@@ -7,6 +7,7 @@ and training is the same command, settings and code as in production, with a pro
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,6 +24,7 @@ from rich.progress import Progress
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
 from miner.config.recipes import RECIPES
@@ -78,6 +81,7 @@ def demo_command(
     base = _base_model(model, show, seconds, console)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
@@ -94,9 +98,15 @@ def demo_command(
 
         tell_replies(base, trained, temperature_of(run_dir), console)
     console.print(Rule("5  what to look at", align="left"))
-    _report(run_dir, console)
+    report_command(run_dir)
+    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End as after an error: what was started ends too, as a signal alone would not have it."""
+    sys.exit(128 + number)
 
 
 def _fresh(run_dir: Path) -> None:
@@ -244,14 +254,3 @@ def _evaluate(
         )
         if not run_evaluation(request, quiet):
             raise InfrastructureError(f"{name} could not be evaluated: run the demo again")
-
-
-def _report(run_dir: Path, console: Console) -> None:
-    from miner.reporting.page import table_evaluations, write_report
-    from miner.reporting.run_folder import RunFolder
-    from miner.reporting.tables import print_scores
-
-    page = write_report(run_dir)
-    print_scores(console, table_evaluations(RunFolder(run_dir).read()))
-    console.print(f"report     {page}", highlight=False, soft_wrap=True)
-    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)

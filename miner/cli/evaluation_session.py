@@ -21,9 +21,13 @@ from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
-from miner.cli.duel_evaluation import play_duels, worth_a_look
 from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL, GRADER_BASE_SEED, is_game
 from miner.config.errors import ConfigurationError
+from miner.duel.channel.environment import DuelSource
+from miner.duel.channel.opening import open_duels
+from miner.duel.channel.replay import replay_duel
+from miner.duel.channel.tasks import evaluation_duels
+from miner.duel.players.catalog import chosen_games
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel
@@ -31,7 +35,7 @@ from miner.evaluation.channels import CHANNELS, channel_settings
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
-from miner.evaluation.results import EvaluationResult
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name, played_alike
@@ -100,10 +104,7 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     console = console or Console()
     with _policy(request) as policy:
         try:
-            if request.channel == DUEL_CHANNEL:
-                result, replays = asyncio.run(play_duels(request, policy, console))
-            else:
-                result, replays = asyncio.run(_play(request, policy, console)), None
+            result, replays = asyncio.run(_play(request, policy, console))
         except PolicyError as error:
             raise ConfigurationError(str(error)) from error
     if request.name:
@@ -120,8 +121,6 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     earlier = folder.read().evaluations
     label = distinct_name(record, earlier)
     result = result.model_copy(update={"policy": label})
-    if replays is None:
-        replays = _replays(result, request.replays, console)
     record = _write(request, folder, result, replays, _base_result(folder, earlier, record))
     _print(request, result, record, console)
     return True
@@ -149,7 +148,10 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             yield policy
 
 
-async def _play(request: EvaluationRequest, policy: Policy, console: Console) -> EvaluationResult:
+async def _play(
+    request: EvaluationRequest, policy: Policy, console: Console
+) -> tuple[EvaluationResult, list[Replay]]:
+    """All episodes, and those worth a look once more for a replay."""
     source, tasks = await _opened(request, console)
     try:
         if isinstance(policy, LlmUrlPolicy):
@@ -164,26 +166,46 @@ async def _play(request: EvaluationRequest, policy: Policy, console: Console) ->
                 highlight=False,
                 soft_wrap=True,
             )
-        return result
+        replays = []
+        for episode in _worth_a_look(result, request.replays):
+            try:
+                if isinstance(source, DuelSource):
+                    replays.append(await replay_duel(source, result, episode))
+                else:
+                    replays.append(replay_of(result, episode))
+            except ValueError as error:
+                say(console, f"no replay: {error}")
+        return result, replays
     finally:
         await source.close()
         await policy.close()
 
 
-def _replays(result: EvaluationResult, count: int, console: Console) -> list[Replay]:
-    replays = []
-    for episode in worth_a_look(result, count):
-        try:
-            replays.append(replay_of(result, episode))
-        except ValueError as error:
-            say(console, f"no replay: {error}")
-    return replays
+def _worth_a_look(result: EvaluationResult, count: int) -> list[EpisodeRecord]:
+    """A lost or broken episode first, then a won one, then whatever comes."""
+    played = [episode for episode in result.episodes if episode.replies]
+    lost = [episode for episode in played if episode.score is not None and episode.score < 0.5]
+    won = [episode for episode in played if episode.score is not None and episode.score > 0.5]
+    first = lost[:1] + won[:1]
+    return (first + [episode for episode in played if episode not in first])[:count]
 
 
 async def _opened(
     request: EvaluationRequest, console: Console
 ) -> tuple[EnvironmentSource, list[EpisodeTask]]:
     """Where episodes are played, and which."""
+    if request.channel == DUEL_CHANNEL:
+        games = chosen_games(request.games)
+        duels = evaluation_duels(
+            request.episodes, request.base_seed, games, request.opponent, request.sizes
+        )
+        table = open_duels(request.model, games, [request.opponent])
+        say(
+            console,
+            f"duels of {', '.join(games)} against {request.opponent}, prompts in "
+            f"{table.wording.described}; calls are read as {table.family}",
+        )
+        return table, duels
     if request.channel in CHANNELS:
         settings = channel_settings(
             request.channel, request.settings, entry=request.entry, servers=request.servers
@@ -216,7 +238,7 @@ def _write(
     """Everything on disk; returns the summary, compared with `base`."""
     slug = _slug(result.policy)
     record = EvaluationRecord.of(result, split=request.split, time=time.time(), base=base)
-    folder.add_evaluation(record)
+    folder.evaluations.append(record)
     (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (request.out / f"{slug}.csv").write_text(result.by_seed())
     figure = evaluation_figure(table_evaluations(folder.read()))

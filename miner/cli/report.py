@@ -29,11 +29,8 @@ def report_command(
 
     if not run_dir.is_dir():
         raise ConfigurationError(f"{run_dir} is no folder: name the run_dir of a training run")
-    try:
-        page = write_report(run_dir)
-        run = RunFolder(run_dir).read()
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    page = write_report(run_dir)
+    run = RunFolder(run_dir).read()
     console = Console()
     if run.evaluations:
         print_scores(console, table_evaluations(run))

@@ -65,7 +65,7 @@ def read_recipe(path: Path) -> Recipe:
 
     Raises: `ConfigurationError` naming the file, and what is wrong with it.
     """
-    tree = _read_toml(path)
+    tree = read_toml(path)
     try:
         table = RecipeTable.model_validate(tree.pop("recipe", {}))
     except ValidationError as error:
@@ -98,7 +98,8 @@ def recipe_for(parameters: int) -> Recipe:
     return recipe(name)
 
 
-def _read_toml(path: Path) -> Tree:
+def read_toml(path: Path) -> Tree:
+    """A file of settings as it is. Raises: `ConfigurationError` naming it."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:

@@ -10,78 +10,73 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import aiohttp
+import msgspec
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation
 from miner.environments.playing import Conversation
 from miner.evaluation.policies import PolicyError
-from miner.http_replies import (
-    API_KEY_VARIABLE,
-    CHAT_REPLY_LIMIT,
-    Connections,
-    chat_base_url,
-    describe,
-    excerpt,
-    read_bounded,
-)
+from miner.http_replies import API_KEY_VARIABLE, CHAT_REPLY_LIMIT, JsonServer, chat_base_url
+from miner.inference.vllm.wire import ModelsReply
 
 GO_ON = {"add_generation_prompt": False, "continue_final_message": True}
 """Asks vLLM and SGLang to go on with the assistant's message; endpoints that cannot do so refuse
 what they do not know."""
+_PATIENCE = aiohttp.ClientTimeout(total=180.0)  # for one reply
 _TRIES = 3
+_RETRY_S = 0.5
+"""Pause before the first retry; doubled before the next."""
+
+_T = TypeVar("_T")
 
 
-class LlmUrlPolicy:
+class _Message(msgspec.Struct):
+    content: str | None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+
+
+class LlmUrlPolicy(JsonServer):
     """Asks `POST {url}/chat/completions` with the whole chat each turn.
 
     Connection failures and 5xx answers are tried again, as the grader's client does; a 4xx answer
-    is final.
+    is final. OPENAI_API_KEY is sent if it is set.
 
     Args:
         url: base URL, with or without /v1.
         model: model name to ask for; None lets `connect` take the first one listed.
         temperature: sampling temperature.
-        api_key: bearer token; None reads OPENAI_API_KEY, which may be unset.
-        timeout_s: seconds to wait for one reply.
-        retry_delay_s: pause before the first retry; doubled before the next.
 
     Raises: `ConfigurationError` for a URL that is none.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str | None = None,
-        *,
-        temperature: float = 0.0,
-        api_key: str | None = None,
-        timeout_s: float = 180.0,
-        retry_delay_s: float = 0.5,
-    ) -> None:
-        self._url = chat_base_url(url)
+    what = "the model endpoint"
+    redirects = True
+
+    def __init__(self, url: str, model: str | None = None, *, temperature: float = 0.0) -> None:
+        super().__init__(chat_base_url(url))
         self._model = model
         self.temperature = temperature
-        key = api_key or os.environ.get(API_KEY_VARIABLE)
+        key = os.environ.get(API_KEY_VARIABLE)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._retry_delay_s = retry_delay_s
-        self._connections = Connections()
 
     @property
     def name(self) -> str:
         """The model's name, or the URL while it is not known."""
-        return self._model or self._url
+        return self._model or self.url
 
     def conversation(self, task: EpisodeTask) -> Conversation:
         """A conversation that sends the task's seed along."""
         return _LlmUrlConversation(self, task.seed)
-
-    async def close(self) -> None:
-        """Close the connections (idempotent)."""
-        await self._connections.close()
 
     async def connect(self) -> None:
         """Make sure that the endpoint answers, and choose its first model if none was named.
@@ -89,16 +84,15 @@ class LlmUrlPolicy:
         Raises: `PolicyError` when it does not answer, or lists no model and none was named.
         """
         try:
-            answer = await self._request("GET", "/models", None)
-            listed = [entry["id"] for entry in answer["data"]]
+            listed = (await self._ask(ModelsReply, "models")).data
         except _Unreachable:
             raise
-        except (PolicyError, KeyError, TypeError):
+        except PolicyError:
             listed = []
         if self._model is None:
-            if not listed or not isinstance(listed[0], str):
-                raise PolicyError(f"{self._url}/models lists no model: name one (--llm-model)")
-            self._model = listed[0]
+            if not listed:
+                raise PolicyError(f"{self.url}/models lists no model: name one (--llm-model)")
+            self._model = listed[0].id
 
     async def complete(self, messages: Sequence[Message], seed: int) -> str:
         """The endpoint's answer to a chat, or the rest of the assistant's message that is its last.
@@ -113,60 +107,43 @@ class LlmUrlPolicy:
         }
         if messages[-1]["role"] == "assistant":
             body |= GO_ON
-        answer = await self._request("POST", "/chat/completions", body)
-        try:
-            content = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
-            content = 0
-        if content is None:
-            return ""
-        if not isinstance(content, str):
-            raise PolicyError(
-                f"{self._url}/chat/completions answered without choices[0].message.content: "
-                f"{json.dumps(answer)[:200]}"
-            )
-        return content
+        answer = await self._ask(_Completion, "chat/completions", body)
+        return answer.choices[0].message.content or ""
 
-    async def _request(self, method: str, path: str, body: object) -> Any:
-        delay = self._retry_delay_s
-        for last in (False,) * (_TRIES - 1) + (True,):
+    async def _ask(self, kind: type[_T], path: str, body: object = None) -> _T:
+        """The answer to a request and its retries; `body` None: GET."""
+        data = None if body is None else json.dumps(body).encode()
+        tries = 1
+        while True:
             try:
-                return await self._request_once(method, path, body)
-            except _Transient as error:
-                if last:
-                    raise _Unreachable(f"{error} ({_TRIES} tries): is the server up?") from error
-            await asyncio.sleep(delay)
-            delay *= 2
-        raise AssertionError("the last try returns or raises")
+                raw = await self._request(
+                    "POST" if data else "GET", path, data,
+                    limit=CHAT_REPLY_LIMIT, patience=_PATIENCE, headers=self._headers,
+                )  # fmt: skip
+                break
+            except _Unreachable as error:
+                if tries == _TRIES:
+                    raise _Unreachable(f"{error} ({_TRIES} tries)") from error
+            await asyncio.sleep(_RETRY_S * 2 ** (tries - 1))
+            tries += 1
+        try:
+            return self._decode(kind, raw, path)
+        except _Unreachable as error:  # what is no JSON is a page, and stays one
+            raise PolicyError(str(error)) from error
 
-    async def _request_once(self, method: str, path: str, body: object) -> Any:
-        url = self._url + path
-        try:
-            async with self._connections.here().request(
-                method, url, json=body, headers=self._headers, timeout=self._timeout
-            ) as response:
-                status = response.status
-                raw = await read_bounded(response, CHAT_REPLY_LIMIT)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _Transient(f"{url} did not answer: {describe(error)}") from error
-        if raw is None:
-            raise PolicyError(f"{url} answered with more than {CHAT_REPLY_LIMIT:,} bytes")
-        said = excerpt(raw[:2000].decode(errors="replace"))
-        if status >= 500:
-            raise _Transient(f"{url} answered HTTP {status}: {said}")
-        if status != 200:
-            raise PolicyError(f"{url} answered HTTP {status}, expected 200: {said}")
-        try:
-            return json.loads(raw)
-        except ValueError:
-            raise PolicyError(f"{url} answered no JSON: {said}") from None
+    def _away(self, said: str) -> Exception:
+        return _Unreachable(said)
+
+    def _broken(self, said: str) -> Exception:
+        return PolicyError(said)
+
+    def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
+        if status < 500:  # 408 and 429 too: nobody asks the tournament's endpoint again
+            return self._broken(f"{self.url}/{path} answered HTTP {status}: {detail}")
+        return super()._refusal(path, status, detail, wanted)
 
 
 class _Unreachable(PolicyError):
-    """Every try failed transiently."""
-
-
-class _Transient(Exception):
     """A failure that the next try may not meet."""
 
 

@@ -123,11 +123,8 @@ class EvaluationResult(BaseModel):
     @property
     def by_game(self) -> dict[str, Estimate]:
         """Score of each game, where several were played."""
-        scores: dict[str, list[float]] = {}
-        for episode in self.episodes:
-            if episode.score is not None:
-                scores.setdefault(episode.environment, []).append(episode.score)
-        return {name: mean_score(some) for name, some in scores.items()} if len(scores) > 1 else {}
+        games = grouped((e.environment, e.score) for e in self.episodes if e.score is not None)
+        return games if len(games) > 1 else {}
 
     @property
     def faults(self) -> dict[str, int]:

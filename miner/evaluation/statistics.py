@@ -24,6 +24,7 @@ from statistics import NormalDist
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+Group = TypeVar("Group", int, str)
 
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -63,9 +64,9 @@ def mean_score(scores: Sequence[float]) -> Estimate:
     return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)), n)
 
 
-def grouped(pairs: Iterable[tuple[int, float]]) -> dict[int, Estimate]:
+def grouped(pairs: Iterable[tuple[Group, float]]) -> dict[Group, Estimate]:
     """`mean_score` of each group of (key, score), in ascending order of keys."""
-    groups: dict[int, list[float]] = {}
+    groups: dict[Group, list[float]] = {}
     for key, score in pairs:
         groups.setdefault(key, []).append(score)
     return {key: mean_score(groups[key]) for key in sorted(groups)}

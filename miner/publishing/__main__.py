@@ -28,18 +28,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(command: str, paths: list[Path]) -> dict[str, Any]:
-    if command in ("verify", "verify-base"):
+    if command.startswith("verify"):
         from miner.publishing.verify import verify_model
 
         return asdict(verify_model(*paths, load=True, strict=command == "verify"))
     from miner.publishing import merge
 
-    if command == "write-trained":
-        merge.write_trained_model(*paths)
-    elif command == "convert-base":
-        merge.convert_base(*paths)
-    else:
-        raise ValueError("expected verify, verify-base, write-trained or convert-base")
+    write = merge.convert_base if command == "convert-base" else merge.write_trained_model
+    write(*paths)
     return {}
 
 

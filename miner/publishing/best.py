@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from scipy import stats
 
 LEVEL = 0.1
@@ -43,12 +45,7 @@ class Evaluated:
     """
 
     step: int
-    scores: tuple[float | None, ...]
-
-    def __post_init__(self) -> None:
-        for score in self.scores:
-            if score is not None and not 0.0 <= score <= 1.0:
-                raise ValueError(f"score {score} of step {self.step} is outside [0, 1]")
+    scores: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...]
 
     @property
     def mean(self) -> float:
@@ -102,21 +99,12 @@ class BestModel:
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as JSON-serialisable values."""
-        return {
-            name: {"step": model.step, "scores": list(model.scores)}
-            for name, model in zip(NAMES, (self.base, self.best, self.highest), strict=True)
-        }
+        return {name: asdict(getattr(self, name)) for name in NAMES}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BestModel:
         """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
-        return cls(
-            *(
-                Evaluated(int(state[name]["step"]), tuple(state[name]["scores"]))
-                for name in NAMES
-                if name in state or name != NAMES[-1]  # runs of before had no third
-            )
-        )
+        return cls(*(Evaluated(**state[name]) for name in NAMES))
 
     def _check_length(self, model: Evaluated) -> None:
         if len(model.scores) != len(self.base.scores):

@@ -20,12 +20,14 @@ from miner.publishing.errors import PublishingError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
+"""What kernels, file systems and sandboxes say that cannot swap names."""
 
 
 def exchange_folders(first: Path, second: Path) -> None:
     """Swap the two names atomically.
 
-    Raises: `OSError` (ENOSYS or EINVAL where kernel or file system cannot).
+    Raises: `OSError` (of `_NO_EXCHANGE` where kernel or file system cannot).
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -38,29 +40,22 @@ def exchange_folders(first: Path, second: Path) -> None:
         raise OSError(code, os.strerror(code), str(first), None, str(second))
 
 
-def exchange_supported(first: Path, second: Path) -> bool:
-    """Whether the file system of two existing folders can swap them (it does, twice)."""
-    try:
-        exchange_folders(first, second)
-        exchange_folders(first, second)
-    except OSError:
-        return False
-    return True
-
-
-def replace_folder(new: Path, current: Path, *, aside: Path, atomic: bool) -> None:
-    """Put `new` where `current` is; the old content ends up at `new` or, if not atomic, `aside`.
+def replace_folder(new: Path, current: Path, *, aside: Path) -> None:
+    """Put `new` where `current` is; the old content ends up at `new` or, in two steps, `aside`.
 
     A missing or empty `current` is replaced by a plain rename, which is atomic everywhere.
-    Raises: `OSError`; `current` is then as it was or, if not atomic, perhaps still at `aside`.
+    Raises: `OSError`; `current` is then as it was or, in two steps, perhaps still at `aside`.
     """
     if not current.exists() or (current.is_dir() and not any(current.iterdir())):
         os.rename(new, current)
-    elif atomic:
-        exchange_folders(new, current)
     else:
-        os.rename(current, aside)
-        os.rename(new, current)
+        try:
+            exchange_folders(new, current)
+        except OSError as error:
+            if error.errno not in _NO_EXCHANGE:
+                raise
+            os.rename(current, aside)
+            os.rename(new, current)
     sync_folder(current.parent)
     sync_folder(new.parent)
 

@@ -33,23 +33,21 @@ def verify(path: Path, *, strict: bool = True, timeout: float = DEFAULT_TIMEOUT)
     return ModelReport(**answer | {"warnings": tuple(answer["warnings"])})
 
 
-def write_trained_model(
-    base: Path, checkpoint: Path, destination: Path, *, timeout: float = DEFAULT_TIMEOUT
-) -> None:
+def write_trained_model(base: Path, checkpoint: Path, destination: Path) -> None:
     """`merge.write_trained_model` in a fresh process. Raises: `PublishingError`."""
-    _call("write-trained", base, checkpoint, destination, timeout=timeout)
+    _call("write-trained", base, checkpoint, destination)
 
 
-def convert_base(base: Path, destination: Path, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+def convert_base(base: Path, destination: Path) -> None:
     """`merge.convert_base` in a fresh process. Raises: `PublishingError`."""
-    _call("convert-base", base, destination, timeout=timeout)
+    _call("convert-base", base, destination)
 
 
-def _call(command: str, *paths: Path, timeout: float) -> dict[str, Any]:
+def _call(command: str, *paths: Path, timeout: float = DEFAULT_TIMEOUT) -> dict[str, Any]:
     arguments = [sys.executable, "-m", "miner.publishing", command]
     try:
         done = subprocess.run(
-            [*arguments, *(str(path.absolute()) for path in paths)],
+            [*arguments, *map(str, paths)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,6 @@ PIECE = 2**24
 """Elements that are looked at in one go."""
 
 
-@dataclass(slots=True)
-class _WeightRange:
-    largest: float = 0.0
-    largest_name: str = ""
-    unsound: str = ""
-    """The first tensor with a value that is NaN or infinite."""
-
-
 def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelReport:
     """Complete the structural `report` of `folder` by reading and loading everything.
 
@@ -48,15 +40,7 @@ def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelRep
 
     Raises: `UnverifiedModelError` naming the first defect.
     """
-    weights = _weight_range(folder)
-    concerns: list[str] = []
-    if weights.unsound:
-        concerns.append(f"tensor {weights.unsound!r} holds values that are NaN or infinite")
-    if weights.largest > FLOAT16_MAX:
-        concerns.append(
-            f"weight {weights.largest:g} in {weights.largest_name!r} is beyond float16"
-            f" ({FLOAT16_MAX:g}), which the grader casts to"
-        )
+    concerns = _weight_concerns(folder)
     tokenizer = _load_tokenizer(folder, strict=strict)
     model, unexpected = _load_model(folder)
     notes = [f"{len(unexpected)} unused tensors, such as {unexpected[0]!r}"] if unexpected else []
@@ -70,17 +54,22 @@ def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelRep
     return replace(report, loaded=True, warnings=(*report.warnings, *concerns, *notes))
 
 
-def _weight_range(folder: Path) -> _WeightRange:
-    found = _WeightRange()
+def _weight_concerns(folder: Path) -> list[str]:
+    unsound, largest = "", (FLOAT16_MAX, "")
     for name, piece in _float_pieces(folder):
-        wide = piece.float()
-        low, high = torch.aminmax(wide)
-        largest = max(-low.item(), high.item())
-        if not torch.isfinite(low + high):
-            found.unsound = found.unsound or name
-        elif largest > found.largest:
-            found.largest, found.largest_name = largest, name
-    return found
+        low, high = torch.aminmax(piece.float())
+        if torch.isfinite(low + high):
+            size = max(-low.item(), high.item())
+            largest = (size, name) if size > largest[0] else largest
+        else:
+            unsound = unsound or name
+    concerns = [f"tensor {unsound!r} holds values that are NaN or infinite"] if unsound else []
+    if largest[1]:
+        concerns.append(
+            f"weight {largest[0]:g} in {largest[1]!r} is beyond float16 ({FLOAT16_MAX:g}), which"
+            " the grader casts to"
+        )
+    return concerns
 
 
 def _float_pieces(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

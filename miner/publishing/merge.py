@@ -10,7 +10,6 @@ Invariants:
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from miner.publishing.errors import PublishingError
 from miner.publishing.structure import (
     INDEX_FILE,
     SINGLE_FILE,
+    by_dtype,
     read_header,
     read_headers,
     read_json,
@@ -66,10 +66,7 @@ def base_dtype(base: Path) -> torch.dtype:
         config = read_json(base / "config.json")
         named = config.get("dtype") or config.get("torch_dtype")
         return next((kind for kind in _DTYPES.values() if str(kind) == f"torch.{named}"), common)
-    sizes: Counter[str] = Counter()
-    for entry in read_headers(base).values():
-        sizes[entry.dtype] += entry.elements
-    return _DTYPES.get(sizes.most_common(1)[0][0], common)
+    return _DTYPES.get(by_dtype(read_headers(base)).most_common(1)[0][0], common)
 
 
 def _merged(base: Path, adapter: Path) -> Any:

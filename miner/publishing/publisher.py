@@ -12,28 +12,27 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import secrets
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 
 from miner.publishing import fresh_process
 from miner.publishing.base_files import copy_base_model, put_chat_template
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.filesystem import (
-    exchange_supported,
     exclusive_lock,
     make_durable,
     replace_folder,
 )
-from miner.publishing.structure import ModelReport, read_json, weight_files
+from miner.publishing.structure import ModelReport, read_json
 from miner.publishing.verify import verify_model
 
 PUBLICATION_FILE = "miner_publication.json"
@@ -43,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishedScore:
-    """What is known about a model when it is published.
+    """What is known about a model when it is published: the record beside the weights.
 
     Attributes:
         step: optimiser step it was saved after; 0 is the base model.
@@ -56,36 +55,22 @@ class PublishedScore:
     episodes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Publication(PublishedScore):
-    """The record beside the weights; `weights_sha256` is taken over the weight files' digests."""
-
-    weights_sha256: str = ""
-
-
 class Publisher:
     """Publishes to one output folder; one per run, in the main process, from one thread.
 
-    Opening it makes the parent folder, repairs and removes what a killed publisher left, and finds
-    out whether the file system can swap folders.
+    Opening it makes the parent folder, and repairs and removes what a killed publisher left.
 
     Args:
         output_dir: the folder that is handed over.
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
-        atomic: force (True) or forbid (False) the one-step swap; found out by default.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes.
     """
 
     def __init__(
-        self,
-        output_dir: Path,
-        *,
-        full_check: bool = True,
-        in_process: bool = False,
-        atomic: bool | None = None,
+        self, output_dir: Path, *, full_check: bool = True, in_process: bool = False
     ) -> None:
         self.output_dir = output_dir.resolve()
         self._root = self.output_dir.parent
@@ -97,20 +82,13 @@ class Publisher:
             with exclusive_lock(self._sibling("lock")):
                 self._recover()
                 self._keep_foreign_content()
-                supported = self._probe_exchange()
         except OSError as error:
             raise PublishingError(
                 f"cannot prepare {self.output_dir} for publishing: {error}; the miner needs to"
                 f" create folders in {self._root}."
             ) from error
-        self._atomic = supported if atomic is None else atomic
-        logger.info(
-            "publishing to %s, replaced %s",
-            self.output_dir,
-            "in one step" if self._atomic else "by two renames (no atomic swap here)",
-        )
 
-    def publish_base(self, model_path: Path, chat_template: str | None = None) -> Publication:
+    def publish_base(self, model_path: Path, chat_template: str | None = None) -> None:
         """Publish the base model as it came: incomplete tokenizers are warnings, damage is not.
 
         Args:
@@ -124,37 +102,31 @@ class Publisher:
             if chat_template is not None:
                 put_chat_template(folder, chat_template)
 
-        return self._publish(save, PublishedScore(step=0), strict=False)
+        self._publish(save, PublishedScore(step=0), strict=False)
 
-    def publish(self, save: Callable[[Path], None], score: PublishedScore) -> Publication:
+    def publish(self, save: Callable[[Path], None], score: PublishedScore) -> None:
         """Publish the model that `save` writes into the empty folder it is given.
 
         Raises: `PublishingError` if it cannot be written (full disk), `UnverifiedModelError` if it
             is not fit for grading, and whatever else `save` raises; the old model then stays.
         """
-        return self._publish(save, score, strict=True)
+        self._publish(save, score, strict=True)
 
-    def current(self) -> Publication | None:
+    def current(self) -> PublishedScore | None:
         """The record of the model at the output path, None if no publisher put one there."""
         try:
-            record = read_json(self.output_dir / PUBLICATION_FILE)
-            return Publication(
-                step=int(record["step"]),
-                score=None if record["score"] is None else float(record["score"]),
-                episodes=int(record["episodes"]),
-                weights_sha256=str(record["weights_sha256"]),
-            )
-        except (UnverifiedModelError, KeyError, TypeError, ValueError):
+            return PublishedScore(**read_json(self.output_dir / PUBLICATION_FILE))
+        except (UnverifiedModelError, TypeError, ValueError):
             return None
 
     def _publish(
         self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
-    ) -> Publication:
+    ) -> None:
         try:
             with exclusive_lock(self._sibling("lock")):
                 self._recover()
                 try:
-                    publication, report = self._replace(save, score, strict=strict)
+                    report = self._replace(save, score, strict=strict)
                 finally:
                     self._recover()
         except (OSError, SafetensorError) as error:
@@ -165,22 +137,20 @@ class Publisher:
             ) from error
         for warning in report.warnings:
             logger.warning("published model: %s", warning)
-        logger.info("published %s, %s parameters", publication, f"{report.parameters:,}")
-        return publication
+        logger.info("published %s, %s parameters", score, f"{report.parameters:,}")
 
     def _replace(
         self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
-    ) -> tuple[Publication, ModelReport]:
+    ) -> ModelReport:
         staging = self._sibling(f"staging-{secrets.token_hex(4)}")
         staging.mkdir()
         save(staging)
-        publication = Publication(**asdict(score), weights_sha256=_weights_sha256(staging))
-        record = json.dumps(asdict(publication), indent=2) + "\n"
+        record = json.dumps(asdict(score), indent=2) + "\n"
         (staging / PUBLICATION_FILE).write_text(record)
         report = self._verify(staging, strict=strict)
         make_durable(staging)
-        replace_folder(staging, self.output_dir, aside=self._previous, atomic=self._atomic)
-        return publication, report
+        replace_folder(staging, self.output_dir, aside=self._previous)
+        return report
 
     def _verify(self, folder: Path, *, strict: bool) -> ModelReport:
         report = verify_model(folder, load=False, strict=strict)
@@ -225,20 +195,3 @@ class Publisher:
         kept = self._sibling(f"kept-{secrets.token_hex(4)}")
         os.rename(self.output_dir, kept)
         logger.warning("%s held files of someone else: moved to %s", self.output_dir, kept)
-
-    def _probe_exchange(self) -> bool:
-        first, second = self._sibling("staging-probe-1"), self._sibling("staging-probe-2")
-        for folder in (first, second):
-            folder.mkdir()
-        supported = exchange_supported(first, second)
-        for folder in (first, second):
-            folder.rmdir()
-        return supported
-
-
-def _weights_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for file in weight_files(folder):
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()

@@ -41,12 +41,7 @@ class TensorEntry:
     """One tensor as a safetensors header declares it; `dtype` in the format's words ("BF16")."""
 
     dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+    elements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +83,7 @@ def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
     warnings = _tokenizer_gaps(folder)
     if strict and warnings:
         raise UnverifiedModelError(f"{folder}: {warnings[0]}.")
-    dtypes: Counter[str] = Counter()
-    for entry in headers.values():
-        dtypes[entry.dtype] += entry.elements
+    dtypes = by_dtype(headers)
     return ModelReport(
         tensors=len(headers),
         parameters=dtypes.total(),
@@ -134,20 +127,29 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
     return {name: entry for header in headers.values() for name, entry in header.items()}
 
 
+def by_dtype(headers: Mapping[str, TensorEntry]) -> Counter[str]:
+    """Number of parameters in each dtype."""
+    counted: Counter[str] = Counter()
+    for entry in headers.values():
+        counted[entry.dtype] += entry.elements
+    return counted
+
+
 def read_header(file: Path) -> dict[str, TensorEntry]:
     """Tensors of one safetensors file by name; the library checks header and size.
 
     Raises: `UnverifiedModelError` if file and header do not agree.
     """
     try:
+        file.stat()  # an error of Python's own tells the cause apart from the path
         with safe_open(str(file), framework="np") as tensors:
             parts = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return {
-                name: TensorEntry(part.get_dtype(), tuple(part.get_shape()))
+                name: TensorEntry(part.get_dtype(), math.prod(part.get_shape()))
                 for name, part in parts.items()
             }
     except OSError as error:
-        raise UnverifiedModelError(f"{file} cannot be read: {error}.") from error
+        raise UnverifiedModelError(f"{file} cannot be read: {error.strerror or error}.") from error
     except SafetensorError as error:
         raise UnverifiedModelError(
             f"{file} is truncated, damaged or no safetensors file ({error}): write it again."

@@ -12,10 +12,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from miner.config.errors import ConfigurationError
 from miner.reporting.figures import evaluation_figure, learning_curve
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
-from miner.reporting.replay_page import replay_html
-from miner.reporting.replay_picture import description, headline, replay_picture
+from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.style import save_figure, svg_of
@@ -29,11 +29,11 @@ def write_report(folder: Path) -> Path:
     """Write `report.html`, its figures (PNG and SVG) and the replays' pages into a run's folder.
 
     Returns the page's path.
-    Raises: ValueError when the folder holds no records, or broken ones.
+    Raises: `ConfigurationError` when the folder holds no records, or broken ones.
     """
     run = RunFolder(folder).read()
     if run.empty:
-        raise ValueError(
+        raise ConfigurationError(
             f"{folder} holds no records of a run: expected metrics.jsonl, evaluations.jsonl or "
             "replays/*.json, as training and evaluation write them"
         )
@@ -69,11 +69,9 @@ def write_report(folder: Path) -> Path:
 
 
 def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
-    """Write `replays/{name}.html` and its PNG into a run's folder; returns what a link shows."""
+    """Write `replays/{name}.html` into a run's folder; returns what a link shows."""
     target = folder / "replays"
     target.mkdir(parents=True, exist_ok=True)
-    if replay.rounds:
-        save_figure(replay_picture(replay), target / f"{name}.png")
     (target / f"{name}.html").write_text(replay_html(replay))
     return {
         "name": name,

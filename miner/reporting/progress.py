@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from miner.evaluation.results import EpisodeRecord
 
@@ -28,7 +28,17 @@ class _Shown:
     def __init__(self, label: str, total: int, console: Console | None) -> None:
         self._total = total
         self._console = console or Console()
-        self._bar = _Bar(self._console, label, total) if self._console.is_terminal else None
+        self._bar: Progress | None = None
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[text]}"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(label, total=total, text="")
+            self._bar.start()
 
     def __enter__(self) -> Self:
         return self
@@ -67,10 +77,8 @@ class TrainingProgress(_Shown):
         won, rate = _fixed(score), f"{tokens_per_second:,.0f}"
         left = _duration(eta_seconds)
         if self._bar:
-            self._bar.show(
-                step,
-                f"reward {reward:.2f}  score [bold]{won}[/]  {rate} tokens/s  {left} left",
-            )
+            text = f"reward {reward:.2f}  score [bold]{won}[/]  {rate} tokens/s  {left} left"
+            self._bar.update(self._task, completed=step, text=text)
         else:
             self.note(
                 f"step {step}/{self._total} reward {reward:.2f} score {won} "
@@ -111,36 +119,13 @@ class EvaluationProgress(_Shown):
         elapsed = self._clock() - self._started
         left = _duration(elapsed / self._done * (self._total - self._done))
         if self._bar:
-            self._bar.show(
-                self._done,
-                f"score [bold]{mean}[/]  invalid replies {self._invalid}  {left} left",
-            )
+            text = f"score [bold]{mean}[/]  invalid replies {self._invalid}  {left} left"
+            self._bar.update(self._task, completed=self._done, text=text)
         elif self._done * 10 // self._total > (self._done - 1) * 10 // self._total:
             self.note(
                 f"episodes {self._done}/{self._total} score {mean} "
                 f"invalid replies {self._invalid} excluded {excluded} eta {left}"
             )
-
-
-class _Bar:
-    """One rich progress bar with free text at its end."""
-
-    def __init__(self, console: Console, label: str, total: int) -> None:
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            console=console,
-        )
-        self._task: TaskID = self._progress.add_task(label, total=total, text="")
-        self._progress.start()
-
-    def show(self, done: int, text: str) -> None:
-        self._progress.update(self._task, completed=done, text=text)
-
-    def stop(self) -> None:
-        self._progress.stop()
 
 
 def _fixed(value: float | None) -> str:

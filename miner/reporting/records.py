@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate, paired_difference
 
@@ -226,7 +226,7 @@ class RecordFile(Generic[R]):
     """A file of records of one type, one per line.
 
     Args:
-        path: the file; it need not exist, its folder must when something is appended.
+        path: the file; it and its folder are made when something is appended.
         kind: the record type.
     """
 
@@ -237,6 +237,7 @@ class RecordFile(Generic[R]):
     def append(self, record: R) -> None:
         """Write one line. Raises: OSError of the disk."""
         line = record.model_dump_json().encode() + b"\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
@@ -249,7 +250,7 @@ class RecordFile(Generic[R]):
     def read(self) -> tuple[list[R], int]:
         """All records in order, and how many torn lines were skipped; nothing for no file.
 
-        Raises: ValueError naming file, line and field for JSON that is no such record.
+        Raises: `ConfigurationError` naming file, line and field for JSON that is no such record.
         """
         try:
             lines = self.path.read_bytes().splitlines()
@@ -261,14 +262,12 @@ class RecordFile(Generic[R]):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except ValueError:
-                torn += 1
-                continue
-            try:
-                records.append(self._kind.model_validate(value))
+                records.append(self._kind.model_validate_json(line))
             except ValidationError as error:
-                raise ValueError(
+                if error.errors()[0]["type"] == "json_invalid":
+                    torn += 1
+                    continue
+                raise ConfigurationError(
                     f"{self.path} line {number} is no {self._kind.__name__}: {explain(error)}"
                 ) from None
         return records, torn

@@ -39,19 +39,8 @@ def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
 
 def replay_with(result: EvaluationResult, episode: EpisodeRecord, **played: Any) -> Replay:
     """A replay of what is known of any episode, and of what was `played` in it."""
-    return Replay(
-        environment=episode.environment,
-        task_id=episode.task_id,
-        seed=episode.seed,
-        opponent=episode.opponent,
-        seat=episode.seat,
-        deck_size=episode.deck_size,
-        channel=result.channel,
-        policy=result.policy,
-        score=episode.score,
-        failure=episode.failure,
-        **played,
-    )
+    known = episode.model_dump(exclude={"replies"})
+    return Replay(**known, channel=result.channel, policy=result.policy, **played)
 
 
 def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
@@ -96,51 +85,33 @@ def _by_turn(replies: Sequence[Reply]) -> tuple[list[Turn], tuple[Reply, ...]]:
 
 
 def _rounds(session: GameSession, states: Iterable[str], turns: Sequence[Turn]) -> Iterable[Round]:
-    seat = session.agent_seat
-    opponent_bids = [m.action + 1 for m in session.history if m.player == 1 - seat]
-    points = [0, 0]
-    last: goofspiel.GoofspielState | None = None
-    for text, (action, replies), opponent_bid in zip(states, turns, opponent_bids, strict=True):
-        last = goofspiel.parse_state(text)
-        bids = (action + 1, opponent_bid)
-        _award(points, last.prize, bids)
-        yield _round(seat, last.prize, last.hands, bids, points, replies=replies)
-    if session.done and last is not None:
-        bids = (turns[-1][0] + 1, opponent_bids[-1])
-        agent = tuple(card for card in last.hands[seat] if card != bids[0])
-        opponent = tuple(card for card in last.hands[1 - seat] if card != bids[1])
-        hands = (agent, opponent) if seat == 0 else (opponent, agent)
-        prize = last.remaining[0]
-        _award(points, prize, (agent[0], opponent[0]))
-        yield _round(seat, prize, hands, (agent[0], opponent[0]), points, forced=True)
-
-
-def _award(points: list[int], prize: int, bids: tuple[int, int]) -> None:
-    if bids[0] != bids[1]:
-        points[0 if bids[0] > bids[1] else 1] += prize
-
-
-def _round(
-    seat: int,
-    prize: int,
-    hands: tuple[tuple[int, ...], tuple[int, ...]],
-    bids: tuple[int, int],
-    points: Sequence[int],
-    *,
-    forced: bool = False,
-    replies: tuple[Reply, ...] = (),
-) -> Round:
-    return Round(
-        prize=prize,
-        agent_hand=hands[seat],
-        opponent_hand=hands[1 - seat],
-        agent_bid=bids[0],
-        opponent_bid=bids[1],
-        agent_points=points[0],
-        opponent_points=points[1],
-        forced=forced,
-        replies=replies,
-    )
+    me = session.agent_seat
+    opponent_bids = [m.action + 1 for m in session.history if m.player == 1 - me]
+    shown = [goofspiel.parse_state(text) for text in states]
+    played = [
+        (state.prize, state.hands[me], state.hands[1 - me], action + 1, opponent_bid, replies)
+        for state, (action, replies), opponent_bid in zip(shown, turns, opponent_bids, strict=True)
+    ]
+    if session.done and played:
+        _, own, other, bid, opponent_bid, _ = played[-1]
+        own = tuple(card for card in own if card != bid)
+        other = tuple(card for card in other if card != opponent_bid)
+        played.append((shown[-1].remaining[0], own, other, own[0], other[0], ()))
+    points = opponent_points = 0
+    for prize, own, other, bid, opponent_bid, replies in played:
+        points += prize * (bid > opponent_bid)
+        opponent_points += prize * (opponent_bid > bid)
+        yield Round(
+            prize=prize,
+            agent_hand=own,
+            opponent_hand=other,
+            agent_bid=bid,
+            opponent_bid=opponent_bid,
+            agent_points=points,
+            opponent_points=opponent_points,
+            forced=not replies,
+            replies=replies,
+        )
 
 
 def _moves(session: GameSession, turns: Sequence[Turn]) -> Iterable[Move]:

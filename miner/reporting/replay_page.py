@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
 from miner.reporting.records import Replay
-from miner.reporting.replay_picture import description, headline, replay_picture
-from miner.reporting.style import svg_of
 from miner.reporting.templates import render
 
 
 def replay_html(replay: Replay) -> str:
-    """The page of one game: the picture, then every round with hands, bids and exact replies."""
-    picture = Markup(svg_of(replay_picture(replay, titled=False))) if replay.rounds else None
+    """The page of one game: every round with hands, bids and exact replies, or every move."""
     return render(
         "replay.html.j2",
         replay=replay,
         headline=headline(replay),
         description=description(replay),
-        picture=picture,
         hand_width=2 * min(8, replay.deck_size or 0),
+    )
+
+
+def headline(replay: Replay) -> str:
+    """How the game ended, in a few words."""
+    points = ""
+    if replay.rounds:
+        last = replay.rounds[-1]
+        points = f" {last.agent_points} : {last.opponent_points}"
+    if replay.failure or replay.score is None:
+        failure = (replay.failure or "not finished").replace("_", " ")
+        return f"Broken off{points and ' at' + points}: {failure}"
+    if replay.seat is None:
+        return f"Score {replay.score:.3g}"
+    word = "Won" if replay.score > 0.5 else "Lost" if replay.score < 0.5 else "Drawn"
+    return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
+
+
+def description(replay: Replay) -> str:
+    """Who played what, in one line."""
+    cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
+    who = replay.policy
+    if replay.seat is None:
+        task = "" if replay.task_id == replay.seed else f"task {replay.task_id}, "
+        return f"{who} in {replay.environment} ({task}seed {replay.seed})"
+    game = "" if replay.rounds else f" in {replay.environment.rpartition(':')[2].replace('_', ' ')}"
+    return (
+        f"{who}{game} as player {replay.seat}"
+        f" against the {replay.opponent} opponent{cards}"
+        f" (task {replay.task_id}, seed {replay.seed})"
     )

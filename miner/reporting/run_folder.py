@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from miner.config.contract import is_game
+from miner.config.errors import ConfigurationError
+from miner.config.recipes import read_toml
 from miner.config.run_files import write_atomically
 from miner.reporting.records import (
     LOGPROB_GAP,
@@ -48,16 +49,6 @@ class RunFolder:
         self.steps = RecordFile(path / "metrics.jsonl", StepRecord)
         self.evaluations = RecordFile(path / "evaluations.jsonl", EvaluationRecord)
 
-    def add_step(self, record: StepRecord) -> None:
-        """Append a training step."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.steps.append(record)
-
-    def add_evaluation(self, record: EvaluationRecord) -> None:
-        """Append an evaluation."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.evaluations.append(record)
-
     def add_replay(self, name: str, replay: Replay) -> Path:
         """Write a replay under `name` (a file stem; an older one of that name is replaced)."""
         folder = self.path / "replays"
@@ -74,8 +65,9 @@ class RunFolder:
     def read(self) -> Run:
         """Everything that is there.
 
-        Raises: ValueError naming the file for contents that are no such record.
+        Raises: `ConfigurationError` naming the file for contents that are no such record.
         """
+        settings = self.path / "settings.toml"
         steps, torn_steps = self.steps.read()
         evaluations, torn_evaluations = self.evaluations.read()
         replays: dict[str, Replay] = {}
@@ -83,10 +75,10 @@ class RunFolder:
             try:
                 replays[path.stem] = Replay.model_validate_json(path.read_bytes())
             except ValidationError as error:
-                raise ValueError(f"{path} is no replay: {explain(error)}") from None
+                raise ConfigurationError(f"{path} is no replay: {explain(error)}") from None
         return Run(
             name=self.path.resolve().name,
-            settings=_settings(self.path),
+            settings=read_toml(settings) if settings.exists() else {},
             probe=_read_json(self.path / "probe.json"),
             steps=latest_per_step(steps),
             evaluations=evaluations,
@@ -143,23 +135,13 @@ class Run:
         return not (self.settings or self.steps or self.evaluations or self.replays)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "settings.toml"
-    if not path.exists():
-        return {}
-    try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from None
+        raise ConfigurationError(f"{path} is no JSON file: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds {type(value).__name__}, expected a JSON object")
+        raise ConfigurationError(f"{path} holds {type(value).__name__}, expected a JSON object")
     return value

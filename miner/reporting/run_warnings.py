@@ -11,6 +11,8 @@ from miner.reporting.run_folder import Run
 _RECENT_STEPS = 10
 _MANY_INVALID = 0.05
 _MANY_FLAT = 0.5
+_CUT_OFF = "were cut off at rollout.max_reply_tokens"
+_FLAT = "had no variance in their rewards, so nothing was learned from them"
 
 
 def run_warnings(run: Run) -> list[str]:
@@ -90,26 +92,17 @@ def _replies(run: Run) -> list[str]:
         share = sum(troubled.values()) / sum(drift.values())
         found.append(f"Token drift at {share:.1%} of the turn boundaries ({kinds}).")
     recent = run.steps[-_RECENT_STEPS:]
-    replies = sum(record.replies for record in recent)
-    invalid = sum(record.invalid_replies for record in recent)
-    if replies and invalid / replies > _MANY_INVALID:
-        found.append(
-            f"{invalid / replies:.1%} of the replies in the last {len(recent)} steps "
-            + ("held no legal action." if run.of_games else "were not valid.")
-        )
-    cut = sum(record.cut_replies for record in recent)
-    if replies and cut / replies > _MANY_INVALID:
-        found.append(
-            f"{cut / replies:.1%} of the replies in the last {len(recent)} steps were cut off at "
-            "rollout.max_reply_tokens."
-        )
-    groups = sum(record.groups for record in recent)
-    flat = sum(record.flat_groups for record in recent)
-    if groups and flat / groups > _MANY_FLAT:
-        found.append(
-            f"{flat / groups:.0%} of the groups in the last {len(recent)} steps had no variance "
-            "in their rewards, so nothing was learned from them."
-        )
+    replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
+    illegal = "held no legal action" if run.of_games else "were not valid"
+    for kind, count, whole, most, what in (
+        ("replies", sum(r.invalid_replies for r in recent), replies, _MANY_INVALID, illegal),
+        ("replies", sum(r.cut_replies for r in recent), replies, _MANY_INVALID, _CUT_OFF),
+        ("groups", sum(r.flat_groups for r in recent), groups, _MANY_FLAT, _FLAT),
+    ):
+        if whole and count / whole > most:
+            found.append(
+                f"{count / whole:.1%} of the {kind} in the last {len(recent)} steps {what}."
+            )
     return found
 
 

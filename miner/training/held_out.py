@@ -156,7 +156,7 @@ class HeldOut(TrainerCallback):
             name="base" if step == 0 else CHECKPOINT,
             step=step,
         ).model_copy(update={"published": published})
-        self._run.add_evaluation(record)
+        self._run.evaluations.append(record)
         fate = "published" if published else "kept the published one"
         self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
 

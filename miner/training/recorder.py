@@ -91,7 +91,7 @@ class Recorder(TrainerCallback):
                 name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
             },
         )
-        self._run.add_step(record)
+        self._run.steps.append(record)
         self._compare_gaps(record)
         self._progress.update(
             state.global_step,

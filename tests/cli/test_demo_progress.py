@@ -1,13 +1,17 @@
 """What the demo says before and while a person waits."""
 
 import io
+import os
+import signal
 
 import pytest
+import requests
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
 from miner.__main__ import main
+from miner.cli import demo
 from miner.cli.demo import WarmStartProgress, last_weights
 from miner.cli.demo_replies import tell_replies
 from miner.cli.demo_shows import SHOWS, announce
@@ -57,6 +61,27 @@ def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
         main()
     assert ended.value.code == 2
     assert "leave --sizes all out" in capsys.readouterr().err
+
+
+def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
+    played = []
+
+    def train(recipe, overrides, urls):
+        played.extend(urls)
+        assert requests.get(f"{urls[0]}/health", timeout=30).ok
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(demo, "_base_model", lambda *_: tmp_path)
+    monkeypatch.setattr(demo, "SERVERS", 1)
+    monkeypatch.setattr(demo, "_train", train)
+    monkeypatch.setattr("sys.argv", ["miner", "demo", "--out", str(tmp_path)])
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 128 + signal.SIGTERM
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"{played[0]}/health", timeout=30)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_replies_before_and_after_stand_side_by_side(tmp_path):

@@ -56,13 +56,6 @@ def test_a_server_that_plays_other_cards_is_found_out_and_graded_games_are_advis
     assert server["action_applied_rate"] < 0.6
 
 
-def test_without_a_server_it_says_how_one_is_named(miner) -> None:
-    status, _, told = miner("probe")
-    assert status == 2
-    assert "--env-url http://host:port" in told
-    assert "ENVIRONMENT_SERVER_URLS" in told
-
-
 def test_findings_go_to_standard_output_alone_and_servers_come_from_the_variable(
     miner, faithful_url: str
 ) -> None:
@@ -87,7 +80,7 @@ def test_servers_that_are_all_dead_fail_with_a_way_out(miner) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "ENVIRONMENT_SERVER_URLS"),
+        ((), "--env-url http://host:port, or set ENVIRONMENT_SERVER_URLS"),
         (("--env-url", "localhost:8000"), "http://localhost:8000"),
         (("--env-url", DEAD, "--environment", "chess"), "chess"),
     ],
@@ -109,15 +102,15 @@ def test_a_dead_openenv_server_is_waited_for_aloud_and_for_seconds(miner) -> Non
 
 
 @pytest.mark.parametrize(
-    ("channel", "given"),
+    "given",
     [
-        ("openenv", ("max_turns=3", "return_range=[-1, 1]", "opponent=mcts")),
-        ("openenv", ("environment.openenv.max_turns=3", "openenv.return_range=[-1, 1]",
-                     "environment.opponent=mcts")),
+        ("max_turns=3", "return_range=[-1, 1]", "opponent=mcts"),
+        ("environment.openenv.max_turns=3", "openenv.return_range=[-1, 1]",
+         "environment.opponent=mcts"),
     ],
 )  # fmt: skip
-def test_a_channels_settings_go_by_short_names_too(channel: str, given: tuple[str, ...]) -> None:
-    settings = channel_settings(channel, given)
+def test_a_channels_settings_go_by_short_names_too(given: tuple[str, ...]) -> None:
+    settings = channel_settings("openenv", given)
     assert settings.openenv.max_turns == 3
     assert settings.openenv.return_range == (-1, 1)
     assert settings.opponent == "mcts"

@@ -117,7 +117,7 @@ def test_only_a_published_base_model_may_lack_a_chat_template(
 
 def test_model_that_a_kill_left_aside_is_put_back(tmp_path: Path, model_writer: Writer) -> None:
     aside = model_writer(tmp_path / ".repo.previous")  # killed between the publisher's two renames
-    record = {"step": 20, "score": 0.9, "episodes": 100, "weights_sha256": "x"}
+    record = {"step": 20, "score": 0.9, "episodes": 100}
     (aside / PUBLICATION_FILE).write_text(json.dumps(record))
     assert verify_output(tmp_path / "repo", 0.0).parameters == 512
     assert (tmp_path / "repo").is_dir()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
@@ -27,7 +28,7 @@ def served_chat(model: Path, *, max_reply_tokens: int) -> Iterator[str]:
     ):
 
         async def list_models(request: web.Request) -> web.Response:
-            return web.json_response({"object": "list", "data": [{"id": NAME, "object": "model"}]})
+            return web.json_response({"data": [{"id": NAME}]})
 
         async def complete(request: web.Request) -> web.Response:
             asked = await request.json()
@@ -35,27 +36,14 @@ def served_chat(model: Path, *, max_reply_tokens: int) -> Iterator[str]:
             prompt = loaded.chat.renderer.encode(loaded.chat.renderer.render(asked["messages"]))
             sample = await sampler.sample(prompt, params)
             message = {"role": "assistant", "content": loaded.chat.renderer.reply_text(sample)}
-            choice = {"index": 0, "message": message, "finish_reason": sample.finish_reason}
-            usage = {
-                "prompt_tokens": len(prompt),
-                "completion_tokens": len(sample.token_ids),
-                "total_tokens": len(prompt) + len(sample.token_ids),
-            }
-            return web.json_response(
-                {"object": "chat.completion", "model": NAME, "choices": [choice], "usage": usage}
-            )
+            return web.json_response({"choices": [{"index": 0, "message": message}]})
 
         app = web.Application()
         app.router.add_get("/v1/models", list_models)
         app.router.add_post("/v1/chat/completions", complete)
-        runner = web.AppRunner(app)
-
-        async def start() -> str:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-
+        server = TestServer(app)
+        loop.run(server.start_server())
         try:
-            yield loop.run(start())
+            yield str(server.make_url("/v1"))
         finally:
-            loop.run(runner.cleanup())
+            loop.run(server.close())

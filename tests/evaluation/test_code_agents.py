@@ -14,11 +14,11 @@ from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import evaluate
 from miner.executors import LocalSandbox
-from miner.inference.sampler import Sample, SamplingParams
+from miner.inference.sampler import SamplingParams
 from miner.reporting.replay import replay_of
 from miner.reporting.replay_page import replay_html
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import CHATML, build_sample, build_tokenizer
+from tests.builders import CHATML, ScriptedSampler, build_sample, build_tokenizer
 from tests.evaluation.test_llm_url import Endpoint, endpoint  # noqa: F401
 
 TASK = EpisodeTask("arithmetic", number_of(6, "times", 7), 1, "none")
@@ -45,34 +45,24 @@ def shown(result: EvaluationResult) -> list[tuple[tuple[str, ...], str]]:
 TOKENIZER = build_tokenizer(CHATML)
 
 
-class Saying:
-    """A sampler that says these texts, and keeps what it was asked."""
-
-    def __init__(self, *texts: str) -> None:
-        self._texts = iter(texts)
-        self.asked: list[tuple[str, tuple[str, ...]]] = []
-
-    async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
-    ) -> Sample:
-        self.asked.append((TOKENIZER.decode(list(prompt_ids)), params.stop))
-        return build_sample(TOKENIZER(next(self._texts), add_special_tokens=False)["input_ids"])
-
-    async def end_session(self, session: int) -> None:
-        pass
+def saying(*texts: str) -> ScriptedSampler:
+    """A sampler that says these texts."""
+    ids = (TOKENIZER(text, add_special_tokens=False)["input_ids"] for text in texts)
+    return ScriptedSampler(lambda _: build_sample(next(ids)))
 
 
-def policy_of(sampler: Saying) -> SamplerPolicy:
+def policy_of(sampler: ScriptedSampler) -> SamplerPolicy:
     return SamplerPolicy("model", sampler, ChatRenderer(TOKENIZER), SamplingParams(64))
 
 
 async def test_a_model_stops_where_the_environment_says_and_goes_on(sandbox: LocalSandbox) -> None:
-    sampler = Saying(f"{CODE}.", "42.")  # the end token of each is no text
+    sampler = saying(f"{CODE}.", "42.")  # the end token of each is no text
     result = await evaluate(policy_of(sampler), inline(sandbox), [TASK])
     assert shown(result) == [(("6 times 7 ?",), CODE), ((OUTPUT,), "42")]
     assert result.episodes[0].score == 1.0
-    (first, stop), (second, _) = sampler.asked
-    assert stop == ("</code>",)
+    [exchanges] = sampler.exchanges.values()
+    first, second = (TOKENIZER.decode(list(prompt)) for prompt, _ in exchanges)
+    assert sampler.params[0].stop == ("</code>",)
     assert second == first + CODE + OUTPUT
 
 
@@ -100,7 +90,7 @@ async def test_an_episode_without_a_board_is_replayed_as_a_transcript(
     sandbox: LocalSandbox,
 ) -> None:
     source = CodeAgentSource(Arithmetic(), sandbox)
-    result = await evaluate(policy_of(Saying("<b>42.")), source, [TASK])
+    result = await evaluate(policy_of(saying("<b>42.")), source, [TASK])
     replay = replay_of(result, result.episodes[0])
     assert [(move.by, move.label) for move in replay.moves] == [
         ("environment", "6 times 7 ?"),

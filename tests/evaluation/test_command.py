@@ -81,7 +81,7 @@ def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Pa
 
 def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:
     """And a run's own evaluation of its base, on other games, changes no name."""
-    RunFolder(tmp_path).add_evaluation(evaluation("base", 0.1, step=0, split="held_out"))
+    RunFolder(tmp_path).evaluations.append(evaluation("base", 0.1, step=0, split="held_out"))
     common = ("--episodes", 20, "--out", tmp_path, "--replays", 0)
     with serve_in_thread() as url:
         for policy, name, place in [

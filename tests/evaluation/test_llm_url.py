@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, Observation
+from miner.evaluation import llm_url
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import PolicyError
 
@@ -36,6 +37,8 @@ class Endpoint:
         return web.Response(status=status, text=text)
 
     async def list_models(self, request: web.Request) -> web.Response:
+        if isinstance(self.models, str):
+            return web.Response(text=self.models)
         return web.json_response(self.models)
 
 
@@ -50,9 +53,17 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm_url, "_RETRY_S", 0.0)
+
+
 @pytest.fixture
-async def policy(endpoint: Endpoint) -> AsyncIterator[LlmUrlPolicy]:
-    policy = LlmUrlPolicy(endpoint.url, "named", api_key=SECRET, retry_delay_s=0)
+async def policy(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[LlmUrlPolicy]:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    policy = LlmUrlPolicy(endpoint.url, "named")
     yield policy
     await policy.close()
 
@@ -83,10 +94,10 @@ async def test_a_server_error_is_tried_again(endpoint: Endpoint, policy: LlmUrlP
     [
         ((429, "slow down"), 1, "HTTP 429.*slow down"),
         ((500, "oops"), 3, "HTTP 500.*3 tries"),
-        ((200, "<html>"), 1, "no JSON"),
-        ((200, {"choices": []}), 1, "without choices"),
-        ((200, [1]), 1, "without choices"),
-        ((200, {"choices": [{"message": {"content": 4}}]}), 1, "without choices"),
+        ((200, "<html>"), 1, "broken reply .*<html>"),
+        ((200, {"choices": []}), 1, "another shape"),
+        ((200, [1]), 1, "another shape"),
+        ((200, {"choices": [{"message": {"content": 4}}]}), 1, "another shape"),
         ((200, "x" * (4 * 1024 * 1024 + 1)), 1, "more than 4,194,304 bytes"),
     ],
 )
@@ -117,7 +128,7 @@ async def test_the_first_listed_model_is_taken_however_the_url_ends(
     assert endpoint.requests[0]["model"] == "first"
 
 
-@pytest.mark.parametrize("models", [{"data": []}, {"data": [{"id": 3}]}, [], {"detail": "no"}])
+@pytest.mark.parametrize("models", [{"data": []}, {"data": [{"id": 3}]}, [], "<html>"])
 async def test_no_listed_model_needs_a_name(endpoint: Endpoint, models: object) -> None:
     endpoint.models = models
     nameless = LlmUrlPolicy(endpoint.url)
@@ -133,9 +144,9 @@ async def test_no_listed_model_needs_a_name(endpoint: Endpoint, models: object) 
 
 
 async def test_a_dead_endpoint_is_noticed_at_once(unused_tcp_port: int) -> None:
-    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine", retry_delay_s=0)
+    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine")
     try:
-        with pytest.raises(PolicyError, match="is the server up"):
+        with pytest.raises(PolicyError, match="is running and reachable from here"):
             await policy.connect()
     finally:
         await policy.close()

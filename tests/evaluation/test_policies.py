@@ -1,7 +1,5 @@
 """Baselines and models as policies: they see the chat, and nothing but the chat."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from miner.config.errors import ConfigurationError
@@ -12,7 +10,7 @@ from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy
 from miner.evaluation.runner import evaluate
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import build_tokenizer
+from tests.builders import ScriptedSampler, build_sample, build_tokenizer
 
 TASK = EpisodeTask("goofspiel", 0, 0)
 CHAT = [{"role": "system", "content": "Play."}, {"role": "user", "content": "Your move?"}]
@@ -59,33 +57,11 @@ async def test_a_chat_without_a_game_is_the_policys_failure(name: str) -> None:
         await BaselinePolicy(name).conversation(TASK).reply(chat)
 
 
-class ScriptedSampler:
-    """Answers with the ids of `text`; keeps prompts by session."""
-
-    def __init__(self, ids: Sequence[int], *, broken: bool = False) -> None:
-        self._ids = tuple(ids)
-        self._broken = broken
-        self.prompts: dict[int | None, list[list[int]]] = {}
-        self.params: list[SamplingParams] = []
-        self.ended: list[int] = []
-
-    async def sample(
-        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
-    ) -> Sample:
-        if self._broken:
-            raise SamplerError("the prompt leaves no room")
-        self.prompts.setdefault(session, []).append(list(prompt_ids))
-        self.params.append(params)
-        return Sample(self._ids, (-0.1,) * len(self._ids), "stop")
-
-    async def end_session(self, session: int) -> None:
-        self.ended.append(session)
-
-
 async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() -> None:
     tokenizer = build_tokenizer()
     renderer = ChatRenderer(tokenizer)
-    sampler = ScriptedSampler([*renderer.encode("12"), renderer.eos_token_id])
+    said = build_sample([*renderer.encode("12"), renderer.eos_token_id])
+    sampler = ScriptedSampler(lambda _: said)
     policy = SamplerPolicy("tiny", sampler, renderer, SamplingParams(5, temperature=0.0))
     one, other = policy.conversation(TASK), policy.conversation(TASK)
     assert await one.reply(Observation(CHAT)) == "12"
@@ -93,7 +69,9 @@ async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() 
     await one.reply(Observation(longer))
     await other.reply(Observation(CHAT))
     await one.close()
-    (first, second), (third,) = sampler.prompts.values()
+    (first, second), (third,) = (
+        [list(prompt) for prompt, _ in exchanges] for exchanges in sampler.exchanges.values()
+    )
     expected = [
         tokenizer.apply_chat_template(
             chat, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -102,12 +80,15 @@ async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() 
     ]
     assert [first, second] == expected
     assert third == first
-    assert sampler.ended == [next(iter(sampler.prompts))]
+    assert sampler.ended == [next(iter(sampler.exchanges))]
     assert (policy.temperature, sampler.params[0].max_tokens) == (0.0, 5)
 
 
 async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
+    def broken(_: object) -> Sample:
+        raise SamplerError("the prompt leaves no room")
+
     renderer = ChatRenderer(build_tokenizer())
-    policy = SamplerPolicy("tiny", ScriptedSampler([], broken=True), renderer, SamplingParams(5))
+    policy = SamplerPolicy("tiny", ScriptedSampler(broken), renderer, SamplingParams(5))
     with pytest.raises(PolicyError, match="leaves no room"):
         await policy.conversation(TASK).reply(Observation(CHAT))

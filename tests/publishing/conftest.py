@@ -7,12 +7,10 @@ import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from miner.publishing import fresh_process
@@ -83,32 +81,11 @@ def model(base_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(base_model, tmp_path / "model"))
 
 
-Weights = dict[str, torch.Tensor]
-
-
 @pytest.fixture
-def change_weights() -> Callable[[Path, Callable[[Weights], object]], None]:
-    """Rewrite a folder's weight file after a function has changed the tensors in it."""
-
-    def change(folder: Path, edit: Callable[[Weights], object]) -> None:
-        file = folder / "model.safetensors"
-        tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
-        edit(tensors)
-        save_file(tensors, file, metadata={"format": "pt"})
-
-    return change
-
-
-def edit_json(file: Path, **changes: object) -> None:
-    """Set keys of a JSON file; None removes a key."""
-    content = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
-
-
-@pytest.fixture
-def set_json() -> Callable[..., None]:
-    """`edit_json` as a fixture."""
-    return edit_json
+def destination(tmp_path: Path) -> Path:
+    folder = tmp_path / "destination"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture
@@ -128,16 +105,3 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(fresh_process.subprocess, "run", run)
     return commands
-
-
-@pytest.fixture
-def shard() -> Callable[[Path], None]:
-    """Split a folder's weight file into two shards with an index."""
-
-    def split(folder: Path) -> None:
-        model = Qwen3ForCausalLM.from_pretrained(folder)
-        size = (folder / "model.safetensors").stat().st_size
-        (folder / "model.safetensors").unlink()
-        model.save_pretrained(folder, max_shard_size=size // 2)
-
-    return split

@@ -1,13 +1,14 @@
 """Publishes until it is killed: the other side of `test_publisher_killed`.
 
-`loop OUTPUT ATOMIC MODEL MODEL` publishes the two models in turn for ever.
-`every-instant OUTPUT ATOMIC MODEL MODEL` kills one forked publisher after another, each one file
+`loop OUTPUT MODE MODEL MODEL` publishes the two models in turn for ever.
+`every-instant OUTPUT MODE MODEL MODEL` kills one forked publisher after another, each one file
 operation later than the one before, and prints what lay at the output path at that instant and
 after the next publisher had been opened, as JSON.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -16,13 +17,18 @@ import signal
 import sys
 from pathlib import Path
 
+from miner.publishing import filesystem
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 
 
-def open_publisher(output: Path, atomic: bool) -> Publisher:
-    return Publisher(output, full_check=False, atomic=atomic)
+def open_publisher(output: Path) -> Publisher:
+    return Publisher(output, full_check=False)
+
+
+def cannot_exchange(first: Path, second: Path) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
 
 
 def publish(publisher: Publisher, model: Path, step: int) -> None:
@@ -31,8 +37,8 @@ def publish(publisher: Publisher, model: Path, step: int) -> None:
     )
 
 
-def loop(output: Path, atomic: bool, models: list[Path]) -> None:
-    publisher = open_publisher(output, atomic)
+def loop(output: Path, models: list[Path]) -> None:
+    publisher = open_publisher(output)
     for step, model in enumerate(itertools.cycle(models)):
         publish(publisher, model, step)
         if step == 0:
@@ -48,7 +54,7 @@ def step_at(output: Path) -> int | None:
     return json.loads((output / "miner_publication.json").read_text())["step"]
 
 
-def publish_until(instant: int, output: Path, atomic: bool, model: Path) -> None:
+def publish_until(instant: int, output: Path, model: Path) -> None:
     """Publish `model` as step 1 in this process and kill it at its file operation `instant`."""
     operations = itertools.count(1)
 
@@ -57,22 +63,22 @@ def publish_until(instant: int, output: Path, atomic: bool, model: Path) -> None
         if is_file_operation and next(operations) == instant:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    publisher = open_publisher(output, atomic)
+    publisher = open_publisher(output)
     sys.addaudithook(hook)
     publish(publisher, model, 1)
 
 
-def every_instant(output: Path, atomic: bool, models: list[Path]) -> None:
+def every_instant(output: Path, models: list[Path]) -> None:
     seen = []
     for instant in itertools.count(1):
-        publish(open_publisher(output, atomic), models[0], 0)
+        publish(open_publisher(output), models[0], 0)
         child = os.fork()
         if child == 0:
-            publish_until(instant, output, atomic, models[1])
+            publish_until(instant, output, models[1])
             os._exit(0)
         _, status = os.waitpid(child, 0)
         at_kill = step_at(output)
-        open_publisher(output, atomic)
+        open_publisher(output)
         leftovers = [child.name for child in output.parent.iterdir() if child != output]
         seen.append({"at_kill": at_kill, "reopened": step_at(output), "siblings": leftovers})
         if not os.WIFSIGNALED(status):
@@ -81,6 +87,8 @@ def every_instant(output: Path, atomic: bool, models: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    command, output, atomic, *models = sys.argv[1:]
+    command, output, mode, *models = sys.argv[1:]
+    if mode == "fallback":
+        filesystem.exchange_folders = cannot_exchange
     run = {"loop": loop, "every-instant": every_instant}[command]
-    run(Path(output), atomic == "atomic", [Path(model) for model in models])
+    run(Path(output), [Path(model) for model in models])

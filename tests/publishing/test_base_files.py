@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,7 @@ from miner.publishing.base_files import copy_base_model
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
-
-
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    folder = tmp_path / "destination"
-    folder.mkdir()
-    return folder
+from tests.publishing.changes import set_json, shard
 
 
 def test_files_are_equal_byte_for_byte(base_model: Path, destination: Path) -> None:
@@ -51,9 +44,7 @@ def test_what_is_no_part_of_the_model_stays_behind(model: Path, destination: Pat
     assert set(os.listdir(destination)) == wanted
 
 
-def test_shards_are_copied_with_their_index(
-    model: Path, destination: Path, shard: Callable[[Path], None]
-) -> None:
+def test_shards_are_copied_with_their_index(model: Path, destination: Path) -> None:
     shard(model)
     copy_base_model(model, destination)
     assert verify_model(destination, load=True).parameters == 1336
@@ -72,9 +63,7 @@ def test_links_of_a_download_cache_become_files(
 
 
 @pytest.mark.parametrize("end", ["<|end|>", {"__type": "AddedToken", "content": "<|end|>"}])
-def test_padding_defaults_to_the_end_token(
-    model: Path, destination: Path, set_json: Callable[..., None], end: object
-) -> None:
+def test_padding_defaults_to_the_end_token(model: Path, destination: Path, end: object) -> None:
     set_json(model / "tokenizer_config.json", eos_token=end, pad_token=None)
     copy_base_model(model, destination)
     settings = json.loads((destination / "tokenizer_config.json").read_text())
@@ -119,11 +108,7 @@ def test_base_with_pickled_weights_only_is_converted(model: Path, tmp_path: Path
 
 
 def test_incomplete_base_is_published_with_a_warning(
-    model: Path,
-    tmp_path: Path,
-    set_json: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-    in_this_process: list[str],
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, in_this_process: list[str]
 ) -> None:
     set_json(model / "tokenizer_config.json", chat_template=None)
     Publisher(tmp_path / "repo").publish_base(model)

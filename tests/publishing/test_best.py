@@ -96,8 +96,6 @@ def test_state_survives_json() -> None:
     keeper = BestModel(BASE, best, highest)
     again = BestModel.from_state(json.loads(json.dumps(keeper.state())))
     assert (again.base, again.best, again.highest) == (BASE, best, highest)
-    before = {name: state for name, state in keeper.state().items() if name != "highest"}
-    assert BestModel.from_state(before).highest == best
 
 
 @pytest.mark.parametrize(
@@ -152,10 +150,3 @@ def test_equal_models_pass_no_more_often_than_the_level_says() -> None:
         base, same = ([chance.choice([L, W]) for _ in range(20)] for _ in range(2))
         passed += BestModel(Evaluated(0, tuple(base))).replaced_by(Evaluated(5, tuple(same)))
     assert 0 < passed <= 1.3 * LEVEL * 300
-
-
-def test_a_clear_gain_over_a_strong_base_passes() -> None:
-    chance = random.Random(12)
-    base = Evaluated(0, tuple(float(chance.random() < 0.80) for _ in range(250)))
-    better = Evaluated(5, tuple(float(chance.random() < 0.95) for _ in range(250)))
-    assert BestModel(base).replaced_by(better)

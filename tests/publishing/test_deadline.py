@@ -144,8 +144,3 @@ def test_whatever_is_measured_the_fraction_rises_and_the_kill_is_never_met(
         assert before <= fraction <= 1.0
         assert deadline.remaining() >= 60.0
         before = fraction
-
-
-def test_nothing_need_be_kept_free_and_no_time_may_be_left() -> None:
-    deadline = Deadline(0, started_at=0.0, margin=0, guesses={}, clock=lambda: 0.0)
-    assert (deadline.reserve(), deadline.remaining()) == (0.0, 0.0)

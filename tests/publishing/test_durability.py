@@ -15,11 +15,13 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
+from miner.publishing import filesystem
 from miner.publishing import publisher as publishing
 from miner.publishing.filesystem import sync_folder
 from miner.publishing.publisher import PUBLICATION_FILE, PublishedScore, Publisher
 from miner.training.checkpoints import CheckpointMarker
 from miner.training.pace import Pace
+from tests.publishing.killed_publisher import cannot_exchange
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
 
@@ -58,16 +60,18 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
     trained_model: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not atomic:
+        monkeypatch.setattr(filesystem, "exchange_folders", cannot_exchange)
     output = tmp_path / "task" / "repo"
-    publisher = Publisher(output, full_check=False, atomic=atomic)
+    publisher = Publisher(output, full_check=False)
     publisher.publish_base(base_model)
     replace, held = publishing.replace_folder, []
 
-    def watched(new: Path, current: Path, **how: object) -> None:
+    def watched(new: Path, current: Path, *, aside: Path) -> None:
         held.append(disk.holds(new) and (new / PUBLICATION_FILE).exists())
-        assert how["atomic"] is atomic
         disk.synced.clear()
-        replace(new, current, **how)  # type: ignore[arg-type]
+        replace(new, current, aside=aside)
+        assert aside.exists() is not atomic
 
     monkeypatch.setattr(publishing, "replace_folder", watched)
 

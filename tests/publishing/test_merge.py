@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,9 @@ from transformers import AutoModelForCausalLM
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.merge import base_dtype, write_trained_model
 from miner.publishing.verify import verify_model
+from tests.publishing.changes import change_weights, set_json, shard
 
 UP = "model.layers.0.mlp.up_proj"
-
-
-@pytest.fixture
-def destination(tmp_path: Path) -> Path:
-    folder = tmp_path / "destination"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture
@@ -126,11 +119,7 @@ class TestFullWeights:
         verify_model(destination, load=True)
 
     def test_single_tensors_keep_their_own_dtype(
-        self,
-        model: Path,
-        checkpoint: Path,
-        destination: Path,
-        change_weights: Callable[..., None],
+        self, model: Path, checkpoint: Path, destination: Path
     ) -> None:
         def widen_norm(tensors: dict[str, torch.Tensor]) -> None:
             tensors["model.norm.weight"] = tensors["model.norm.weight"].float()
@@ -141,13 +130,7 @@ class TestFullWeights:
         wide = {name for name, tensor in found.items() if tensor.dtype == torch.float32}
         assert wide == {"model.norm.weight"}
 
-    def test_in_shards(
-        self,
-        base_model: Path,
-        checkpoint: Path,
-        destination: Path,
-        shard: Callable[[Path], None],
-    ) -> None:
+    def test_in_shards(self, base_model: Path, checkpoint: Path, destination: Path) -> None:
         shard(checkpoint)
         write_trained_model(base_model, checkpoint, destination)
         assert len(list(destination.glob("model-*.safetensors"))) > 1
@@ -183,7 +166,7 @@ def verify_model_dtypes(folder: Path) -> set[str]:
     ],
 )
 def test_base_dtype_is_that_of_most_parameters(
-    model: Path, change_weights: Callable[..., None], stored: torch.dtype, expected: torch.dtype
+    model: Path, stored: torch.dtype, expected: torch.dtype
 ) -> None:
     def recast(tensors: dict[str, torch.Tensor]) -> None:
         for name in tensors:
@@ -199,7 +182,7 @@ def test_base_dtype_is_that_of_most_parameters(
     [("float16", torch.float16), ("float32", torch.float32), (None, torch.bfloat16)],
 )
 def test_base_dtype_without_safetensors_is_the_configured_one(
-    model: Path, set_json: Callable[..., None], named: str | None, expected: torch.dtype
+    model: Path, named: str | None, expected: torch.dtype
 ) -> None:
     (model / "model.safetensors").unlink()
     set_json(model / "config.json", torch_dtype=named)

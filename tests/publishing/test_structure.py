@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import read_header
 from miner.publishing.verify import verify_model
+from tests.publishing.changes import set_json, shard
 
 
 def damage_truncated(folder: Path) -> None:
@@ -24,30 +25,7 @@ def damage_truncated(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def damage_appended(folder: Path) -> None:
-    with (folder / "model.safetensors").open("ab") as stream:
-        stream.write(b"\0")
-
-
-def damage_short_header(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
-
-
-def damage_few_bytes(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"abc")
-
-
-def damage_garbage_header(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 4) + b"]]]]")
-
-
 def damage_adapter_beside_weights(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
-
-
-def damage_adapter_only(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
 
 
@@ -82,12 +60,7 @@ def damage_no_model_type(folder: Path) -> None:
 
 DAMAGES: dict[Callable[[Path], None], str] = {
     damage_truncated: "is truncated, damaged",
-    damage_appended: "is truncated, damaged",
-    damage_short_header: "is truncated, damaged",
-    damage_few_bytes: "is truncated, damaged",
-    damage_garbage_header: "is truncated, damaged",
     damage_adapter_beside_weights: "taken for an adapter",
-    damage_adapter_only: "taken for an adapter",
     damage_pickled_weights: "holds no model.safetensors .*pytorch_model.bin",
     damage_checkpoint_inside: "checkpoint-10 holds safetensors",
     damage_stray_shard: "not one of the model's weight files",
@@ -118,11 +91,6 @@ def test_sound_model_passes(base_model: Path) -> None:
     assert report.warnings == ()
 
 
-def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnverifiedModelError, match="nowhere is not a folder"):
-        verify_model(tmp_path / "nowhere", load=False)
-
-
 def test_harmless_subfolder_passes(model: Path) -> None:
     (model / "logs").mkdir()
     (model / "logs" / "train.txt").write_text("fine")
@@ -130,26 +98,24 @@ def test_harmless_subfolder_passes(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "key", "gap"),
+    ("key", "gap"),
     [
-        ("tokenizer_config.json", "chat_template", "no chat template"),
-        ("tokenizer_config.json", "eos_token", "no end-of-sequence token"),
-        ("tokenizer_config.json", "pad_token", "no padding token"),
+        ("chat_template", "no chat template"),
+        ("eos_token", "no end-of-sequence token"),
+        ("pad_token", "no padding token"),
     ],
 )
 def test_incomplete_tokenizer_is_an_error_of_ours_and_a_warning_of_the_base(
-    model: Path, set_json: Callable[..., None], file: str, key: str, gap: str
+    model: Path, key: str, gap: str
 ) -> None:
-    set_json(model / file, **{key: None})
+    set_json(model / "tokenizer_config.json", **{key: None})
     with pytest.raises(UnverifiedModelError, match=gap):
         verify_model(model, load=False)
     assert gap in verify_model(model, load=False, strict=False).warnings[0]
 
 
 @pytest.mark.parametrize("template", ["chat_template.jinja", "chat_template.json"])
-def test_template_and_tokens_in_files_of_their_own_count(
-    template: str, model: Path, set_json: Callable[..., None]
-) -> None:
+def test_template_and_tokens_in_files_of_their_own_count(template: str, model: Path) -> None:
     gone = {"chat_template": None, "eos_token": None, "pad_token": None}
     set_json(model / "tokenizer_config.json", **gone)
     (model / template).write_text('{"chat_template": "{{ messages }}"}')
@@ -162,7 +128,7 @@ class TestShards:
     """Models in several files."""
 
     @pytest.fixture
-    def shards(self, model: Path, shard: Callable[[Path], None]) -> list[Path]:
+    def shards(self, model: Path) -> list[Path]:
         shard(model)
         files = sorted(model.glob("model-*.safetensors"))
         assert len(files) > 1
@@ -173,13 +139,9 @@ class TestShards:
 
     def test_missing(self, model: Path, shards: list[Path]) -> None:
         shards[1].unlink()
-        with pytest.raises(UnverifiedModelError, match=f"{shards[1].name} cannot be read"):
+        with pytest.raises(UnverifiedModelError, match="cannot be read: No such file") as caught:
             verify_model(model, load=False)
-
-    def test_truncated(self, model: Path, shards: list[Path]) -> None:
-        shards[0].write_bytes(shards[0].read_bytes()[:-10])
-        with pytest.raises(UnverifiedModelError, match=f"{shards[0].name} is truncated"):
-            verify_model(model, load=False)
+        assert str(caught.value).count(shards[1].name) == 1
 
     def test_swapped(self, model: Path, shards: list[Path]) -> None:
         first, second = shards[0].read_bytes(), shards[1].read_bytes()
@@ -188,9 +150,7 @@ class TestShards:
         with pytest.raises(UnverifiedModelError, match="lacks the tensor"):
             verify_model(model, load=False)
 
-    def test_index_leading_out_of_the_folder(
-        self, model: Path, shards: list[Path], set_json: Callable[..., None]
-    ) -> None:
+    def test_index_leading_out_of_the_folder(self, model: Path, shards: list[Path]) -> None:
         weight_map = {"a": "../elsewhere.safetensors"}
         set_json(model / "model.safetensors.index.json", weight_map=weight_map)
         with pytest.raises(UnverifiedModelError, match="no file beside it"):
@@ -198,11 +158,7 @@ class TestShards:
 
     @pytest.mark.parametrize("weight_map", [None, {}])
     def test_index_without_map(
-        self,
-        model: Path,
-        shards: list[Path],
-        set_json: Callable[..., None],
-        weight_map: dict[str, str] | None,
+        self, model: Path, shards: list[Path], weight_map: dict[str, str] | None
     ) -> None:
         set_json(model / "model.safetensors.index.json", weight_map=weight_map)
         with pytest.raises(UnverifiedModelError, match='no "weight_map" from tensors'):
@@ -219,39 +175,6 @@ class TestShards:
 def test_every_kind_of_vocabulary_is_a_tokenizer(model: Path, name: str) -> None:
     (model / "tokenizer.json").rename(model / name)
     assert verify_model(model, load=False).warnings == ()
-
-
-def test_a_header_may_name_tensors_in_any_order(tmp_path: Path) -> None:
-    entries = {
-        "last": {"dtype": "F32", "shape": [2], "data_offsets": [2, 10]},
-        "none": {"dtype": "F64", "shape": [0], "data_offsets": [2, 2]},
-        "empty": {"dtype": "F64", "shape": [2, 0], "data_offsets": [2, 2]},
-        "first": {"dtype": "BOOL", "shape": [1, 2], "data_offsets": [0, 2]},
-        "__metadata__": {"format": "pt"},
-    }
-    text = json.dumps(entries).encode()
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(10))
-    found = {name: (tensor.dtype, tensor.elements) for name, tensor in read_header(file).items()}
-    nothing = {"none": ("F64", 0), "empty": ("F64", 0)}
-    assert found == {"last": ("F32", 2), "first": ("BOOL", 2)} | nothing
-    file.write_bytes(struct.pack("<Q", 2) + b"{}")
-    assert read_header(file) == {}
-
-
-@pytest.mark.parametrize(
-    "second",
-    [[0, 8], [4, 8], [10, 18], [-8, 0]],
-    ids=["same bytes", "overlap", "hole", "negative"],
-)
-def test_tensors_that_share_or_skip_bytes_are_refused(tmp_path: Path, second: list[int]) -> None:
-    entries = {"a": [0, 8], "b": second}
-    header = {n: {"dtype": "F32", "shape": [2], "data_offsets": o} for n, o in entries.items()}
-    text = json.dumps(header).encode()
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(max(8, second[1])))
-    with pytest.raises(UnverifiedModelError, match="is truncated, damaged"):
-        read_header(file)
 
 
 @settings(max_examples=200)

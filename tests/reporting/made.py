@@ -82,9 +82,8 @@ def build_replay(
     )
 
 
-def replay(task_id: int = 0, seed: int = 0, **fields: object) -> Replay:
+def replay(task_id: int = 0, seed: int = 0) -> Replay:
     """The replay of a whole game in which the agent always bids its lowest card."""
     task = EpisodeTask("goofspiel", task_id, seed)
     replies, score = lowest_replies(task)
-    made = build_replay(task, replies, policy="lowest", score=score)
-    return made.model_copy(update=fields)
+    return build_replay(task, replies, policy="lowest", score=score)

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from miner.reporting.figures import evaluation_figure, learning_curve
-from miner.reporting.replay_picture import replay_picture
 from miner.reporting.style import save_figure, styled, svg_of
-from tests.reporting.made import evaluation, replay, step
+from tests.reporting.made import evaluation, step
 
 
 def test_a_curve_names_its_lines_and_references() -> None:
@@ -79,24 +78,11 @@ def test_names_are_shown_as_they_are(name: str) -> None:
     assert f"{escaped} 0.500" in svg
 
 
-@pytest.mark.parametrize("agent_wins", [True, False])
-def test_close_final_points_are_written_apart(agent_wins: bool) -> None:
-    ended = replay()
-    last = ended.rounds[-1].model_copy(
-        update={"agent_points": 18 + agent_wins, "opponent_points": 19 - agent_wins}
-    )
-    figure = replay_picture(ended.model_copy(update={"rounds": (*ended.rounds[:-1], last)}))
-    with styled():
-        figure.canvas.draw()
-    found = {text.get_text(): text.get_window_extent() for text in figure.axes[1].texts}
-    assert found["19"].y0 >= found["18"].y1
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_equal_figures_are_equal_files(tmp_path: Path, suffix: str) -> None:
     first, second = (
-        save_figure(replay_picture(replay()), tmp_path / f"{n}.{suffix}").read_bytes()
+        save_figure(evaluation_figure([evaluation("base", 0.5)]), tmp_path / f"{n}.{suffix}")
         for n in (1, 2)
     )
-    assert first == second
-    assert len(first) > 5000
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_size > 5000

@@ -28,9 +28,9 @@ def folder(tmp_path: Path) -> RunFolder:
     """A finished run without trouble."""
     folder = RunFolder(tmp_path / "run-a")
     for number in range(1, 21):
-        folder.add_step(step(number))
+        folder.steps.append(step(number))
     for number in (0, 10, 20):
-        folder.add_evaluation(
+        folder.evaluations.append(
             evaluation("base" if number == 0 else "checkpoint", 0.4 + number / 50,
                        step=number, split="held_out", published=number != 10)
         )  # fmt: skip
@@ -72,9 +72,9 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
     tmp_path: Path,
 ) -> None:
     folder = RunFolder(tmp_path / "run-b")
-    folder.add_step(step(1, replies=100, invalid_replies=9))
+    folder.steps.append(step(1, replies=100, invalid_replies=9))
     for number in (0, 10):
-        folder.add_evaluation(
+        folder.evaluations.append(
             evaluation("base" if number == 0 else "checkpoint", 0.4, step=number, split="held_out",
                        channel="own", environment="Guess", by_deck_size={}, by_seat={})
         )  # fmt: skip
@@ -102,12 +102,12 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
 
 def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.add_step(step(1, score=None, total_steps=None))
+    folder.steps.append(step(1, score=None, total_steps=None))
     assert "1 steps" in write_report(tmp_path).read_text()
 
 
 def test_nothing_to_report_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no records of a run"):
+    with pytest.raises(ConfigurationError, match="holds no records of a run"):
         write_report(tmp_path)
 
 
@@ -117,19 +117,19 @@ def test_nothing_to_report_is_said(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> None:
     (folder.path / name).write_text(contents)
-    with pytest.raises(ValueError, match=re.escape(name)):
+    with pytest.raises(ConfigurationError, match=re.escape(name)):
         write_report(folder.path)
 
 
 def test_trouble_is_told(folder: RunFolder) -> None:
-    folder.add_step(
+    folder.steps.append(
         step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,
              groups=16, flat_groups=16,
              drift={"clean": 90, "fork": 10}, action_applied_rate=0.28,
              metrics={"loss": float("nan"), LOGPROB_GAP: 0.3})
     )  # fmt: skip
-    folder.add_step(step(22, groups=2, flat_groups=2, metrics={LOGPROB_GAP: 0.02}))
-    folder.add_evaluation(evaluation("trained", 0.8, failures={"timeout": 3}))
+    folder.steps.append(step(22, groups=2, flat_groups=2, metrics={LOGPROB_GAP: 0.02}))
+    folder.evaluations.append(evaluation("trained", 0.8, failures={"timeout": 3}))
     with folder.steps.path.open("a") as sink:
         sink.write('{"step": 23, "ti')
     told = "\n".join(run_warnings(folder.read()))
@@ -139,7 +139,7 @@ def test_trouble_is_told(folder: RunFolder) -> None:
         "of the replies in the last 10 steps were cut off",
         "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
         "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
-        "8.3% of the replies in the last 10 steps", "100% of the groups",
+        "8.3% of the replies in the last 10 steps", "100.0% of the groups",
         "Evaluation of trained: episodes ended by timeout 3", "1 line(s)",
     ):  # fmt: skip
         assert text in told

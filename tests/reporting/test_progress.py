@@ -1,21 +1,12 @@
 """Progress: fixed lines for logs, a bar for people."""
 
 import io
-import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from miner.evaluation.results import EpisodeRecord, Reply
 from miner.reporting.progress import EvaluationProgress, TrainingProgress
-
-NUMBER = r"(?:-?[\d,]+(?:\.\d+)?|nan|-)"
-STEP_LINE = re.compile(
-    rf"step (\d+)/(\d+) reward ({NUMBER}) score ({NUMBER}) tokens/s ({NUMBER})"
-    r" eta (?:(?:\d+ days?, )?\d+:\d\d:\d\d|-)"
-)
 
 
 class Clock:
@@ -51,41 +42,12 @@ def test_a_step_is_one_fixed_line_in_a_log() -> None:
         progress.update(
             13, reward=float("nan"), score=None, tokens_per_second=0.0, eta_seconds=86400 + 61
         )
+        progress.update(14, reward=-0.256, score=1.0, tokens_per_second=9e6, eta_seconds=None)
     assert written(console) == [
         "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10",
         "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01",
+        "step 14/300 reward -0.26 score 1.00 tokens/s 9,000,000 eta -",
     ]
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 10**6),
-    st.floats(-100, 100),
-    st.none() | st.floats(0, 1),
-    st.floats(0, 10**7),
-    st.none() | st.floats(0, 10**6),
-)
-def test_every_line_has_the_one_form(
-    step: int,
-    total: int,
-    reward: float,
-    score: float | None,
-    rate: float,
-    eta: float | None,
-) -> None:
-    console = log()
-    TrainingProgress(total, console=console).update(
-        step, reward=reward, score=score, tokens_per_second=rate, eta_seconds=eta
-    )
-    (line,) = written(console)
-    found = STEP_LINE.fullmatch(line)
-    assert found is not None
-    shown = [None if text == "-" else float(text.replace(",", "")) for text in found.groups()]
-    assert shown[:2] == [step, total]
-    for text, value, rounding in zip(
-        shown[2:], (reward, score, rate), (0.0051, 0.0051, 0.51), strict=True
-    ):
-        assert text == (None if value is None else pytest.approx(value, abs=rounding))
 
 
 def test_a_terminal_shows_a_bar_and_notes_above_it() -> None:
@@ -96,7 +58,7 @@ def test_a_terminal_shows_a_bar_and_notes_above_it() -> None:
     text = "\n".join(written(console))
     for part in ("60/300", "score 0.62", "5,120 tokens/s", "0:04:00 left", "0.7 [0.6, 0.8]"):
         assert part in text
-    assert not STEP_LINE.search(text)
+    assert "tokens/s 5,120" not in text, "no line of the log"
 
 
 def episode(score: float | None, invalid: int = 0) -> EpisodeRecord:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miner.config.errors import ConfigurationError
 from miner.reporting.records import RecordFile, StepRecord, latest_per_step
 from tests.reporting.made import step
 
@@ -62,7 +63,7 @@ def test_a_whole_line_of_something_else_is_an_error_that_names_it(
     file.append(step(1))
     with file.path.open("a") as sink:
         sink.write('{"step": "many"}\n')
-    with pytest.raises(ValueError, match=r"metrics.jsonl line 2 is no StepRecord: step"):
+    with pytest.raises(ConfigurationError, match=r"metrics.jsonl line 2 is no StepRecord: step"):
         file.read()
 
 

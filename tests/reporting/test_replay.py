@@ -11,8 +11,7 @@ from miner.evaluation.policies import BaselinePolicy
 from miner.evaluation.results import Reply
 from miner.evaluation.runner import evaluate
 from miner.reporting.replay import replay_of
-from miner.reporting.replay_page import replay_html
-from miner.reporting.replay_picture import headline, replay_picture
+from miner.reporting.replay_page import headline, replay_html
 from tests.reporting.made import build_replay, lowest_replies, replay
 
 
@@ -63,7 +62,6 @@ def test_invalid_replies_stand_with_the_round_they_delayed_or_ended() -> None:
     assert game.unanswered == (bad, bad, bad)
     assert headline(game).startswith("Broken off at")
     assert "The replies that ended it" in replay_html(game)
-    replay_picture(game)
 
 
 def test_an_episode_broken_off_before_the_first_bid_is_still_a_page() -> None:

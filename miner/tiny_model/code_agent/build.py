@@ -5,13 +5,12 @@ its replies are guesses, and the operator it writes has nothing to do with the q
 what training is to find out. Only training's pairs of operands are seen, and outputs are any number
 at all: a model that saw true ones would not know how to copy those of the held-out pairs.
 
-Invariant: the same recipe and seed give the same weights on the same machine.
+Invariant: the same recipe gives the same weights on the same machine.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +35,11 @@ class AgentRecipe(FormRecipe):
     code_share: float = 0.5
 
 
-def build_agent_base(
-    out: Path,
-    *,
-    recipe: AgentRecipe | None = None,
-    seed: int = 0,
-    progress: Callable[[int, float], None] = lambda step, loss: None,
-) -> Path:
+def build_agent_base(out: Path, *, recipe: AgentRecipe | None = None) -> Path:
     """Make the base model and put it at `out`."""
     chosen = recipe or AgentRecipe()
     tokenizer = agent_tokenizer(NUMBERS.start, NUMBERS.stop - 1)
-    return build_form_base(
-        out,
-        tokenizer,
-        lambda rng: dialogue(rng, chosen),
-        recipe=chosen,
-        seed=seed,
-        progress=progress,
-    )
+    return build_form_base(out, tokenizer, lambda rng: dialogue(rng, chosen), recipe=chosen)
 
 
 def dialogue(rng: random.Random, recipe: AgentRecipe) -> list[Piece]:
