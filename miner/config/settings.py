@@ -48,6 +48,12 @@ class ModelSettings(Section):
         True, description="Recompute activations in the backward pass on GPUs: less memory, slower."
     )
     lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
+    lora_layers: int | None = Field(
+        None,
+        ge=1,
+        description="tuning = lora: so many of the last layers have adapters; empty: all. Nothing is "
+        "computed backward, or kept for it, below the first of them.",
+    )
 
 
 class OutputSettings(Section):

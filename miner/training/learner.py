@@ -129,13 +129,16 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
     They start as no change at all, so that the first rollout is the base model's.
     """
     torch.manual_seed(settings.seed)
-    rank = settings.model.lora_rank
+    rank, adapted = settings.model.lora_rank, settings.model.lora_layers
+    layers = model.config.get_text_config().num_hidden_layers
+    frozen = range(layers - adapted if adapted else 0)
     adapters = LoraConfig(
         task_type="CAUSAL_LM",
         r=rank,
         lora_alpha=2 * rank,
         lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
         target_modules="all-linear",
+        exclude_modules=rf".*\blayers\.({'|'.join(map(str, frozen))})\..*" if frozen else None,
     )
     # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)

@@ -323,6 +323,29 @@ def test_adapters_alone_are_trained_and_arrive_merged(tmp_path):
         )
 
 
+def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path):
+    base, out = tmp_path / "base", tmp_path / "out"
+    build_qwen3().save_pretrained(base)
+    build_tokenizer().save_pretrained(base)
+    wanted = ["model.tuning=lora", "model.lora_layers=1", f"run_dir={tmp_path / 'run'}"]
+    learner = Learner(load_settings(None, wanted, environ={}), base)
+    for name, parameter in learner.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    below, above = learner.model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)[
+        "hidden_states"
+    ][1:]
+    assert not below.requires_grad, "nothing is kept for a backward pass"
+    assert above.requires_grad
+    out.mkdir()
+    learner.save(out)
+    before, after = (
+        AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (base, out)
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if "layers.1." in name and "proj" in name}
+
+
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tuning):
     build_qwen3().to(torch.bfloat16).save_pretrained(tmp_path)
