@@ -51,8 +51,8 @@ def test_the_time_it_takes_is_said_at_the_start():
         "expect 12 to 13 minutes: the base model is there already, training 11.0, all else 1 to 2\n"
     )
     file, console = log()
-    announce(console, SHOWS["smollm2", "8"], 2400.0, base_is_there=False)
-    assert file.getvalue().startswith("expect 50 to 59 minutes: the base model 0.5 to 1 (kept")
+    announce(console, SHOWS["smollm2", "8"], 1500.0, base_is_there=False)
+    assert file.getvalue().startswith("expect 31 to 44 minutes: the base model 0.5 to 1 (kept")
 
 
 def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
