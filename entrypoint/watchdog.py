@@ -17,7 +17,6 @@ from pathlib import Path
 from entrypoint.build_locks import remove_build_locks
 from entrypoint.console import say
 from entrypoint.control import (
-    Control,
     ControlError,
     ProgramState,
     ShuttingDownError,
@@ -56,7 +55,7 @@ class Watchdog:
     def __init__(
         self,
         plan: RunPlan,
-        control: Control,
+        control: SupervisorControl,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -119,25 +118,22 @@ class Watchdog:
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""
         urls = [health_url(server) for server in self._plan.servers]
-        said = self._poll_any(urls, self._plan.servers_seconds) if urls else ""
-        if not said:
-            return None
-        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {said}")
-
-    def _poll_any(self, urls: list[str], seconds: float) -> str:
-        """Wait until one of `urls` answers: "" then, else what the first one's trouble is."""
         silent: dict[str, str] = {}
 
-        def settled() -> bool:
+        def any_answers() -> bool:
             nonlocal silent
             silent = complaints(urls, PROBE_TIMEOUT)
             return len(silent) < len(urls)
 
-        seconds = min(seconds, self._plan.ends_at - self._clock())
-        poll(settled, seconds=seconds, every=self._plan.poll_seconds, stop=self._stop)
+        seconds = min(self._plan.servers_seconds, self._plan.ends_at - self._clock())
+        every = self._plan.poll_seconds
+        opened = not urls or poll(any_answers, seconds=seconds, every=every, stop=self._stop)
         if self._stop.is_set():
             raise StopRequested
-        return next(iter(silent.values())) if len(silent) == len(urls) else ""
+        if opened:
+            return None
+        trouble = next(iter(silent.values()))
+        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {trouble}")
 
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from miner.http_replies import CHAT_REPLY_LIMIT
 from mock_env_server.quirks import DEADLOCK_AT, Quirk
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed, whole
 from tests.mock_env_server.http import evaluate, new_episode, result
+from tests.served import serve_in_thread
 
 TURNS = 7
 """Decisions of an 8-card game."""

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from mock_env_server.running import serve_in_thread
 from tests.mock_env_server import recordings
 from tests.mock_env_server.chat_stub import ChatStub, Reply, streamed
 from tests.recordings import load
+from tests.served import serve_in_thread
 
 EPISODES = load("evaluate.jsonl")
 CASES = [case for case in load("evaluate_errors.json") if case["seconds"] < 20]

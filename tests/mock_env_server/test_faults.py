@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mock_env_server.faults import GAME_PATHS, FaultKind, FaultPlan, Latency
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.http import new_episode, post, result
+from tests.served import serve_in_thread
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from mock_env_server.running import serve_in_thread
 from tests.mock_env_server.chat_stub import ChatStub, streamed
 from tests.mock_env_server.http import evaluate, new_episode, post, result
+from tests.served import serve_in_thread
 
 RESULT = {"observation", "reward", "done", "truncated", "episode_id", "info"}
 INFO = {
