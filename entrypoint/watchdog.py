@@ -187,7 +187,7 @@ class Watchdog:
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
             return None
-        silence = describe_silence(beat, now, self._plan.stall_seconds)
+        silence = _describe_silence(beat, now, self._plan.stall_seconds)
         return AttemptEnd(EndKind.HUNG, silence + self._who_else_is_silent())
 
     def _who_else_is_silent(self) -> str:
@@ -233,7 +233,7 @@ class Watchdog:
             self._start_inference_anew()
 
 
-def describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
+def _describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
     """One sentence on a trainer that has been silent for too long."""
     return (
         f"no heartbeat for {now - beat.time:.0f} s (limit {limit:.0f} s) "

@@ -140,3 +140,11 @@ def test_a_persons_options(arguments: Arguments) -> None:
     invocation = parse_invocation(arguments(*extra), {})
     assert (invocation.dry_run, invocation.gpus) == (True, "0")
     assert invocation.overrides == ("a.b=1", "c=x")
+
+
+@pytest.mark.parametrize("pretended", [("--gpus", "4xH100-80GB"), ("--model-config", "7B")])
+def test_only_a_dry_run_may_pretend(arguments: Arguments, pretended: tuple[str, str]) -> None:
+    assert parse_invocation(arguments("--dry-run", *pretended), {}).dry_run
+    with pytest.raises(Failure, match=f"{pretended[0]} pretends: only with --dry-run") as caught:
+        parse_invocation(arguments(*pretended), {})
+    assert caught.value.status == ExitStatus.ARGUMENTS

@@ -36,9 +36,9 @@ def episode() -> Episode:
 def test_an_idle_episode_expires_and_a_used_one_does_not() -> None:
     clock = Clock()
     episodes = store(clock)
-    idle, used = episode(), episode()
-    episodes.add(idle)
+    used, idle = episode(), episode()
     episodes.add(used)
+    episodes.add(idle)
     clock.now = 60.0
     assert episodes.find(used.episode_id) is used
     clock.now = 101.0

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from tests.mock_env_server import recordings
 from tests.mock_env_server.chat_stub import ChatStub, Reply, streamed
+from tests.mock_env_server.http import post
 from tests.recordings import load
 from tests.served import serve_in_thread
 
@@ -24,14 +24,6 @@ CASES = [case for case in load("evaluate_errors.json") if case["seconds"] < 20]
 def server() -> Iterator[str]:
     with serve_in_thread() as url:
         yield url
-
-
-async def post(server: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-    async with (
-        aiohttp.ClientSession(server) as http,
-        http.post(path, json=body) as response,
-    ):
-        return response.status, await response.json()
 
 
 def scripted(replies: list[str], usage: dict[str, Any] | None) -> Reply:
