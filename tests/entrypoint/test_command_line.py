@@ -89,16 +89,6 @@ def test_failures_before_the_run(
     assert words in last_line(done)
 
 
-def test_silent_servers_end_the_container_only_once_the_base_was_tried(
-    arguments: Arguments, child_environment: dict[str, str]
-) -> None:
-    """The stand-in's base cannot be loaded, so that the trainer has nothing to hand over."""
-    environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://127.0.0.1:1"}
-    done = run(arguments(hours_to_complete="0.001"), environment)
-    assert "warn environment servers: 0 of 1 answer" in done.stdout
-    assert "plan: cpu" in done.stdout
-
-
 def test_neither_torch_nor_the_trainer_is_imported() -> None:
     code = (
         "import sys, entrypoint.main, entrypoint.watchdog, entrypoint.listener\n"

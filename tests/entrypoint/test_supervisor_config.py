@@ -65,12 +65,6 @@ def test_supervisord_reads_what_was_meant(tmp_path: Path) -> None:
         assert program.uid is None
 
 
-def test_there_is_no_user_and_no_inet_server(tmp_path: Path) -> None:
-    text = render_supervisor_config(plan(tmp_path), programs(plan(tmp_path), "0"))
-    assert "user=" not in text
-    assert "inet_http_server" not in text
-
-
 def test_awkward_words_survive(tmp_path: Path) -> None:
     run = plan(tmp_path)
     variables = {"SHARE": "50% of \\ all", "SAID": "it's so, really", "GPUS": "0,1"}
