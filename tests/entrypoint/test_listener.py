@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from itertools import starmap
 
 from entrypoint.exit_status import ExitStatus
 from entrypoint.listener import EXITED, FATAL, listen
 from entrypoint.outcome import Outcome
 
 
-def event(name: str, payload: str) -> str:
+def event(name: str, program: str) -> str:
+    payload = f"processname:{program} groupname:miner from_state:RUNNING expected:0 pid:7"
     return f"ver:3.0 server:supervisor serial:1 eventname:{name} len:{len(payload)}\n{payload}"
 
 
@@ -21,14 +23,7 @@ def test_every_event_is_answered_and_the_end_of_the_critical_program_stops() -> 
         (EXITED, "watchdog"),
         (FATAL, "watchdog"),
     ]
-    stream = io.StringIO(
-        "".join(
-            event(
-                name, f"processname:{program} groupname:miner from_state:RUNNING expected:0 pid:7"
-            )
-            for name, program in seen
-        )
-    )
+    stream = io.StringIO("".join(starmap(event, seen)))
     answers, reasons = io.StringIO(), list[Outcome]()
     listen(stream, answers, "watchdog", reasons.append)
     assert answers.getvalue() == "READY\nRESULT 2\nOK" * len(seen) + "READY\n"
