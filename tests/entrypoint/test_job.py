@@ -27,17 +27,18 @@ def test_every_argument_of_the_tournament_reaches_the_job(arguments: Arguments) 
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "names", "duels"),
     [
-        ('{"environment_name": "goofspiel"}', ("goofspiel",)),
-        ('{"environment_names": ["gin_rummy", "goofspiel"]}', ("gin_rummy", "goofspiel")),
-        ('{"environment_names": ["goofspiel", "goofspiel"]}', ("goofspiel",)),
-        ('{"environment_names": ["othello"], "environment_name": null}', ("othello",)),
-        ('{"environment_name": " goofspiel ", "unknown": {"a": 1}}', ("goofspiel",)),
+        ('{"environment_name": "goofspiel"}', ("goofspiel",), False),
+        ('{"environment_names": ["gin_rummy", "goofspiel"]}', ("gin_rummy", "goofspiel"), True),
+        ('{"environment_names": ["goofspiel", "goofspiel"]}', ("goofspiel",), True),
+        ('{"environment_names": ["othello"], "environment_name": null}', ("othello",), True),
+        ('{"environment_names": [], "environment_name": "othello"}', ("othello",), False),
+        ('{"environment_name": " goofspiel ", "unknown": {"a": 1}}', ("goofspiel",), False),
     ],
 )
-def test_both_forms_of_the_dataset_type(text: str, names: tuple[str, ...]) -> None:
-    assert parse_dataset_type(text) == names
+def test_both_forms_of_the_dataset_type(text: str, names: tuple[str, ...], duels: bool) -> None:
+    assert parse_dataset_type(text) == (names, duels)
 
 
 @pytest.mark.parametrize(
