@@ -25,7 +25,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.probes import complaint, complaints, health_url, poll
+from entrypoint.probes import complaint, complaints, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, read_heartbeat
@@ -117,22 +117,22 @@ class Watchdog:
 
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""
+        if not self._plan.servers:
+            return None
         urls = [health_url(server) for server in self._plan.servers]
-        silent: dict[str, str] = {}
-
-        def any_answers() -> bool:
-            nonlocal silent
-            silent = complaints(urls, PROBE_TIMEOUT)
-            return len(silent) < len(urls)
-
-        seconds = min(self._plan.servers_seconds, self._plan.ends_at - self._clock())
-        every = self._plan.poll_seconds
-        opened = not urls or poll(any_answers, seconds=seconds, every=every, stop=self._stop)
+        silent = wait_for_answers(
+            urls,
+            fewest=1,
+            timeout=PROBE_TIMEOUT,
+            seconds=min(self._plan.servers_seconds, self._plan.ends_at - self._clock()),
+            every=self._plan.poll_seconds,
+            stop=self._stop,
+        )
         if self._stop.is_set():
             raise StopRequested
-        if opened:
+        if len(silent) < len(urls):
             return None
-        trouble = next(iter(silent.values()))
+        trouble = silent[urls[0]]
         return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {trouble}")
 
     def _attempt(self, number: int) -> AttemptEnd:
