@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miner.executors import LocalSandbox
-from miner.executors.fork_server import has_landlock
+from miner.executors.jail.kernel import landlock_version
 
 RUNS = 200
 FRESH = 20
@@ -60,7 +60,7 @@ async def main() -> None:
     table = Table(title=f"{os.cpu_count()} cores, {RUNS} runs each")
     for column in ("", "median ms", "95 % below ms", "runs/s at once"):
         table.add_column(column, justify="right" if column else "left")
-    for landlock in (True, False) if has_landlock() else (False,):
+    for landlock in (True, False) if landlock_version() else (False,):
         sandbox = LocalSandbox(landlock=landlock)
         taken = await one_by_one(sandbox)
         table.add_row(

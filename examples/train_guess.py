@@ -7,20 +7,30 @@ number that is left; that the middle one tells most is for it to find out. Every
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.cli.report import report_command
-from miner.cli.train import train_command
+from examples.train_openenv import arguments, learn
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
 from miner.tiny_model.tokenizer import EOS, ROLES
 
-ENTRY = Path(__file__).parent / "guess.py"
+SETTINGS = (
+    "environment.channel=own",
+    f"environment.entry={Path(__file__).parent / 'guess.py'}:Guess",
+    "threads=1",
+    "rollout.max_reply_tokens=4",
+    "rollout.groups_per_step=8",
+    "rollout.group_size=16",
+    "optimizer.learning_rate=4e-4",
+    "optimizer.max_steps=40",
+    "optimizer.decay_share=0.5",
+    "evaluation.every_steps=10",
+    "evaluation.episodes=200",
+)
 
 
 def dialogue(rng: random.Random) -> list[Piece]:
@@ -38,41 +48,15 @@ def dialogue(rng: random.Random) -> list[Piece]:
         pieces.append((f"{user}{told}{EOS}{assistant}", False))
 
 
-def main() -> None:
-    """Make the base if there is none, train, and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=4e-4)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--base-steps", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=Path("runs/guess"))
-    arguments = parser.parse_args()
-    base, run = arguments.out / "base", arguments.out / "run"
-    if not (base / "config.json").is_file():
+def build_base(out: Path, steps: int) -> Path:
+    """Make the base model if there is none."""
+    if not (out / "config.json").is_file():
         tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
-        build_form_base(base, tokenizer, dialogue, recipe=FormRecipe(steps=arguments.base_steps))
-    train_command(
-        [
-            "environment.channel=own",
-            f"environment.entry={ENTRY}:Guess",
-            f"model.path={base}",
-            f"output.dir={arguments.out / 'model'}",
-            f"run_dir={run}",
-            f"seed={arguments.seed}",
-            "threads=1",
-            "rollout.max_reply_tokens=4",
-            f"rollout.groups_per_step={arguments.groups}",
-            "rollout.group_size=16",
-            f"optimizer.learning_rate={arguments.rate}",
-            f"optimizer.max_steps={arguments.steps}",
-            "optimizer.decay_share=0.5",
-            "evaluation.every_steps=10",
-            "evaluation.episodes=200",
-        ]
-    )
-    report_command(run)
+        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps))
+    return out
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__, "runs/guess", base_steps=400)
+    own = build_base(given.out / "base", given.base_steps)
+    learn(own, given.out, given.seed, [*SETTINGS, *given.settings])

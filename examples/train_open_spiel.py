@@ -22,8 +22,10 @@ from miner.tiny_model.tokenizer import EOS, ROLES
 
 APP = Path(__file__).parent / "openenv" / "open_spiel.py"
 GAME = "tic_tac_toe"
-BASE = FormRecipe(steps=120, batch=32)
+BASE_STEPS = 120
 SETTINGS = (
+    "environment.channel=openenv",
+    f"environment.openenv.app={APP}",
     "environment.openenv.show=board",
     "environment.openenv.return_range=[-1, 1]",
     "environment.openenv.max_turns=6",
@@ -64,16 +66,16 @@ def at_random(state: pyspiel.State) -> float:
     return sum(scores) / len(scores)
 
 
-def build_base(out: Path) -> Path:
+def build_base(out: Path, steps: int) -> Path:
     """Make the base model if there is none."""
     if not (out / "config.json").is_file():
         tokenizer = agent_tokenizer(0, 9, words=("Legal actions: ",))
-        build_form_base(out, tokenizer, dialogue, recipe=BASE)
+        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps, batch=32))
     return out
 
 
 if __name__ == "__main__":
-    given = arguments(__doc__, "runs/tic-tac-toe")
+    given = arguments(__doc__, "runs/tic-tac-toe", BASE_STEPS)
     print(f"playing at random scores {at_random(pyspiel.load_game(GAME).new_initial_state()):.3f}")
-    base = build_base(given.out / "base")
-    learn(APP, base, given.out, given.seed, [*SETTINGS, *given.settings])
+    base = build_base(given.out / "base", given.base_steps)
+    learn(base, given.out, given.seed, [*SETTINGS, *given.settings])

@@ -26,6 +26,8 @@ WORDS = ("well", "hello", "there", "sing", "along", "with", "us", "now")
 ASKED = "Say something."
 BASE_STEPS = 60
 SETTINGS = (
+    "environment.channel=openenv",
+    f"environment.openenv.app={APP}",
     "environment.openenv.max_turns=1",
     "threads=1",
     "rollout.groups_per_step=8",
@@ -45,30 +47,29 @@ def dialogue(rng: random.Random) -> list[Piece]:
     return [(f"{user}{ASKED}{EOS}{assistant}", False), (f"{said}{EOS}", True)]
 
 
-def build_base(out: Path) -> Path:
+def build_base(out: Path, steps: int = BASE_STEPS) -> Path:
     """Make the base model if there is none."""
     if not (out / "config.json").is_file():
         words = (ASKED, *WORDS, *(f" {word}" for word in WORDS))
         tokenizer = agent_tokenizer(0, 9, words=words)
-        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps=BASE_STEPS))
+        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps))
     return out
 
 
-def arguments(about: str | None, out: str) -> argparse.Namespace:
+def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespace:
     """Seed, folder, and settings that win over the example's."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--base-steps", type=int, default=base_steps)
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="as for miner train")
     return parser.parse_args()
 
 
-def learn(app: Path, base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
-    """Train on what `app` serves, and write the report."""
+def learn(base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
+    """Train, and write the report."""
     train_command(
         [
-            "environment.channel=openenv",
-            f"environment.openenv.app={app}",
             f"model.path={base}",
             f"output.dir={out / f'model-{seed}'}",
             f"run_dir={out / f'run-{seed}'}",
@@ -80,6 +81,6 @@ def learn(app: Path, base: Path, out: Path, seed: int, settings: Sequence[str]) 
 
 
 if __name__ == "__main__":
-    given = arguments(__doc__, "runs/echo")
-    own = build_base(given.out / "base")
-    learn(APP, own, given.out, given.seed, [*SETTINGS, *given.settings])
+    given = arguments(__doc__, "runs/echo", BASE_STEPS)
+    own = build_base(given.out / "base", given.base_steps)
+    learn(own, given.out, given.seed, [*SETTINGS, *given.settings])

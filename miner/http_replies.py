@@ -46,19 +46,6 @@ class Connections:
             )
         return self._session
 
-    async def complaint(self, health: URL) -> str:
-        """Why nobody can play on the server whose health page this is, in a few words; "" where
-        somebody answers.
-
-        A server that has no such page is there all the same; 5xx is a proxy without its server.
-        """
-        patience = aiohttp.ClientTimeout(total=HEALTH_S)
-        try:
-            async with self.here().get(health, timeout=patience, allow_redirects=False) as response:
-                return f"HTTP {response.status}" if response.status >= 500 else ""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return describe(error)
-
     async def close(self) -> None:
         """Close them (idempotent)."""
         session, self._session = self._session, None
@@ -120,12 +107,10 @@ class JsonServer:
 
     Attributes:
         what: it is, in messages.
-        too_large_is_away: whether a reply without end is taken for a fault that passes.
         redirects: whether it may send its clients elsewhere.
     """
 
     what: ClassVar[str]
-    too_large_is_away: ClassVar[bool] = False
     redirects: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
@@ -133,8 +118,18 @@ class JsonServer:
         self._connections = Connections()
 
     async def complaint(self) -> str:
-        """See `Connections.complaint`."""
-        return await self._connections.complaint(self._at("health"))
+        """Why nobody can play there, in a few words; "" where somebody answers.
+
+        A server without /health is there all the same; 5xx is a proxy without its server.
+        """
+        patience = aiohttp.ClientTimeout(total=HEALTH_S)
+        try:
+            async with self._connections.here().get(
+                self._at("health"), timeout=patience, allow_redirects=False
+            ) as response:
+                return f"HTTP {response.status}" if response.status >= 500 else ""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return describe(error)
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""
@@ -175,19 +170,19 @@ class JsonServer:
                 "running and reachable from here"
             ) from error
         if body is None:
-            kind = self._away if self.too_large_is_away else self._broken
-            raise kind(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
+            raise self._broken(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
         if response.status != 200:
             detail = excerpt(body[:400].decode("utf-8", "replace"))
             raise self._refusal(path, response.status, detail)
         return body
 
-    def _refusal(self, path: str, status: int, detail: str) -> Exception:
+    def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
         if status >= 500 or status in (408, 429):
             return self._away(f"{self.url}/{path} failed with HTTP {status}: {detail}")
         elsewhere = f"; is this the base URL of {self.what}?" if status in _OTHER_PAGE else ""
         return self._broken(
-            f"{self.url}/{path} answered HTTP {status} where 200 was expected: {detail}{elsewhere}"
+            f"{self.url}/{path} answered HTTP {status} where {wanted} was expected: {detail}"
+            f"{elsewhere}"
         )
 
     def _decode(self, kind: type[_T], body: bytes | msgspec.Raw, path: str) -> _T:

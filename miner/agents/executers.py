@@ -7,23 +7,19 @@ raises and is never a text.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from miner.background_loop import BackgroundLoop
-from miner.executors.base import Execution, Executor, Limits
+from miner.executors.base import Execution, Executor
 from miner.executors.e2b import E2BExecutor
 from miner.executors.sandbox import LocalSandbox
 
 
 class Executer:
-    """An executor for synchronous callers.
+    """An executor for synchronous callers."""
 
-    Args:
-        make: makes the executor.
-    """
-
-    def __init__(self, make: Callable[[], Executor]) -> None:
-        self._executor = make()
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._loop = BackgroundLoop("executer")
 
     def execute(self, codes: Sequence[str]) -> list[str]:
@@ -46,8 +42,8 @@ class Executer:
 class LocalExecuter(Executer):
     """Runs programs in this machine's sandbox."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(lambda: LocalSandbox(limits))
+    def __init__(self) -> None:
+        super().__init__(LocalSandbox())
 
 
 class E2BExecuter(Executer):
@@ -57,26 +53,9 @@ class E2BExecuter(Executer):
         api_key: of E2B.
         template: of the sandboxes.
         max_concurrent: sandboxes at once.
-        api_url, sandbox_url: another place that speaks E2B's API.
     """
 
     def __init__(
-        self,
-        api_key: str | None = None,
-        template: str | None = None,
-        max_concurrent: int = 20,
-        *,
-        limits: Limits | None = None,
-        api_url: str | None = None,
-        sandbox_url: str | None = None,
+        self, api_key: str | None = None, template: str | None = None, max_concurrent: int = 20
     ) -> None:
-        super().__init__(
-            lambda: E2BExecutor(
-                api_key,
-                template=template,
-                limits=limits,
-                at_once=max_concurrent,
-                api_url=api_url,
-                sandbox_url=sandbox_url,
-            )
-        )
+        super().__init__(E2BExecutor(api_key, template=template, at_once=max_concurrent))

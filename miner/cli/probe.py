@@ -74,8 +74,7 @@ def probe_command(
     server reach this machine for graded games (/evaluate)? How does the grader word its prompts?
 
     With --entry, look at an environment of your own: does a seed always give the same episode,
-    also side by side with others? Do episodes end, with scores in their range? Are held-out tasks
-    apart from those trained on?
+    also side by side with others? Do episodes end, with scores in their range?
 
     With --model, look at a model that is to play duels: how its tool calls will be read, whether
     its chat template shows the tools, how long a turn of each game becomes in its tokens.

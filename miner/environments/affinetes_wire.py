@@ -73,26 +73,6 @@ class EvaluateReply(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class ServerMethod(msgspec.Struct, frozen=True):
-    """One entry of `/methods`."""
-
-    name: str
-    signature: str = ""
-
-
-class StopReply(msgspec.Struct, frozen=True):
-    """Result of `/stop`, also for an episode the server does not know."""
-
-    status: str
-    stopped: bool
-
-
-class MethodsReply(msgspec.Struct, frozen=True):
-    """Answer of `GET /methods`."""
-
-    methods: list[ServerMethod]
-
-
 class ApiInfo(msgspec.Struct, frozen=True):
     """What a server calls its API, and the version it claims."""
 

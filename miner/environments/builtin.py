@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
-from miner.environments.errors import ProtocolError
+from miner.environments.errors import no_episode
 from miner.environments.games import (
     GameSession,
     GradedDialogue,
@@ -62,7 +62,7 @@ class BuiltinEnvironment:
         """Answer with the policy's whole reply. Raises: `ProtocolError` when no episode is open."""
         session, dialogue = self._session, self._dialogue
         if session is None or dialogue is None:
-            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+            raise no_episode(NAME)
         verdict = dialogue.reply(text)
         if verdict.failed:
             await self.close()
@@ -95,18 +95,14 @@ class BuiltinSource(InProcess):
     """Opens in-process environments.
 
     Args:
-        prompt_format: how a live server words its prompts, for one game or by game name; games
-            without one are worded by `PromptFormat.own`.
+        prompt_formats: how a live server words its prompts, by game; games without one are worded
+            by `PromptFormat.own`.
     """
 
     name = NAME
 
-    def __init__(
-        self, prompt_format: PromptFormat | Mapping[str, PromptFormat] | None = None
-    ) -> None:
-        if isinstance(prompt_format, PromptFormat):
-            prompt_format = {prompt_format.game_name: prompt_format}
-        self._formats = dict(prompt_format or {})
+    def __init__(self, prompt_formats: Mapping[str, PromptFormat] | None = None) -> None:
+        self._formats = dict(prompt_formats or {})
 
     def open(self, avoid: Collection[str] = ()) -> BuiltinEnvironment:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""

@@ -24,3 +24,8 @@ class InfrastructureError(EnvironmentFault):
 
 class ProtocolError(EnvironmentFault):
     """The environment answered, but not as the contract says: the same server will again."""
+
+
+def no_episode(server: str) -> ProtocolError:
+    """What `step` raises outside of an episode."""
+    return ProtocolError("no episode is open: call reset() before step()", server=server)

@@ -22,12 +22,17 @@ from typing import Final
 from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
-from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.errors import (
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+    no_episode,
+)
 from miner.environments.games import clean_reply, parse_graded_reply
 from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCalls
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
-from miner.environments.servers import OnServers, check_server_urls
+from miner.environments.servers import OnServer, OnServers, check_server_urls
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +87,12 @@ class GradedSource(OnServers[AffinetesClient]):
         await super().close()
 
 
-class GradedEnvironment:
+class GradedEnvironment(OnServer):
     """One graded episode, seen from the policy's side."""
 
     def __init__(self, source: GradedSource, server: str) -> None:
+        super().__init__(source.pool, server)
         self._source = source
-        self._server = server
-        self._released = False
         self._runtime: GradedCalls | None = None
         self._exchange: ChatExchange | None = None
         self._call: asyncio.Task[None] | None = None
@@ -98,18 +102,13 @@ class GradedEnvironment:
         self._base_url = ""
         self._actions: list[int | None] = []
 
-    @property
-    def server(self) -> str:
-        """Base URL of the server that plays this episode."""
-        return self._server
-
     async def reset(self, task: EpisodeTask) -> Observation:
         """Have the server start `task`; waits for a free place on it."""
         self._end_episode()
         self._runtime = self._source.runtime()
         self._task, self._said, self._actions = task, [], []
         self._exchange, self._base_url, self._call = await self._runtime.start(
-            self._server, task, self._source.episode_timeout_s
+            self.server, task, self._source.episode_timeout_s
         )
         event = await self._next_event()
         if isinstance(event, EvaluateReply):
@@ -125,9 +124,7 @@ class GradedEnvironment:
     async def step(self, text: str) -> Transition:
         """Answer the server's latest message."""
         if self._exchange is None:
-            raise ProtocolError(
-                "no episode is open: call reset() before step()", server=self._server
-            )
+            raise no_episode(self.server)
         self._exchange.reply(text)
         action = parse_graded_reply(text, tuple(self._listing), self._listing)
         event = await self._next_event()
@@ -145,9 +142,7 @@ class GradedEnvironment:
     async def close(self) -> None:
         """Give the episode up if it is not over; the server learns of it at its next request."""
         self._end_episode()
-        if not self._released:
-            self._released = True
-            self._source.pool.release(self._server)
+        self._release()
 
     def _end_episode(self) -> None:
         if self._exchange is None or self._runtime is None or self._call is None:
@@ -171,7 +166,7 @@ class GradedEnvironment:
             raise self._fault(InfrastructureError, waited) from None
         if isinstance(event, BaseException):
             if not isinstance(event, ConfigurationError):
-                self._source.pool.report_failure(self._server)
+                self._pool.report_failure(self.server)
             raise event
         if isinstance(event, EvaluateReply) and event.error is not None:
             raise self._fault(InfrastructureError, "broke the episode off", event)
@@ -213,7 +208,7 @@ class GradedEnvironment:
             logger.warning(
                 "%s judges replies otherwise than assumed, as after a change upstream: %s; its own "
                 "verdicts are trained on, but other channels judge as assumed",
-                self._server,
+                self.server,
                 how,
             )
 
@@ -237,7 +232,7 @@ class GradedEnvironment:
         for asked, applied in zip(self._actions, made, strict=False):
             if asked is not None:
                 self._source.stats.count(asked, applied)
-        self._source.pool.report_success(self._server)
+        self._pool.report_success(self.server)
         self._end_episode()
         if not played_out:
             return Transition((), 0.0, True, score=0.0, action=None, valid=False)
@@ -246,8 +241,8 @@ class GradedEnvironment:
     def _fault(
         self, kind: type[EnvironmentFault], what: str, result: EvaluateReply | None = None
     ) -> EnvironmentFault:
-        self._source.pool.report_failure(self._server)
+        self._pool.report_failure(self.server)
         reason = ""
         if result is not None and result.error:
             reason = f" ({result.error.strip().splitlines()[0][:160]!r})"
-        return kind(f"{self._server}/evaluate {what}{reason}", server=self._server)
+        return kind(f"{self.server}/evaluate {what}{reason}", server=self.server)

@@ -15,7 +15,6 @@ import logging
 import secrets
 import socket
 import time
-from collections import OrderedDict
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +29,6 @@ from miner.environments.errors import InfrastructureError
 
 MODEL_NAME: Final = "policy"
 _REQUEST_LIMIT: Final = 8 << 20
-_REMEMBERED_KEYS: Final = 8192
 _log = logging.getLogger(__name__)
 
 
@@ -91,9 +89,7 @@ class ChatEndpoint:
     """
 
     def __init__(self) -> None:
-        self.late_requests = 0
         self._exchanges: dict[str, ChatExchange] = {}
-        self._closed_keys: OrderedDict[str, None] = OrderedDict()
         self._runner: web.ServerRunner | None = None
         self._addresses: dict[str, str] = {}
         self._starting = asyncio.Lock()
@@ -105,12 +101,9 @@ class ChatEndpoint:
         return exchange
 
     def close_exchange(self, exchange: ChatExchange) -> None:
-        """End an exchange (idempotent); its late requests are refused and counted."""
+        """End an exchange (idempotent); its late requests are refused."""
         exchange.close()
-        if self._exchanges.pop(exchange.key, None) is not None:
-            self._closed_keys[exchange.key] = None
-            while len(self._closed_keys) > _REMEMBERED_KEYS:
-                self._closed_keys.popitem(last=False)
+        self._exchanges.pop(exchange.key, None)
 
     async def base_url(self, exchange: ChatExchange, server: str) -> str:
         """Under which URL `server` reaches `exchange`; starts listening where need be."""
@@ -160,24 +153,18 @@ class ChatEndpoint:
     async def _chat(self, key: str, request: web.BaseRequest) -> web.Response:
         exchange = self._exchanges.get(key)
         if exchange is None:
-            return self._no_episode(key)
+            return _error(404, "no open episode has this key")
         try:
             chat = _CHAT_REQUEST.decode(await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _error(400, f"not a chat completion request: {error}")
         text = await exchange.ask(chat.messages)
         if text is None:
-            return self._no_episode(key)
+            return _error(404, "this episode is closed")
         if not chat.stream:
             return _json(_completion(chat, text))
         with_usage = chat.stream_options is not None and chat.stream_options.include_usage
         return web.Response(body=_events(chat, text, with_usage), headers=_EVENT_STREAM)
-
-    def _no_episode(self, key: str) -> web.Response:
-        if key not in self._closed_keys:
-            return _error(404, "no episode has this key")
-        self.late_requests += 1
-        return _error(404, "this episode is closed")
 
 
 async def route_address(server: str) -> str:

@@ -141,14 +141,13 @@ class _ServerProbe:
         self._found = ServerFindings(url)
 
     async def run(self, patience_s: float) -> ServerFindings:
-        """All findings about the server."""
+        """All findings about the server. Nothing depends on the version that it claims."""
         try:
             await self._greet(time.monotonic() + patience_s)
         except (EnvironmentFault, ConfigurationError) as fault:
             self._found.problem = str(fault)
             return self._found
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ask_version())
             group.create_task(self._try_step())
             group.create_task(self._try_graded())
         return self._found
@@ -160,7 +159,8 @@ class _ServerProbe:
             for failures in itertools.count():
                 started = time.perf_counter()
                 try:
-                    methods = await client.methods()
+                    api = await client.api_info()
+                    self._found.api_title, self._found.api_version = api.title, api.version
                 except InfrastructureError:
                     late = failures + 1 >= TRIES or time.monotonic() >= began + self._limit_s
                     if late and time.monotonic() >= deadline:
@@ -168,21 +168,9 @@ class _ServerProbe:
                     await asyncio.sleep(pause_s(failures))
                     continue
                 except ProtocolError:
-                    methods = ()  # some other version; the episodes will tell
+                    pass  # it says nothing of the kind; the episodes will tell
                 self._found.latency_ms = 1000 * (time.perf_counter() - started)
-                self._found.methods = tuple(sorted(_endpoints(method.name for method in methods)))
                 return
-        finally:
-            await client.close()
-
-    async def _ask_version(self) -> None:
-        """Nothing depends on the answer: a server that gives none is as good as another."""
-        client = AffinetesClient(self._url, reply_timeout_s=self._limit_s)
-        try:
-            api = await client.api_info()
-            self._found.api_title, self._found.api_version = api.title, api.version
-        except EnvironmentFault:
-            pass
         finally:
             await client.close()
 
@@ -217,11 +205,11 @@ class _ServerProbe:
                 return
             self._found.graded_seconds = time.perf_counter() - started
             self._found.graded_episodes = len(episodes)
-            self._learn(episodes)
+            learned = self._found.prompt_format = self._learned(episodes)
         except (PromptFormatError, TimeoutError) as error:
             self._found.graded_problem = str(error)
         else:
-            await self._compare(episodes)
+            await self._compare(learned, episodes)
 
     async def _play_all(
         self,
@@ -252,7 +240,7 @@ class _ServerProbe:
                 raise TimeoutError((passing or [late])[-1]) from None
         return final[0] if final else ""
 
-    def _learn(self, episodes: Iterable[ProbeEpisode]) -> None:
+    def _learned(self, episodes: Iterable[ProbeEpisode]) -> PromptFormat:
         first, *others = episodes
         learned = PromptFormat.learn(
             first.conversation, task_id=first.task.task_id, seed=first.task.seed
@@ -261,16 +249,13 @@ class _ServerProbe:
             again = PromptFormat.learn(
                 other.conversation, task_id=other.task.task_id, seed=other.task.seed
             )
-            wording = replace(
-                again, retry_parts=learned.retry_parts, retry_learned=learned.retry_learned
-            )
-            if wording != learned:
+            if replace(again, retry_parts=learned.retry_parts) != learned:
                 raise PromptFormatError("two episodes of one server word their prompts differently")
-        self._found.prompt_format = learned
+        return learned
 
-    async def _compare(self, episodes: Iterable[ProbeEpisode]) -> None:
+    async def _compare(self, learned: PromptFormat, episodes: Iterable[ProbeEpisode]) -> None:
         """Play the same replies in-process and compare every message and the score."""
-        source = BuiltinSource(self._found.prompt_format)
+        source = BuiltinSource({self._environment: learned})
         self._found.builtin_matches = True
         for theirs in episodes:
             ours = ProbeEpisode(theirs.task, tuple(theirs.replies))
@@ -287,7 +272,3 @@ class _ServerProbe:
 
     def _task(self, number: int, seed: int) -> EpisodeTask:
         return EpisodeTask(self._environment, self._first_id + number, seed)
-
-
-def _endpoints(names: Iterable[str]) -> set[str]:
-    return set(names) & {"reset", "step", "state", "stop", "evaluate"}

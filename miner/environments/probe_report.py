@@ -29,7 +29,6 @@ class ServerFindings:
         url: base URL.
         problem: why the server could not be asked at all; empty if it answered.
         latency_ms: time of the first answer in milliseconds.
-        methods: what the server offers, by its own account.
         api_title, api_version: what it calls its API, and the version it claims; empty if it says
             nothing of the kind.
         step_asked, step_applied: actions sent over /step whose effect showed, and how many of
@@ -46,7 +45,6 @@ class ServerFindings:
     url: str
     problem: str = ""
     latency_ms: float | None = None
-    methods: tuple[str, ...] = ()
     api_title: str = ""
     api_version: str = ""
     step_asked: int = 0

@@ -8,7 +8,8 @@ and one that is away comes last of all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -174,3 +175,34 @@ class OnServers(Generic[C]):
         """Close the connections (idempotent)."""
         for client in self.clients.values():
             await client.close()
+
+
+class OnServer:
+    """What environments have in common that play on one server: its place, and its faults.
+
+    Args:
+        server: base URL, just picked from `pool`.
+    """
+
+    def __init__(self, pool: ServerPool, server: str) -> None:
+        self.server = server
+        self._pool = pool
+        self._released = False
+
+    def _release(self) -> None:
+        """Give the place back (idempotent)."""
+        if not self._released:
+            self._released = True
+            self._pool.release(self.server)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Rest the server after a fault."""
+        try:
+            yield
+        except (InfrastructureError, ProtocolError):
+            self._pool.report_failure(self.server)
+            raise
+
+    def _protocol_error(self, what: str) -> ProtocolError:
+        return ProtocolError(f"{self.server} {what}", server=self.server)

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from miner.environments.affinetes import AffinetesClient, StepReply
 from miner.environments.base import EpisodeTask, Observation, Transition
-from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.errors import EnvironmentFault, no_episode
 from miner.environments.games import GradedDialogue, PromptFormat, Turn, clean_reply, goofspiel
 from miner.environments.listing import HEADING, parse_listing
-from miner.environments.servers import OnServers, check_server_urls
+from miner.environments.servers import OnServer, OnServers, check_server_urls
 
 STEP_EPISODES_PER_SERVER: Final = 256
 _STOP_S: Final = 5.0
@@ -62,8 +62,7 @@ class StepSource(OnServers[AffinetesClient]):
 
     def open(self, avoid: Collection[str] = ()) -> StepEnvironment:
         """A fresh environment on the least busy server."""
-        url = self.pool.pick(avoid)
-        return StepEnvironment(self, self.clients[url])
+        return StepEnvironment(self, self.clients[self.pool.pick(avoid)])
 
     def dialogue(self, game_name: str) -> GradedDialogue:
         """The grader's side of one episode of a game. Raises: `ConfigurationError`."""
@@ -71,22 +70,17 @@ class StepSource(OnServers[AffinetesClient]):
         return GradedDialogue(known or PromptFormat.own(game_name))
 
 
-class StepEnvironment:
+class StepEnvironment(OnServer):
     """One episode at a time over `/reset` and `/step`."""
 
     def __init__(self, source: StepSource, client: AffinetesClient) -> None:
+        super().__init__(source.pool, client.url)
         self._source = source
         self._client = client
-        self._released = False
         self._episode_id: str | None = None
         self._game_name = ""
         self._dialogue: GradedDialogue | None = None
         self._turn: Turn | None = None
-
-    @property
-    def server(self) -> str:
-        """Base URL of the server that plays this episode."""
-        return self._client.url
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task` (and stop the episode before, if there was one)."""
@@ -108,9 +102,7 @@ class StepEnvironment:
     async def step(self, text: str) -> Transition:
         """Judge the reply; send the action it names, if it names one."""
         if self._dialogue is None or self._turn is None or self._episode_id is None:
-            raise ProtocolError(
-                "no episode is open: call reset() before step()", server=self.server
-            )
+            raise no_episode(self.server)
         verdict = self._dialogue.reply(text)
         if verdict.failed:
             self._turn = None
@@ -129,9 +121,7 @@ class StepEnvironment:
 
     async def close(self) -> None:
         """Stop the episode on the server and give the place back; never raises."""
-        if not self._released:
-            self._released = True
-            self._source.pool.release(self.server)
+        self._release()
         await self._stop()
 
     async def _stop(self) -> None:
@@ -147,7 +137,7 @@ class StepEnvironment:
                 f"ended the game with reward {reply.reward} where one in [0, 1] was expected"
             )
         self._turn = None
-        self._source.pool.report_success(self.server)
+        self._pool.report_success(self.server)
         return Transition((), reply.reward, True, score=reply.reward, action=action)
 
     def _read_turn(self, reply: StepReply) -> Turn:
@@ -174,17 +164,6 @@ class StepEnvironment:
         applied = gone.pop()
         self._source.stats.count(asked, applied)
         return applied
-
-    @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
-        try:
-            yield
-        except (InfrastructureError, ProtocolError):
-            self._source.pool.report_failure(self.server)
-            raise
-
-    def _protocol_error(self, what: str) -> ProtocolError:
-        return ProtocolError(f"{self.server} {what}", server=self.server)
 
 
 def read_turn(game_name: str, observation: str, seat: int) -> Turn:

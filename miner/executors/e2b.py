@@ -38,7 +38,6 @@ class E2BExecutor:
         template: of the sandboxes; by default E2B's code interpreter.
         at_once: sandboxes at the same time; E2B's plans bound it.
         request_seconds: patience with one request to E2B itself.
-        api_url, sandbox_url: another place that speaks E2B's API.
 
     Raises: `ConfigurationError` without a key or without the package.
     """
@@ -53,11 +52,9 @@ class E2BExecutor:
         limits: Limits | None = None,
         at_once: int = 20,
         request_seconds: float = 30.0,
-        api_url: str | None = None,
-        sandbox_url: str | None = None,
     ) -> None:
-        key = api_key or os.environ.get(KEY_VARIABLE)
-        if not key:
+        self._key = api_key or os.environ.get(KEY_VARIABLE, "")
+        if not self._key:
             raise ConfigurationError(
                 f"E2B needs a key: set {KEY_VARIABLE}, or take the local sandbox"
             )
@@ -66,8 +63,6 @@ class E2BExecutor:
         self._template = template
         self._request_seconds = request_seconds
         self._places = asyncio.Semaphore(at_once)
-        given = {"api_key": key, "api_url": api_url, "sandbox_url": sandbox_url}
-        self._access = {name: value for name, value in given.items() if value is not None}
 
     async def run(self, code: str) -> Execution:
         """Run `code` in a fresh sandbox.
@@ -95,7 +90,7 @@ class E2BExecutor:
                     timeout=ceil(self.limits.seconds) + LINGER_SECONDS,
                     allow_internet_access=False,
                     request_timeout=self._request_seconds,
-                    **self._access,
+                    api_key=self._key,
                 )
         except Exception as error:
             self._raise_typed("could not make a sandbox", error)
@@ -145,8 +140,7 @@ class E2BExecutor:
 
     def _raise_typed(self, what: str, error: Exception) -> NoReturn:
         status = getattr(error, "status_code", None)
-        key = self._access["api_key"]
-        told = (str(error) or type(error).__name__).replace(key, "***")[:300]
+        told = (str(error) or type(error).__name__).replace(self._key, "***")[:300]
         if status in (401, 403) or type(error).__name__ == "AuthenticationException":
             raise ConfigurationError(
                 f"E2B refuses the key ({told}): check {KEY_VARIABLE}"

@@ -26,7 +26,6 @@ from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
 from miner.executors.base import Limits
 from miner.executors.jail.cell import READY
-from miner.executors.jail.kernel import landlock_version
 from miner.executors.jail.zygote import PACKET
 from miner.executors.system_calls import system_call_filter
 
@@ -224,20 +223,17 @@ class ForkServer:
         self._endings.clear()
 
 
-def has_landlock() -> bool:
-    """Whether this kernel has Landlock switched on."""
-    return landlock_version() > 0
-
-
 def jailer(program: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start `program` in a bare Python, its argument the folder of `jail`: the process, and the end
     of ours of the packets that it reads its orders from."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     folder = str(Path(__file__).parent)
+    # The Python of the machine: without the virtual environment.
+    interpreter = str(getattr(sys, "_base_executable", None) or sys.executable)
     with theirs:
         process = subprocess.Popen(
-            [interpreter(), "-s", "-S", "-P", "-B", "-c", program, folder],
+            [interpreter, "-s", "-S", "-P", "-B", "-c", program, folder],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -246,8 +242,3 @@ def jailer(program: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
             start_new_session=True,
         )
     return process, ours
-
-
-def interpreter() -> str:
-    """The Python that is run as a process of the sandbox: without the virtual environment."""
-    return str(getattr(sys, "_base_executable", None) or sys.executable)

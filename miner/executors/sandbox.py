@@ -14,14 +14,14 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
 from miner.executors.base import CodeFailure, Execution, Limits, too_long
-from miner.executors.fork_server import NAME, Cell, ForkServer, has_landlock
+from miner.executors.fork_server import NAME, Cell, ForkServer
 from miner.executors.jail.cell import FAILED, OUT_OF_MEMORY
+from miner.executors.jail.kernel import landlock_version
 
 MODULES = (
     "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum",
@@ -33,6 +33,8 @@ MODULES = (
 END_SECONDS = 10.0
 """A process that was killed is gone within this time, or the executor has failed."""
 CHUNK = 16 * 1024
+WARM = 4
+"""Processes that wait for code."""
 
 
 class LocalSandbox:
@@ -40,10 +42,6 @@ class LocalSandbox:
 
     Args:
         limits: of each run.
-        at_once: runs at the same time; by default one a core, so that they do not run into their
-            limit of time because of each other.
-        warm: processes that wait for code.
-        modules: imported before any code runs; they can be imported without Landlock, too.
         landlock: whether code may import all of the standard library, which takes Landlock; None:
             where the kernel has it.
     """
@@ -54,23 +52,19 @@ class LocalSandbox:
         self,
         limits: Limits | None = None,
         *,
-        at_once: int | None = None,
-        warm: int = 4,
-        modules: Sequence[str] = MODULES,
         landlock: bool | None = None,
     ) -> None:
-        if landlock and not has_landlock():
+        if landlock and not landlock_version():
             raise ConfigurationError(
                 "landlock=True, but this kernel has no Landlock: leave it out, and code does "
                 "without modules that are not loaded beforehand",
             )
         self.limits = limits or Limits()
-        self.landlock = has_landlock() if landlock is None else landlock
-        self._modules = tuple(modules)
-        self._places = asyncio.Semaphore(at_once or os.cpu_count() or 1)
+        self.landlock = landlock_version() > 0 if landlock is None else landlock
+        # One run a core, so that none runs into its limit of time because of another.
+        self._places = asyncio.Semaphore(os.cpu_count() or 1)
         self._starting = asyncio.Lock()
         self._server: ForkServer | None = None
-        self._warm_wanted = warm
         self._warm: deque[Cell] = deque()
         self._warming: asyncio.Task[None] | None = None
 
@@ -103,9 +97,7 @@ class LocalSandbox:
                 if self._server is not None:
                     self._server.close()
                     self._drop_warm()
-                self._server = await ForkServer.start(
-                    self.limits, self._modules, landlock=self.landlock
-                )
+                self._server = await ForkServer.start(self.limits, MODULES, landlock=self.landlock)
             return self._server
 
     def _take_warm(self) -> Cell | None:
@@ -122,7 +114,7 @@ class LocalSandbox:
 
     async def _fill(self, server: ForkServer) -> None:
         try:
-            while len(self._warm) < self._warm_wanted and not server.lost:
+            while len(self._warm) < WARM and not server.lost:
                 cell = await server.cell()
                 if server is self._server and not server.lost:
                     self._warm.append(cell)

@@ -144,14 +144,14 @@ class RealmShell:
             self._tell({"changes": True}, write)
         finally:
             os.close(write)
-        reader = await _Output.of(read, limit=None)
+        reading = asyncio.ensure_future(_output(read, None, asyncio.Event()))
         try:
             answer = await self._hear(START_SECONDS)
-            told = await asyncio.wait_for(reader.rest(), START_SECONDS)
+            told = await asyncio.wait_for(reading, START_SECONDS)
         except TimeoutError as error:
             raise self._lost("does not tell its changes") from error
         finally:
-            reader.close()
+            reading.cancel()
         if len(told) != answer["size"]:
             raise self._lost("died while it told its changes")
         changed: dict[str, str | None] = json.loads(told)
@@ -168,9 +168,10 @@ class RealmShell:
             self._process.stderr.close()
 
     async def _finish(self, read: int) -> Ran:
-        reader = await _Output.of(read, self._limits.output_bytes)
+        too_much = asyncio.Event()
+        reading = asyncio.ensure_future(_output(read, self._limits.output_bytes, too_much))
         ended = asyncio.ensure_future(self._hear(None))
-        full = asyncio.ensure_future(reader.full.wait())
+        full = asyncio.ensure_future(too_much.wait())
         try:
             await asyncio.wait(
                 (ended, full),
@@ -183,14 +184,13 @@ class RealmShell:
             answer = await asyncio.wait_for(ended, END_SECONDS)
             if "malformed" in answer:
                 return Ran(None)
-            output = await asyncio.wait_for(reader.rest(), END_SECONDS)
+            output = await asyncio.wait_for(reading, END_SECONDS)
             return Ran(output, answer["ended"], late)
         except TimeoutError as error:
             raise self._lost("did not end a command") from error
         finally:
-            ended.cancel()
-            full.cancel()
-            reader.close()
+            for each in (ended, full, reading):
+                each.cancel()
 
     def _tell(self, order: dict[str, Any], descriptor: int | None = None) -> None:
         descriptors = [] if descriptor is None else [descriptor]
@@ -222,44 +222,26 @@ class RealmShell:
         )
 
 
-class _Output(asyncio.Protocol):
-    """What comes out of a pipe, up to a limit; what is beyond it is dropped."""
+async def _output(descriptor: int, limit: int | None, full: asyncio.Event) -> bytes:
+    """What comes out of a pipe until every writer has gone; closes it.
 
-    def __init__(self, limit: int | None) -> None:
-        self.full = asyncio.Event()
-        self._limit = limit
-        self._kept = bytearray()
-        self._ended = asyncio.Event()
-        self._transport: asyncio.BaseTransport | None = None
-
-    @classmethod
-    async def of(cls, descriptor: int, limit: int | None) -> _Output:
-        """Read `descriptor`, which it closes in the end."""
-        loop = asyncio.get_running_loop()
-        pipe = os.fdopen(descriptor, "rb", buffering=0)
-        _, protocol = await loop.connect_read_pipe(lambda: cls(limit), pipe)
-        return protocol
-
-    async def rest(self) -> bytes:
-        """All that is kept, once every writer has gone."""
-        await self._ended.wait()
-        return bytes(self._kept)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        room = len(data) if self._limit is None else self._limit - len(self._kept)
-        self._kept += data[:room]
-        if len(data) > room:
-            self.full.set()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended.set()
+    What is beyond `limit` is dropped, and sets `full`.
+    """
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(descriptor, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    kept = bytearray()
+    try:
+        while chunk := await reader.read(CHUNK):
+            room = len(chunk) if limit is None else limit - len(kept)
+            kept += chunk[:room]
+            if len(chunk) > room:
+                full.set()
+    finally:
+        transport.close()
+    return bytes(kept)
 
 
 def _archive(files: Path) -> int:

@@ -11,7 +11,6 @@ import pytest
 from miner.agents import (
     CodeAgentEnvironment,
     Completions,
-    Environment,
     LocalExecuter,
     VLLMClientGenerationConfig,
 )
@@ -152,17 +151,6 @@ def test_the_local_executer_runs_programs_in_order_and_keeps_failures_apart() ->
     assert texts[2].endswith("ZeroDivisionError: division by zero")
     executer.close()
     executer.close()
-
-
-def test_ones_own_environment_is_what_the_interface_says() -> None:
-    class MyCustomEnv(Environment):
-        def generate(self, vllm_client, generation_config, prompts):  # type: ignore[no-untyped-def]
-            completion_ids = vllm_client.generate(prompts=prompts, **vars(generation_config))
-            return completion_ids  # noqa: RET504 (as it is written in the interface's example)
-
-    made = MyCustomEnv().generate(script("a", "b"), CONFIG, ["one ", "two "])
-    assert [text_of(ids) for ids in made] == ["a", "b"]
-    assert made == Environment().generate(script("a", "b"), CONFIG, ["one ", "two "])
 
 
 def test_no_turns_are_refused() -> None:

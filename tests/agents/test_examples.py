@@ -55,11 +55,14 @@ def test_the_proposals_own_environment_is_trained(tmp_path: Path, model: Path) -
 
 
 def test_the_guessing_game_is_trained_on_from_nothing(tmp_path: Path) -> None:
-    short = ("--base-steps", "30", "--steps", "1", "--groups", "2", "--out", "guess")
+    short = (
+        "--base-steps", "30", "--out", "guess",
+        "optimizer.max_steps=1", "rollout.groups_per_step=2",
+    )  # fmt: skip
     said = run_example("train_guess", tmp_path, *short)
     assert "Guess: 96 episodes" in said
-    assert "written to guess/run/report.html" in said
-    verify_model(tmp_path / "guess" / "model", load=False)
-    run = RunFolder(tmp_path / "guess" / "run").read()
+    assert "written to guess/run-0/report.html" in said
+    verify_model(tmp_path / "guess" / "model-0", load=False)
+    run = RunFolder(tmp_path / "guess" / "run-0").read()
     assert [record.step for record in run.steps] == [1]
     assert [record.environment for record in run.evaluations] == ["Guess", "Guess"]

@@ -80,6 +80,10 @@ def http(body: object, status: int = 200) -> bytes:
     return head.encode() + b"\r\n\r\n" + data
 
 
+STOPPED = http({"status": "success", "result": {"status": "ok", "stopped": True}})
+"""Answer of /stop."""
+
+
 def step_result(**changes: Any) -> dict[str, Any]:
     """A well-formed reply of /reset or /step for task 0, seed 0; `changes` go to the result."""
     info = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -44,12 +45,11 @@ async def play(environment: BuiltinEnvironment, task: EpisodeTask, policy: str) 
     return shown.score
 
 
-@pytest.mark.parametrize(("count", "score"), [(250, 0.946), (2000, 0.948)])
 async def test_bidding_the_prize_scores_what_the_grader_measures(
-    environment: BuiltinEnvironment, count: int, score: float
+    environment: BuiltinEnvironment,
 ) -> None:
-    scores = [await play(environment, task, "match") for task in grader_tasks(count)]
-    assert sum(scores) / count == pytest.approx(score, abs=1e-9)
+    scores = [await play(environment, task, "match") for task in grader_tasks(250)]
+    assert sum(scores) / len(scores) == pytest.approx(0.946, abs=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["random", "lowest", "highest"])
@@ -95,16 +95,13 @@ async def test_equal_tasks_show_equal_messages(environment: BuiltinEnvironment) 
 
 async def test_a_learned_format_is_used() -> None:
     own = PromptFormat.own("goofspiel")
-    learned = PromptFormat(
-        "goofspiel", "Play!", own.turn_parts, own.action_parts, ("Again.",), learned=True
-    )
-    for source in (BuiltinSource(learned), BuiltinSource({"goofspiel": learned})):
-        environment = source.open()
-        observation = await environment.reset(TASK)
-        assert observation.messages[0]["content"] == "Play!"
-        assert (await environment.step("?")).messages[0]["content"] == "Again."
-        dice = await environment.reset(EpisodeTask("liars_dice", 100_000_000, 1))
-        assert dice.messages[0]["content"] == PromptFormat.own("liars_dice").system_text
+    learned = replace(own, system_text="Play!", retry_parts=("Again.",))
+    environment = BuiltinSource({"goofspiel": learned}).open()
+    observation = await environment.reset(TASK)
+    assert observation.messages[0]["content"] == "Play!"
+    assert (await environment.step("?")).messages[0]["content"] == "Again."
+    dice = await environment.reset(EpisodeTask("liars_dice", 100_000_000, 1))
+    assert dice.messages[0]["content"] == PromptFormat.own("liars_dice").system_text
 
 
 @pytest.mark.parametrize("name", GAMES)

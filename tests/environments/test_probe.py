@@ -7,7 +7,7 @@ import gc
 import io
 import json
 import socket
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
@@ -43,7 +43,6 @@ async def test_a_server_that_is_untrue_on_step_is_trained_on_through_evaluate(
     assert server.action_applied_rate is not None
     assert server.action_applied_rate < 0.6
     assert (server.problem, server.step_problem, server.graded_problem) == ("", "", "")
-    assert server.methods == ("evaluate", "reset", "state", "step", "stop")
     assert (server.api_title, server.api_version) == (API_TITLE, API_VERSION)
     assert f"{API_TITLE}, version {API_VERSION}" in shown(report, width=120)
     assert server.builtin_matches is True
@@ -61,9 +60,9 @@ async def test_the_graders_wording_is_learned_to_the_byte() -> None:
     async with tiny_grader() as grader:
         report = await probe([grader.url])
     (server,) = report.servers
-    assert server.prompt_format == replace(WORDING, learned=True, retry_learned=True)
+    assert server.prompt_format == WORDING
     assert server.builtin_matches is True
-    assert (server.methods, server.api_title, server.api_version) == ((), "", "")
+    assert (server.api_title, server.api_version) == ("", "")
     assert "HTTP 404" in server.step_problem
     assert report.channel == "graded"
 
@@ -90,7 +89,7 @@ async def test_dead_hanging_and_good_servers_side_by_side(dead_url: str, faithfu
 async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: str) -> None:
     await set_faults(unreliable_url, "/step", "/evaluate", rates={"hang": 1.0})
     async with asyncio.timeout(20):
-        report = await probe([unreliable_url], limit_s=0.6)
+        report = await probe([unreliable_url], limit_s=2)
     (server,) = report.servers
     assert server.problem == ""
     assert "did not" in server.step_problem
@@ -106,7 +105,7 @@ async def test_a_server_that_hangs_later_costs_only_the_limit(unreliable_url: st
 async def test_passing_failures_are_no_findings(
     unreliable_url: str, caplog: pytest.LogCaptureFixture, kind: str, seed: int
 ) -> None:
-    await set_faults(unreliable_url, "/evaluate", "/methods", rates={kind: 0.3}, seed=seed)
+    await set_faults(unreliable_url, "/evaluate", "/openapi.json", rates={kind: 0.3}, seed=seed)
     report = await probe([unreliable_url])
     (server,) = report.servers
     assert (await injected(unreliable_url))[kind] > 0, "choose another seed"
@@ -268,16 +267,15 @@ def test_a_long_failure_is_told_in_whole_below_a_table_that_stays_flat() -> None
 
 @pytest.mark.parametrize("channel", ["auto", "step", "graded", "builtin"])
 async def test_sources_are_opened_with_the_graders_wording(correct_url: str, channel: str) -> None:
-    learned = replace(WORDING, learned=True)
     found = await probe([correct_url])
-    found.servers[0].prompt_format = learned
+    found.servers[0].prompt_format = WORDING
     source, report = await open_source([correct_url], channel, report=found)
     played = await play_on(source, EpisodeTask("goofspiel", 0, 0), lowest)
     await source.close()
     assert report is found
     assert source.name == ("step" if channel == "auto" else channel)
     if channel != "graded":  # which shows the server's own words
-        assert played.shown[0][0] == learned.system_message()
+        assert played.shown[0][0] == WORDING.system_message()
 
 
 async def test_no_channel_is_opened_that_cannot_play(dead_url: str) -> None:

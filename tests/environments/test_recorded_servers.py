@@ -12,7 +12,7 @@ from miner.environments import EpisodeTask
 from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
 from tests.environments.playing import play_on
-from tests.environments.raw_server import http, raw_server
+from tests.environments.raw_server import STOPPED, http, raw_server
 from tests.recordings import load
 
 GRADED = load("evaluate.jsonl")
@@ -73,10 +73,9 @@ async def test_recorded_step_episodes(episode: dict[str, Any]) -> None:
     calls = calls[: ended + 1]
     assert len(calls) > 5
     answers = iter(calls)
-    stopped = http({"status": "success", "result": {"status": "ok", "stopped": True}})
 
     def answer(path: str, body: bytes) -> bytes:
-        return stopped if path == "/stop" else http(next(answers)["response"])
+        return STOPPED if path == "/stop" else http(next(answers)["response"])
 
     actions = iter([call["request"]["action"] for call in calls[1:]])
     async with raw_server(answer) as server:

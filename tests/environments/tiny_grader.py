@@ -6,7 +6,6 @@ and `Lies` makes it break the promises that the graded channel relies on.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +35,6 @@ class Lies:
     drop_history: bool = False
     result: dict[str, Any] = field(default_factory=dict)
     play_lowest: bool = False
-    repeat_requests: bool = False
     no_chat: bool = False
     strip: str = ""
     """Characters around a reply that its parser does not mind and does not record."""
@@ -44,21 +42,15 @@ class Lies:
 
 @dataclass
 class TinyGrader:
-    """One server; `episodes` counts those started, `statuses` the refusals it met."""
+    """One server."""
 
-    wording: PromptFormat = WORDING
-    lies: Lies = field(default_factory=Lies)
-    stream: bool = True
+    lies: Lies
     url: str = ""
-    episodes: int = 0
-    statuses: list[int] = field(default_factory=list)
-    bodies: list[str] = field(default_factory=list)
 
     async def evaluate(self, request: web.Request) -> web.Response:
         asked = await request.json()
-        self.episodes += 1
         session = GameSession(asked["task_id"], asked["seed"], opponent=asked["opponent"])
-        dialogue = GradedDialogue(self.wording)
+        dialogue = GradedDialogue(WORDING)
         error, made = None, []
         async with aiohttp.ClientSession() as http:
             while not session.done and not self.lies.no_chat:
@@ -106,26 +98,10 @@ class TinyGrader:
                 messages[2]["content"] = "another reply"
             if self.lies.drop_history:
                 messages = messages[-1:]
-        payload = {"model": "m", "messages": messages, "stream": self.stream}
-        if self.stream:
-            payload["stream_options"] = {"include_usage": True}
-        repeats = 2 if self.lies.repeat_requests else 1
-        texts = await asyncio.gather(
-            *(self._post(http, f"{base_url}/chat/completions", payload) for _ in range(repeats))
-        )
-        assert len(set(texts)) == 1
-        return texts[0]
-
-    async def _post(self, http: aiohttp.ClientSession, url: str, payload: Any) -> str | None:
-        async with http.post(url, json=payload) as response:
+        payload = {"model": "m", "messages": messages, "stream": True}
+        async with http.post(f"{base_url}/chat/completions", json=payload) as response:
             body = await response.text()
-            if response.status != 200:
-                self.statuses.append(response.status)
-                return None
-            self.bodies.append(body)
-            if not self.stream:
-                return str((await response.json())["choices"][0]["message"]["content"])
-            return streamed_text(body)
+            return streamed_text(body) if response.status == 200 else None
 
 
 def streamed_text(body: str) -> str:
@@ -138,11 +114,9 @@ def streamed_text(body: str) -> str:
 
 
 @asynccontextmanager
-async def tiny_grader(
-    lies: Lies | None = None, *, wording: PromptFormat = WORDING, stream: bool = True
-) -> AsyncIterator[TinyGrader]:
+async def tiny_grader(lies: Lies | None = None) -> AsyncIterator[TinyGrader]:
     """A running `TinyGrader` on a free port of the loopback address."""
-    grader = TinyGrader(wording, lies or Lies(), stream)
+    grader = TinyGrader(lies or Lies())
     app = web.Application()
     app.router.add_post("/evaluate", grader.evaluate)
     runner = web.AppRunner(app, shutdown_timeout=0.5)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from miner.executors import Execution, Limits, LocalSandbox
 from miner.executors.sandbox import MODULES
@@ -51,8 +52,10 @@ class Target:
 @asynccontextmanager
 async def target(*, landlock: bool) -> AsyncIterator[Target]:
     """A sandbox in one of the tiers, and something to attack."""
-    sandbox = LocalSandbox(QUICK, modules=(*MODULES, *TOOLS), landlock=landlock)
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+    sandbox = LocalSandbox(QUICK, landlock=landlock)
+    loaded = patch("miner.executors.sandbox.MODULES", (*MODULES, *TOOLS))
+    place = socket.create_server(("127.0.0.1", 0))
+    with loaded, tempfile.TemporaryDirectory() as folder, place as server:
         Path(folder, "secret").write_text(SECRET)  # noqa: ASYNC240
         await sandbox.run("x = ['PASSWORD']")  # of another episode
         try:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -46,7 +48,6 @@ class E2BDouble:
     hang: str = ""
     dies_at: str = ""
     healthy: bool = True
-    url: str = ""
     alive: set[str] = field(default_factory=set)
     created: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
@@ -96,7 +97,7 @@ class E2BDouble:
 
 @asynccontextmanager
 async def e2b_double(**faults: Any) -> AsyncIterator[E2BDouble]:
-    """A double that listens at `url`."""
+    """A double, where E2B's client takes E2B to be."""
     double = E2BDouble(**faults)
     app = web.Application()
     app.add_routes(
@@ -108,6 +109,7 @@ async def e2b_double(**faults: Any) -> AsyncIterator[E2BDouble]:
         ]
     )
     async with TestServer(app) as server:
-        double.url = str(server.make_url("")).rstrip("/")
-        yield double
+        url = str(server.make_url("")).rstrip("/")
+        with patch.dict(os.environ, {"E2B_API_URL": url, "E2B_SANDBOX_URL": url}):
+            yield double
         double.held.set()

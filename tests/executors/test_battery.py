@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from miner.executors.fork_server import has_landlock
+from miner.executors.jail.kernel import landlock_version
 from tests.executors.attacks import ATTACKS, BREACH, PREAMBLE
 from tests.executors.battery import SECRET, battery
 
@@ -25,7 +25,7 @@ SEEN_TO_WORK = (
 
 @pytest.fixture(scope="module", params=TIERS)
 def found(request: pytest.FixtureRequest) -> dict[str, list[str]]:
-    if TIERS[request.param] and not has_landlock():
+    if TIERS[request.param] and not landlock_version():
         pytest.skip("this kernel has no Landlock")
     return asyncio.run(battery(landlock=TIERS[request.param]))
 

@@ -13,23 +13,21 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits
-from tests.executors.e2b_double import KEY, E2BDouble, e2b_double, printed, raised
+from tests.executors.e2b_double import KEY, e2b_double, printed, raised
 
 pytest.importorskip("e2b_code_interpreter")
 from miner.executors.e2b import E2BExecutor
 
 
-def executor(double: E2BDouble, **options: Any) -> E2BExecutor:
-    return E2BExecutor(
-        KEY, **{"request_seconds": 5.0, **options}, api_url=double.url, sandbox_url=double.url
-    )
+def executor(**options: Any) -> E2BExecutor:
+    return E2BExecutor(KEY, **{"request_seconds": 5.0, **options})
 
 
 async def test_output_and_failures_of_code_are_results() -> None:
     result = {"type": "result", "text": "5", "is_main_result": True}
     runs = {"a": [*printed("hello\n"), result], "b": [*printed("x"), *raised("KeyError", "'k'")]}
-    async with e2b_double(runs=runs) as double:
-        there = executor(double)
+    async with e2b_double(runs=runs):
+        there = executor()
         assert await there.run("a") == Execution("hello\n5\n")
         assert await there.run("b") == Execution("x", CodeFailure("exception", "KeyError: 'k'"))
         assert await there.run("nothing") == Execution("")
@@ -37,7 +35,7 @@ async def test_output_and_failures_of_code_are_results() -> None:
 
 async def test_each_run_has_a_sandbox_of_its_own_and_leaves_none() -> None:
     async with e2b_double(runs={str(n): printed(str(n)) for n in range(8)}) as double:
-        there = executor(double, at_once=3)
+        there = executor(at_once=3)
         ran = await asyncio.gather(*(there.run(str(n)) for n in range(8)))
         assert [run.output for run in ran] == [str(n) for n in range(8)]
         assert len(double.created) == 8
@@ -48,8 +46,8 @@ async def test_each_run_has_a_sandbox_of_its_own_and_leaves_none() -> None:
 
 
 async def test_output_is_bounded() -> None:
-    async with e2b_double(runs={"a": printed("x" * 1000)}) as double:
-        ran = await executor(double, limits=Limits(output_bytes=100)).run("a")
+    async with e2b_double(runs={"a": printed("x" * 1000)}):
+        ran = await executor(limits=Limits(output_bytes=100)).run("a")
         assert (len(ran.output), ran.failure and ran.failure.kind) == (100, "output")
 
 
@@ -71,7 +69,7 @@ async def test_a_fault_of_e2b_is_typed_bounded_and_keeps_the_key(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with e2b_double(**faults) as double:
-        there = executor(double, limits=Limits(seconds=0.3), request_seconds=1.0)
+        there = executor(limits=Limits(seconds=0.3), request_seconds=1.0)
         with pytest.raises(kind, match=words) as told:
             await there.run("run")
         assert double.keys == {KEY}
@@ -82,7 +80,7 @@ async def test_a_fault_of_e2b_is_typed_bounded_and_keeps_the_key(
 
 async def test_code_that_does_not_end_is_the_codes_failure_if_its_sandbox_answers() -> None:
     async with e2b_double(hang="run") as double:
-        ran = await executor(double, limits=Limits(seconds=0.3)).run("run")
+        ran = await executor(limits=Limits(seconds=0.3)).run("run")
         assert ran.failure == CodeFailure("time", "stopped: not finished after 0.3 s")
         assert double.alive == set()
 

@@ -183,7 +183,7 @@ async def test_a_kernel_that_does_not_lock_is_refused(
 
 
 async def test_landlock_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("miner.executors.sandbox.has_landlock", lambda: False)
+    monkeypatch.setattr("miner.executors.sandbox.landlock_version", lambda: 0)
     with pytest.raises(ConfigurationError, match="no Landlock"):
         LocalSandbox(landlock=True)
     assert LocalSandbox().landlock is False

@@ -14,10 +14,11 @@ from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
 from miner.environments.code_agent.problems import Problem, Problems
-from miner.environments.errors import ProtocolError
+from miner.environments.errors import no_episode
 from miner.executors.base import Executor
 
 NAME = "code_agent"
+TAGS = Tags()
 
 
 class CodeAgentSource(InProcess):
@@ -28,9 +29,6 @@ class CodeAgentSource(InProcess):
         executor: what runs its code; it belongs to the source, which closes it.
         form: where outputs go.
         max_turns: replies of one episode, the answer included.
-        tools: code that runs before the policy's, such as functions for it to call.
-
-    Raises: `ConfigurationError` for less than one turn.
     """
 
     name = NAME
@@ -44,17 +42,11 @@ class CodeAgentSource(InProcess):
         *,
         form: Form = Form.MESSAGE,
         max_turns: int = 4,
-        tags: Tags | None = None,
-        tools: str = "",
     ) -> None:
-        if max_turns < 1:
-            raise ConfigurationError(f"max_turns is {max_turns}: an episode has one reply at least")
         self.problems = problems
         self.executor = executor
         self.form = form
         self.max_turns = max_turns
-        self.tags = tags or Tags()
-        self.tools = tools
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
@@ -89,15 +81,15 @@ class CodeAgent:
         self._problem = source.problems.problem(task.task_id)
         self._turns = 0
         question = self._problem.question
-        return Observation(({"role": "user", "content": question},), stop=(source.tags.code_end,))
+        return Observation(({"role": "user", "content": question},), stop=(TAGS.code_end,))
 
     async def step(self, text: str) -> Transition:
         """Run the reply's code, or grade it as the answer. Raises: `EnvironmentFault`."""
         problem, source = self._problem, self._source
         if problem is None:
-            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+            raise no_episode(NAME)
         self._turns += 1
-        code = source.tags.code(text)
+        code = TAGS.code(text)
         if code is None:
             await self.close()
             score = problem.grade(text)
@@ -105,8 +97,7 @@ class CodeAgent:
         if self._turns == source.max_turns:
             await self.close()
             return Transition((), 0.0, done=True, score=0.0, valid=False)
-        ran = await source.executor.run(f"{source.tools}\n{code}" if source.tools else code)
-        output = source.tags.output(ran.text)
+        output = TAGS.output((await source.executor.run(code)).text)
         if source.form is Form.INLINE:
             return Transition((), 0.0, done=False, appended=output)
         return Transition(({"role": "user", "content": output},), 0.0, done=False)

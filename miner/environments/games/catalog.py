@@ -121,16 +121,11 @@ class LoadedGame:
         spec: the catalog's entry.
         game: the OpenSpiel game; states hold on to it, nobody changes it.
         simultaneous: whether both players move at once.
-        lowest_return, highest_return: bounds of a player's return.
-        num_actions: number of distinct action ids (the deck size in Goofspiel).
     """
 
     spec: GameSpec
     game: pyspiel.Game
     simultaneous: bool
-    lowest_return: float
-    highest_return: float
-    num_actions: int
 
 
 def load_game(task_id: int) -> LoadedGame:
@@ -146,11 +141,5 @@ def load_game(task_id: int) -> LoadedGame:
 @lru_cache(maxsize=256)
 def _load(spec: GameSpec, parameters: tuple[tuple[str, int | str | bool], ...]) -> LoadedGame:
     game = pyspiel.load_game(spec.name, dict(parameters))
-    return LoadedGame(
-        spec=spec,
-        game=game,
-        simultaneous=game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS,
-        lowest_return=game.min_utility(),
-        highest_return=game.max_utility(),
-        num_actions=game.num_distinct_actions(),
-    )
+    dynamics = game.get_type().dynamics
+    return LoadedGame(spec, game, dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS)

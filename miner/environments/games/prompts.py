@@ -42,8 +42,6 @@ class PromptFormat:
             that and the list of actions, and after the list.
         action_parts: what stands before each action's id and between id and label.
         retry_parts: the text around the attempt's number; one part if it shows no number.
-        learned: whether system and turn texts come from a server.
-        retry_learned: whether the retry text comes from a server.
     """
 
     game_name: str
@@ -51,8 +49,6 @@ class PromptFormat:
     turn_parts: tuple[str, str, str, str]
     action_parts: tuple[str, str]
     retry_parts: tuple[str, ...]
-    learned: bool = False
-    retry_learned: bool = False
 
     @classmethod
     def own(cls, game_name: str) -> PromptFormat:
@@ -93,7 +89,27 @@ class PromptFormat:
         Raises: `PromptFormatError` when the messages do not fit one fixed format,
         `ConfigurationError` for an unsupported game.
         """
-        return _learn(messages, task_id, seed)
+        game_name = game_name_of(task_id)
+        if [message["role"] for message in messages[:2]] != ["system", "user"]:
+            raise PromptFormatError(
+                f"expected a system and a user message first, got roles "
+                f"{[message['role'] for message in messages[:2]]}"
+            )
+        opening = messages[1]["content"]
+        first = _turn_shown(game_name, opening, seed) or GameSession(task_id, seed).turn()
+        turn_parts, action_parts = _turn_wording(opening, first)
+        own = cls.own(game_name)
+        drafted = cls(
+            game_name=game_name,
+            system_text=messages[0]["content"],
+            turn_parts=turn_parts,
+            action_parts=action_parts,
+            retry_parts=own.retry_parts,
+        )
+        retries = _retries(drafted, messages[1:], seed)
+        if not retries:
+            return drafted
+        return replace(drafted, retry_parts=_retry_wording(retries))
 
     def system_message(self) -> Message:
         """The message that opens an episode."""
@@ -113,31 +129,6 @@ class PromptFormat:
     def _actions(self, turn: Turn) -> str:
         lead, separator = self.action_parts
         return "\n".join(f"{lead}{action}{separator}{name}" for action, name in turn.labels.items())
-
-
-def _learn(messages: Sequence[Message], task_id: int, seed: int) -> PromptFormat:
-    game_name = game_name_of(task_id)
-    if [message["role"] for message in messages[:2]] != ["system", "user"]:
-        raise PromptFormatError(
-            f"expected a system and a user message first, got roles "
-            f"{[message['role'] for message in messages[:2]]}"
-        )
-    opening = messages[1]["content"]
-    first = _turn_shown(game_name, opening, seed) or GameSession(task_id, seed).turn()
-    turn_parts, action_parts = _turn_wording(opening, first)
-    own = PromptFormat.own(game_name)
-    drafted = PromptFormat(
-        game_name=game_name,
-        system_text=messages[0]["content"],
-        turn_parts=turn_parts,
-        action_parts=action_parts,
-        retry_parts=own.retry_parts,
-        learned=True,
-    )
-    retries = _retries(drafted, messages[1:], seed)
-    if not retries:
-        return drafted
-    return replace(drafted, retry_parts=_retry_wording(retries), retry_learned=True)
 
 
 def _turn_shown(game_name: str, text: str, seed: int) -> Turn | None:

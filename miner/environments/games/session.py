@@ -120,7 +120,8 @@ class GameSession:
 
     def score(self) -> float:
         """The agent's return scaled to [0, 1] by the game's range of returns."""
-        lowest, highest = self._loaded.lowest_return, self._loaded.highest_return
+        game = self._loaded.game
+        lowest, highest = game.min_utility(), game.max_utility()
         return (self._state.returns()[self.agent_seat] - lowest) / (highest - lowest)
 
     def play(self, action: int) -> int:
@@ -135,13 +136,13 @@ class GameSession:
                 f"action {action} is not legal in {self.game_name} task {self.task_id} seed "
                 f"{self.seed}: expected one of {legal}"
             )
-        applied = self._play_jointly(action) if self.simultaneous else self._play_alone(action)
+        applied = action
+        if self.simultaneous:
+            applied = self._play_jointly(action)
+        else:
+            self._apply(self.agent_seat, action)
         self._advance()
         return applied
-
-    def _play_alone(self, action: int) -> int:
-        self._apply(self.agent_seat, action)
-        return action
 
     def _play_jointly(self, action: int) -> int:
         other = self._opponent.act(self._state, self._opponent_seat)
@@ -156,7 +157,7 @@ class GameSession:
 
     def _unpacked(self, joint: list[int]) -> list[int]:
         """The joint move that /step of the real server makes of `joint`."""
-        flat = joint[0] + joint[1] * self._loaded.num_actions
+        flat = joint[0] + joint[1] * self._loaded.game.num_distinct_actions()
         applied = []
         for player in range(2):
             hand = self._state.legal_actions(player)

@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -182,13 +183,10 @@ class _Played:
 
 async def _played(source: OpenEnvSource, url: str, seed: int) -> _Played:
     """One episode of dull replies, tried again where infrastructure fails."""
-    for number in range(TRIES):
-        try:
+    for _ in range(TRIES - 1):
+        with suppress(InfrastructureError):
             return await _play(source, url, seed)
-        except InfrastructureError:
-            if number == TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    return await _play(source, url, seed)
 
 
 async def _play(source: OpenEnvSource, url: str, seed: int) -> _Played:

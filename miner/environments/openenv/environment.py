@@ -10,7 +10,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,14 +18,14 @@ from typing import Final
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
-from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.errors import no_episode
 from miner.environments.openenv.codec import Codec, InvalidReply, Json
 from miner.environments.openenv.hosting import Hosted, revive
 from miner.environments.openenv.places import Places
 from miner.environments.openenv.server import OpenEnvServer
 from miner.environments.openenv.session import RefusedAction, ServerFull, Session
 from miner.environments.openenv.wire import ObservationData
-from miner.environments.servers import OnServers
+from miner.environments.servers import OnServer, OnServers
 
 NAME: Final = "openenv"
 _LONGEST_PAUSE_S: Final = 2.0
@@ -71,8 +70,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         """A fresh environment on the least busy server. Raises: `ConfigurationError`."""
         if self.fault is not None:
             raise self.fault
-        url = self.pool.pick(avoid)
-        return OpenEnvEnvironment(self, url)
+        return OpenEnvEnvironment(self, self.pool.pick(avoid))
 
     async def complaint(self, server: str) -> str:
         """Why a server cannot be played on now; "" if it answers. One of our own is revived."""
@@ -87,25 +85,19 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
             await asyncio.to_thread(self._host.stop)
 
 
-class OpenEnvEnvironment:
+class OpenEnvEnvironment(OnServer):
     """One episode at a time."""
 
     def __init__(self, source: OpenEnvSource, url: str) -> None:
+        super().__init__(source.pool, url)
         self._source = source
-        self._url = url
         self._settings = source.settings
         self._places = source.places[url]
         self._session: Session | None = None
         self._has_place = False
-        self._released = False
         self._observation: Json = {}
         self._rewards: list[float] = []
         self._turns = self._sent = 0
-
-    @property
-    def server(self) -> str:
-        """Base URL of the server that plays this episode."""
-        return self._url
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task` in a session of its own."""
@@ -125,7 +117,7 @@ class OpenEnvEnvironment:
         """Send the reply as an action, if it is one."""
         session, codec = self._session, self._source.codec
         if session is None:
-            raise ProtocolError("no episode is open: call reset() before step()", server=self._url)
+            raise no_episode(self.server)
         self._turns += 1
         with self._reporting():
             try:
@@ -147,19 +139,17 @@ class OpenEnvEnvironment:
 
     async def close(self) -> None:
         """Leave the server (idempotent, never raises)."""
-        if not self._released:
-            self._released = True
-            self._source.pool.release(self._url)
+        self._release()
         await self._leave()
 
     async def _begin(self, arguments: Json) -> ObservationData:
         """Connect and reset, once the server has a place."""
-        waited = 0.0
-        for number in itertools.count():
+        waited, pause = 0.0, 0.02
+        while True:
             await self._places.take()
             self._has_place = True
             try:
-                self._session = await self._source.clients[self._url].connect()
+                self._session = await self._source.clients[self.server].connect()
                 return await self._session.reset(arguments)
             except ServerFull as full:
                 if full.most is not None:  # else others hold places that will come free
@@ -169,10 +159,9 @@ class OpenEnvEnvironment:
                 await self._leave()
                 if waited > self._settings.reply_seconds:
                     raise
-            pause = min(_LONGEST_PAUSE_S, 0.02 * 2**number)
             waited += pause
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+            pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def _leave(self) -> None:
         session, self._session = self._session, None
@@ -203,13 +192,13 @@ class OpenEnvEnvironment:
         slack = 1e-6 * (high - low)  # sums of floats
         if not low - slack <= total <= high + slack:
             raise ConfigurationError(
-                f"{self._url} gave an episode rewards of {total:g} in all, outside of "
+                f"{self.server} gave an episode rewards of {total:g} in all, outside of "
                 f"environment.openenv.return_range=[{low:g}, {high:g}]: set it to the lowest and "
                 "the highest sum that an episode can have"
             )
         score = min(1.0, max(0.0, (total - low) / (high - low)))
         await self._leave()
-        self._source.pool.report_success(self._url)
+        self._pool.report_success(self.server)
         return Transition((), reward, done=True, score=score, valid=valid)
 
     def _noted(self, reward: float | None) -> float:
@@ -233,7 +222,7 @@ class OpenEnvEnvironment:
         if self._source.rewarded:  # others had some
             return self._protocol_error(f"played an episode that {how}")
         return ConfigurationError(
-            f"{self._url} gives no reward, so nothing can be learned there: an episode {how}, or "
+            f"{self.server} gives no reward, so nothing can be learned there: an episode {how}, or "
             "choose another environment"
         )
 
@@ -243,13 +232,8 @@ class OpenEnvEnvironment:
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         try:
-            yield
+            with super()._reporting():
+                yield
         except ConfigurationError as error:
             self._source.fault = self._source.fault or error
             raise
-        except (InfrastructureError, ProtocolError):
-            self._source.pool.report_failure(self._url)
-            raise
-
-    def _protocol_error(self, what: str) -> EnvironmentFault:
-        return ProtocolError(f"{self._url} {what}", server=self._url)

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
@@ -32,28 +32,27 @@ _STOP_S: Final = 5.0
 _LAST_WORDS: Final = 300
 
 
-class Hosted(Protocol):
-    """A server of our own."""
+class Hosted:
+    """A server of our own, at `url`."""
 
-    @property
-    def url(self) -> str:
-        """Its base URL."""
-        ...
+    def __init__(self) -> None:
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
         """Start it; it does not answer yet. Raises: `ConfigurationError`."""
-        ...
+        raise NotImplementedError
 
     def ended(self) -> str:
         """Its last words if it has ended by itself, "" while it runs."""
-        ...
+        raise NotImplementedError
 
     def stop(self) -> None:
         """End it (idempotent)."""
-        ...
+        raise NotImplementedError
 
 
-class LocalApp:
+class LocalApp(Hosted):
     """An ASGI application under uvicorn.
 
     Args:
@@ -64,6 +63,7 @@ class LocalApp:
     """
 
     def __init__(self, app: str, python: Path) -> None:
+        super().__init__()
         file, _, name = app.partition(":")
         self._file, self._name = Path(file).resolve(), name or "app"
         # Not resolved: a virtual environment's python is a link, and is known by its own path.
@@ -78,14 +78,8 @@ class LocalApp:
                 f"environment.openenv.python={str(python)!r} cannot be run: `make setup-openenv` "
                 "makes one with OpenEnv, or name a Python that has what the application imports"
             )
-        self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="openenv-", suffix=".log")  # noqa: SIM115
-
-    @property
-    def url(self) -> str:
-        """See `Hosted`."""
-        return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
         """See `Hosted`. After an end of its own it starts again, on the same port.
@@ -121,13 +115,14 @@ class LocalApp:
         self._log.close()
 
 
-class LocalImage:
+class LocalImage(Hosted):
     """A container of an image, by the docker command.
 
     Raises: `ConfigurationError` without an engine.
     """
 
     def __init__(self, image: str) -> None:
+        super().__init__()
         self._image = image
         self._name = f"miner-openenv-{os.getpid()}-{time.monotonic_ns()}"
         self._docker = shutil.which("docker") or ""
@@ -138,12 +133,6 @@ class LocalImage:
                 "environment.servers"
             )
         self._run("is there an engine that answers?", "version", "--format", "{{.Server.Version}}")
-        self._port = _free_port()
-
-    @property
-    def url(self) -> str:
-        """See `Hosted`."""
-        return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
         """See `Hosted`."""

@@ -56,7 +56,12 @@ class OpenEnvServer(EnvironmentServer):
                     self._at("ws"), max_msg_size=REPLY_LIMIT
                 )
         except aiohttp.WSServerHandshakeError as error:
-            raise self._refusal("ws", error.status, error.message) from error
+            if error.status == 101:
+                raise self._broken(
+                    f"{self.url}/ws answered what is no WebSocket handshake ({error.message}); is "
+                    f"this the base URL of {self.what}?"
+                ) from error
+            raise self._refusal("ws", error.status, error.message, wanted=101) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._away(
                 f"{self.url}/ws could not be connected to ({describe(error)}): check that "

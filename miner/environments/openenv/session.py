@@ -156,12 +156,8 @@ class Session:
     def _decode(self, kind: type[_T], text: bytes | msgspec.Raw, at: str) -> _T:
         try:
             return msgspec.json.decode(text, type=kind)
-        except msgspec.ValidationError as error:
-            raise self._broken(
-                f"answered a {at} in another shape than OpenEnv's: {error}"
-            ) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._broken(f"sent what is no JSON at a {at}: {error}") from error
+            raise self._broken(f"answered a {at} with none of OpenEnv's JSON: {error}") from error
 
     def _lost(self, what: str) -> EnvironmentFault:
         return InfrastructureError(f"{self._url} {what}: play the episode again", server=self._url)

@@ -67,7 +67,7 @@ class OwnFindings:
         return (
             f"{self.name}: {len(scores)} episodes of {TASKS} tasks, equal for equal tasks, alone "
             f"and side by side; {min(turns)} to {max(turns)} replies, scores {min(scores):.2f} to "
-            f"{max(scores):.2f}, {openings} different openings; held-out tasks are apart"
+            f"{max(scores):.2f}, {openings} different openings"
         )
 
     @property
@@ -109,7 +109,6 @@ async def check_environment(
     Raises: `ConfigurationError` naming what is wrong, with the seed that shows it.
     """
     chosen = [tasks.training(index, seed=0) for index in range(TASKS)]
-    _check_stream(tasks, chosen)
     plans = [(task, number) for task in chosen for number in range(PLAYS)]
     try:
         alone = [await _episode(source.open(), kind, *plan) for plan in plans]
@@ -135,7 +134,7 @@ class _Trier:
         self._own = kind.replies
         self._number = number
         self.opening = ""
-        self._said: list[tuple[str, str, bool]] = []
+        self.said: list[tuple[str, str, bool]] = []
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Any) -> None:
@@ -155,14 +154,10 @@ class _Trier:
     def told(self, transition: Transition) -> None:
         answer = transition.messages[-1]["content"] if transition.messages else ""
         self._words = _WORD.findall(answer) or self._words
-        self._said.append((self._reply, answer, transition.valid))
+        self.said.append((self._reply, answer, transition.valid))
 
     async def close(self) -> None:
         pass
-
-    @property
-    def said(self) -> tuple[tuple[str, str, bool], ...]:
-        return tuple(self._said)
 
 
 async def _episode(
@@ -175,7 +170,7 @@ async def _episode(
         raise ProtocolError(f"{error} (seed {task.seed})", server=error.server) from error
     finally:
         await environment.close()
-    return Episode(task, player.opening, player.said, score)
+    return Episode(task, player.opening, tuple(player.said), score)
 
 
 def _compare(first: Sequence[Episode], second: Sequence[Episode], how: str) -> None:
@@ -190,33 +185,6 @@ def _compare(first: Sequence[Episode], second: Sequence[Episode], how: str) -> N
             "keep all state in self, set all of it in reset, and draw from random.Random(seed) "
             "only"
         )
-
-
-def _check_stream(tasks: TaskStream, chosen: Sequence[EpisodeTask]) -> None:
-    if chosen != [tasks.training(index, seed=0) for index in range(len(chosen))]:
-        raise ConfigurationError(
-            f"{tasks.name}: the task stream is not the same twice: training(index, seed) must "
-            "depend on nothing else"
-        )
-    shared = set(_held_out(tasks)) & {
-        tasks.training(i, seed) for i in range(200) for seed in (0, 1)
-    }
-    if shared:
-        raise ConfigurationError(
-            f"{tasks.name}: the held-out list has tasks that are trained on, such as "
-            f"{min(shared, key=lambda task: task.seed)}: keep them apart"
-        )
-
-
-def _held_out(tasks: TaskStream) -> list[EpisodeTask]:
-    """As many as there are, up to 100."""
-    for count in (100, 30, 10, 3, 1):
-        try:
-            return tasks.held_out(count, base_seed=7)
-        except ConfigurationError:
-            if count == 1:
-                raise
-    raise AssertionError("unreachable")
 
 
 def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
-from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
+from miner.environments.errors import EnvironmentFault, InfrastructureError, no_episode
 from miner.environments.own.text_environment import Step, TextEnvironment
 
 NAME = "own"
@@ -64,7 +64,7 @@ class OwnEnvironment:
     async def step(self, text: str) -> Transition:
         """Hand on the policy's reply. Raises: `InfrastructureError`, `ProtocolError`."""
         if not self._open:
-            raise ProtocolError("no episode is open: call reset() before step()", server=NAME)
+            raise no_episode(NAME)
         self._turns += 1
         step = await self._called(self._inner.step, text)
         if not isinstance(step, Step):

@@ -22,7 +22,6 @@ import gzip  # noqa: F401 (an archive may be compressed, and no module can be lo
 import hashlib
 import json
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -40,6 +39,7 @@ OUTSIDE = ("/dev", "/proc", "/usr")
 """Not looked at for changes."""
 BASH = "/bin/bash"
 NOT_RUN = 127
+DESCRIPTORS = 256
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -114,22 +114,13 @@ class Keeper:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        for what, most in self._limits():
-            resource.setrlimit(what, (most, most))
+        given = self._settings
+        kernel.limit_resources(
+            given["memory_bytes"], given["cpu_seconds"], DESCRIPTORS,
+            given["disk_bytes"], given["processes"],
+        )  # fmt: skip
         self._filter.load()
         os.execve(BASH, ["bash", "-c", command], ENVIRONMENT)
-
-    def _limits(self) -> tuple[tuple[int, int], ...]:
-        return (
-            (resource.RLIMIT_AS, self._settings["memory_bytes"]),
-            (resource.RLIMIT_CPU, self._settings["cpu_seconds"]),
-            (resource.RLIMIT_FSIZE, self._settings["disk_bytes"]),
-            (resource.RLIMIT_NPROC, self._settings["processes"]),
-            (resource.RLIMIT_NOFILE, 256),
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_MEMLOCK, 0),
-            (resource.RLIMIT_MSGQUEUE, 0),
-        )
 
     def _tell_changes(self, to: int) -> None:
         now = dict(_entries())

@@ -183,10 +183,10 @@ class VllmServer(JsonServer):
     def _broken(self, said: str) -> Exception:
         return SamplerError(said)
 
-    def _refusal(self, path: str, status: int, detail: str) -> Exception:
+    def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
         if status == 404 and not path.startswith("v1/"):
             return SamplerError(
                 f"{self.url}/{path} does not exist: start `vllm serve` with VLLM_SERVER_DEV_MODE=1 "
                 "in its environment"
             )
-        return super()._refusal(path, status, detail)
+        return super()._refusal(path, status, detail, wanted)

@@ -71,10 +71,3 @@ def test_parameters(task_id: int, parameters: dict[str, object]) -> None:
 def test_equal_configurations_share_one_game() -> None:
     assert load_game(4) is load_game(99_999_999)
     assert load_game(4) is not load_game(3)
-
-
-@pytest.mark.parametrize("name", GAMES)
-def test_every_game_of_the_contract_can_be_played(name: str) -> None:
-    first, last = task_id_range(name)
-    assert load_game(first).game.get_type().short_name == name
-    assert game_name_of(first) == game_name_of(last) == name

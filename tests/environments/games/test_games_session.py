@@ -58,33 +58,6 @@ def _play(task_id: int, seed: int, stream: Stream, rule: CardApplication, policy
     return played
 
 
-# Prizes and opponent draws of the real server (evaluation mode, then training mode).
-RECORDED = [
-    (0, 0, "evaluate", (5, 7, 4, 3, 2, 6, 1)),
-    (1, 1, "evaluate", (5, 8, 1, 4, 2, 3, 6, 9, 7)),
-    (4, 3, "evaluate", (9, 12, 5, 8, 15, 14, 2, 3, 1, 10, 4, 11, 13, 6, 16)),
-    (0, 0, "train", (5, 2, 4, 8, 1, 3, 7)),
-]
-
-
-@pytest.mark.parametrize(("task_id", "seed", "stream", "prizes"), RECORDED)
-def test_prizes_are_those_of_the_server(
-    task_id: int, seed: int, stream: Stream, prizes: tuple[int, ...]
-) -> None:
-    assert _play(task_id, seed, stream, "asked", 0).prizes == list(prizes)
-
-
-def test_opponent_draws_are_those_of_the_server() -> None:
-    session = GameSession(0, 0, stream="train", card_application="faulty")
-    drawn = []
-    for action in (6, 3, 0, 1, 4, 4, 3):
-        session.play(action)
-        drawn.append(session.last_opponent_action())
-    assert drawn == [0, 6, 2, 6, 5, 2, 5]
-    assert session.returns() == [0.0, 0.0]
-    assert session.score() == 0.5
-
-
 @given(goofspiel_tasks, seeds, streams, rules, policies)
 @settings(max_examples=60)
 def test_streams_are_those_of_numpy(

@@ -156,10 +156,3 @@ async def source_of(*doubles: Double, **settings: Any) -> AsyncIterator[OpenEnvS
         yield source
     finally:
         await source.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let others go on until it holds."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
-from miner.environments.openenv.environment import OpenEnvEnvironment, OpenEnvSource
+from miner.environments.openenv.environment import OpenEnvSource
+from miner.environments.openenv.server import OpenEnvServer
 from miner.environments.openenv.wire import REPLY_LIMIT
 from tests.environments.openenv.server_double import (
     CLOSE,
@@ -20,8 +21,9 @@ from tests.environments.openenv.server_double import (
     observation,
     serving,
     source_of,
-    until,
 )
+from tests.environments.playing import until
+from tests.environments.raw_server import http, raw_server
 
 TASK = EpisodeTask("openenv", 7, 7)
 
@@ -97,15 +99,15 @@ async def failing(answer, **settings: object) -> Exception:
     [
         pytest.param(CLOSE, InfrastructureError, "closed the session", id="killed"),
         pytest.param(HANG, InfrastructureError, "did not answer", id="hung"),
-        pytest.param("<html>", ProtocolError, "no JSON", id="garbage"),
-        pytest.param("[]", ProtocolError, "another shape", id="list"),
+        pytest.param("<html>", ProtocolError, "malformed", id="garbage"),
+        pytest.param("[]", ProtocolError, "`object`", id="list"),
         pytest.param(b"\x00", ProtocolError, "in bytes", id="bytes"),
         pytest.param("x" * (REPLY_LIMIT + 1), ProtocolError, "more than 4,194,304", id="big"),
         pytest.param({"type": "state", "data": {}}, ProtocolError, "'state'", id="other reply"),
         pytest.param(observation(done="no"), ProtocolError, "`bool`", id="text as flag"),
         pytest.param(observation(reward="1.0"), ProtocolError, "reward", id="text as reward"),
         pytest.param(
-            json.dumps(observation(reward=float("nan"))), ProtocolError, "no JSON", id="NaN"
+            json.dumps(observation(reward=float("nan"))), ProtocolError, "malformed", id="NaN"
         ),
         pytest.param(
             '{"type":"observation","data":{"observation":{},"done":false,"reward":1e999}}',
@@ -135,13 +137,6 @@ async def test_a_fault_is_typed_bounded_and_no_score(
     assert type(raised) is kind
     assert says in str(raised)
     assert len(str(raised)) < 500
-
-
-async def test_a_hundred_megabytes_are_refused_unread() -> None:
-    def answer(kind: str, data: dict, turn: int) -> object:
-        return "x" * 100_000_000
-
-    assert isinstance(await failing(answer), ProtocolError)
 
 
 @pytest.mark.parametrize(
@@ -280,4 +275,25 @@ async def test_cancelled_in_mid_step_it_gives_its_place_back() -> None:
         await environment.close()
         await until(lambda: not server.sockets)
         assert source.places[server.url].taken == 0
-    assert isinstance(environment, OpenEnvEnvironment)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "says"),
+    [
+        (http({}, 404), ProtocolError, "HTTP 404 where 101 was expected"),
+        (http({}, 503), InfrastructureError, "failed with HTTP 503"),
+        (
+            b"HTTP/1.1 101 X\r\n\r\n",
+            ProtocolError,
+            "no WebSocket handshake.*base URL of an OpenEnv",
+        ),
+    ],
+)
+async def test_what_shakes_no_hands_is_named(
+    reply: bytes, kind: type[Exception], says: str
+) -> None:
+    async with raw_server(lambda path, body: reply) as there:
+        server = OpenEnvServer(there.url)
+        with pytest.raises(kind, match=says):
+            await server.connect()
+        await server.close()

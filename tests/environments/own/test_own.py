@@ -95,13 +95,9 @@ def test_held_out_tasks_are_never_trained_on(problems: int | None) -> None:
     assert len(set(held_out[:40])) == 40
     assert tasks.training(5, 1) == SeededTasks(kind.__name__, kind.problems).training(5, 1)
     if problems:
-        assert trained | set(tasks_seeds(tasks)) == set(range(problems))
+        assert trained | {each.seed for each in tasks.held_out(40, 0)} == set(range(problems))
         with pytest.raises(ConfigurationError, match="has 40 of its 200 problems"):
             tasks.held_out(41, 7)
-
-
-def tasks_seeds(tasks: SeededTasks) -> list[int]:
-    return [each.seed for each in tasks.held_out(40, 0)]
 
 
 async def test_a_sound_environment_is_described() -> None:
