@@ -47,7 +47,7 @@ def engine(game: str, seeds: list[int]) -> None:
     """Random play without any of our code around it."""
     rng = Random(1)
     for seed in seeds:
-        state = GAMES[game].load(configuration_of(GAMES[game], seed)).game.new_initial_state()
+        state = GAMES[game].load(configuration_of(GAMES[game], seed)).new_initial_state()
         chance = np.random.RandomState(seed)
         while not state.is_terminal():
             if state.is_chance_node():
@@ -116,7 +116,7 @@ def model(folder: Path, rounds: int) -> None:
         best = [0.0, 0.0]
         for _ in range(rounds):
             recorder = _Recorder(sampler)
-            player = ModelPlayer("a", recorder, loaded, family=family, context=4096)
+            player = ModelPlayer("a", recorder, chat, family=family, context=4096)
             for i in (0, 1):
                 begun = time.perf_counter()
                 if i == 0:

@@ -13,30 +13,17 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from miner.config.errors import ConfigurationError
 from miner.duel.tools import ToolCall
 
 Parser = Callable[[str, Collection[str]], list[ToolCall]]
 
 _BLOCK, _BLOCK_END = "<tool_call>\n", "\n</tool_call>"
-_OPENING = "<tool_call>"
+_OPENING = re.compile(r"<tool_call>[ \t\r\n]*")
 _PYTHON_TAG = "<|python_tag|>"
 _MISTRAL = "[TOOL_CALLS"
 _MISTRAL_LIST = "[TOOL_CALLS] ["
 _MISTRAL_ARGUMENTS = "[ARGS"
-_SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
-
-_FAMILIES = (
-    ("hermes", "hermes"),
-    ("qwen3", "qwen25"),
-    ("qwen2", "qwen25"),
-    ("qwen", "qwen25"),
-    ("llama", "llama3"),
-    ("mixtral", "mistral"),
-    ("mistral", "mistral"),
-)
-"""Part of a name and the parser it stands for; the first that fits counts."""
 
 
 def _qwen25(text: str, offered: Collection[str]) -> list[ToolCall]:
@@ -57,15 +44,14 @@ def _qwen25(text: str, offered: Collection[str]) -> list[ToolCall]:
 def _hermes(text: str, offered: Collection[str]) -> list[ToolCall]:
     """One JSON value after each `<tool_call>`, up to the first that is none."""
     calls: list[ToolCall] = []
-    start = text.find(_OPENING)
-    while start != -1:
-        begin = _end_of_space(text, start + len(_OPENING))
+    found = _OPENING.search(text)
+    while found:
         try:
-            found, end = _DECODER.raw_decode(text, begin)
+            value, end = _DECODER.raw_decode(text, found.end())
         except json.JSONDecodeError:
             break
-        calls += _calls(found, offered)
-        start = text.find(_OPENING, end)
+        calls += _calls(value, offered)
+        found = _OPENING.search(text, end)
     return calls
 
 
@@ -118,22 +104,6 @@ def parse_calls(family: str, text: str, offered: Collection[str]) -> list[ToolCa
         return []
 
 
-def family_of(*names: str) -> str:
-    """The parser for a model, by the first of `names` (its own, its base's, its type) that tells.
-
-    Raises: `ConfigurationError` if none does: the tournament would serve such a model without a
-        parser, and it would forfeit every game.
-    """
-    for name in names:
-        for part, family in _FAMILIES:
-            if part in name.lower():
-                return family
-    raise ConfigurationError(
-        f"no tool-call parser belongs to {' or '.join(map(repr, names))}: name one of "
-        f"{', '.join(PARSERS)}"
-    )
-
-
 class _NotACall(ValueError):
     """What stands where a call should is none: the engine then reports no call at all."""
 
@@ -161,9 +131,3 @@ def _compact(text: str) -> dict[str, Any]:
         raise ValueError("arguments are no object")
     value, _ = _DECODER.raw_decode(arguments)
     return {"name": name.strip(), "arguments": value}
-
-
-def _end_of_space(text: str, start: int) -> int:
-    found = _SPACE.match(text, start)
-    assert found is not None
-    return found.end()

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from miner.config.errors import ConfigurationError
-from miner.duel.calls import family_of
+from miner.duel.calls import PARSERS
+
+_FAMILIES = (
+    ("hermes", "hermes"),
+    ("qwen", "qwen25"),
+    ("llama", "llama3"),
+    ("mixtral", "mistral"),
+    ("mistral", "mistral"),
+)
+"""Part of a name and the parser it stands for; the first that fits counts."""
 
 _MARKS = (("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"))
 """What the templates of these families tell a model to write; Qwen's too, whose type says so."""
@@ -22,19 +30,20 @@ def folder_family(folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
     """The parser for the model in `folder`: by its name, else its type and its template.
 
     A Llama whose template asks for Hermes' calls is a Hermes.
-    Raises: `ConfigurationError` if nothing tells: the tournament would serve it without a parser.
+    Raises: `ConfigurationError` if nothing tells: the tournament would serve it without a parser,
+        and it would forfeit every game.
     """
-    template = _text(tokenizer.chat_template)
-    shown = next((family for text, family in _MARKS if text in template), None)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    try:
-        named = family_of(folder.name, str(config.get("model_type") or ""))
-    except ConfigurationError:
-        if shown is None:
-            raise
+    names = (folder.name, str(config.get("model_type") or ""))
+    fitting = (family for name in names for part, family in _FAMILIES if part in name.lower())
+    named = next(fitting, None)
+    template = str(tokenizer.chat_template)
+    shown = next((family for text, family in _MARKS if text in template), None)
+    if shown is not None and named in (None, "llama3"):
         return shown
-    return shown if shown is not None and named == "llama3" else named
-
-
-def _text(template: Any) -> str:
-    return " ".join(template.values()) if isinstance(template, dict) else str(template or "")
+    if named is None:
+        raise ConfigurationError(
+            f"no tool-call parser belongs to {' or '.join(map(repr, names))}: name one of "
+            f"{', '.join(PARSERS)}"
+        )
+    return named

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
+from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.duel.games import duel_game
@@ -18,14 +19,8 @@ from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
-from miner.duel.scoring import (
-    Scores,
-    Tally,
-    advancing,
-    environment_scores,
-    standings,
-    task_scores,
-)
+from miner.duel.scoring import Scores, advancing, standings, task_scores
+from miner.duel.turn import Result
 from miner.evaluation.statistics import Estimate, mean_score
 
 
@@ -60,8 +55,12 @@ class LeagueResult:
     boss: str | None = None
 
     def environment_scores(self, game: str) -> Scores:
-        """Each player's pooled score in a game."""
-        return environment_scores(self.players, [_tally(match) for match in self._decided(game)])
+        """(wins + draws / 2) / games of each player, pooled over all games against everybody.
+
+        A player without a game scores 0. Pooling means that longer matches count for more.
+        """
+        scores = {name: self.row(name, game).score for name in self.players}
+        return {name: score.mean if score else 0.0 for name, score in scores.items()}
 
     def task_scores(self) -> Scores:
         """Each player's mean quantile over the games, what ranks are made of."""
@@ -73,44 +72,54 @@ class LeagueResult:
 
     def advancing(self) -> list[str]:
         """Who would go on from this group."""
-        return advancing([self.task_scores()], self.boss)
-
-    def _decided(self, game: str) -> list[MatchResult]:
-        return [m for m in self.matches if m.game == game and m.failure is None]
+        return advancing(self.task_scores(), self.boss)
 
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
-        seen: list[tuple[GameRecord, int]] = []
-        for match in self._decided(game):
-            if player in (match.first, match.second):
-                seen += [(record, int(player == match.second)) for record in match.games]
-        results = [
-            (opposite(record.result) if second else record.result, record.first_seat ^ second)
-            for record, second in seen
-        ]
-        points = [POINTS[result] for result, _ in results]
+        results: Counter[Result] = Counter()
+        by_seat: tuple[list[float], list[float]] = ([], [])
         forfeits: Counter[str] = Counter()
         usage = Usage()
-        for record, second in seen:
-            seat = record.first_seat ^ second
-            usage.add(record.usage[seat])
-            if record.forfeit is not None and record.forfeit.player == seat:
-                forfeits[record.forfeit.cause.value] += 1
-        counted = [result for result, _ in results]
+        for match in self.matches:
+            if match.game != game or match.failure or player not in (match.first, match.second):
+                continue
+            second = player == match.second
+            for record in match.games:
+                seat = record.first_seat ^ second
+                result = opposite(record.result) if second else record.result
+                results[result] += 1
+                by_seat[seat].append(POINTS[result])
+                usage.add(record.usage[seat])
+                if record.forfeit is not None and record.forfeit.player == seat:
+                    forfeits[record.forfeit.cause.value] += 1
         return Row(
             player=player,
             game=game,
-            wins=counted.count("win"),
-            draws=counted.count("draw"),
-            losses=counted.count("loss"),
-            score=_estimate(points),
-            by_seat=(
-                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 0]),
-                _estimate([p for p, (_, seat) in zip(points, results, strict=True) if seat == 1]),
-            ),
+            wins=results["win"],
+            draws=results["draw"],
+            losses=results["loss"],
+            score=_estimate([*by_seat[0], *by_seat[1]]),
+            by_seat=(_estimate(by_seat[0]), _estimate(by_seat[1])),
             forfeits=dict(forfeits),
             usage=usage,
         )
+
+    def to_json(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """All of it, every game but for its replay; `settings` say how it was played."""
+        return {
+            "settings": settings,
+            "players": self.players,
+            "games": self.games,
+            "boss": self.boss,
+            "standings": [{"player": name, "score": score} for name, score in self.standings()],
+            "advancing": self.advancing(),
+            "environment_scores": {game: self.environment_scores(game) for game in self.games},
+            "rows": [asdict(self.row(name, game)) for game in self.games for name in self.players],
+            "matches": [
+                asdict(match) | {"games": [_without_plies(record) for record in match.games]}
+                for match in self.matches
+            ],
+        }
 
 
 async def play_league(
@@ -148,10 +157,8 @@ async def play_league(
     return LeagueResult(names, list(games), list(matches), boss)
 
 
-def _tally(match: MatchResult) -> Tally:
-    return Tally(
-        match.first, match.second, match.count("win"), match.count("loss"), match.count("draw")
-    )
+def _without_plies(record: GameRecord) -> dict[str, Any]:
+    return {name: value for name, value in asdict(record).items() if name != "plies"}
 
 
 def _estimate(points: Sequence[float]) -> Estimate | None:

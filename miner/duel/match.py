@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from miner.duel.games import DuelGame
@@ -85,14 +85,23 @@ async def play_match(
 ) -> MatchResult:
     """Play a match. A player that fails for good ends it and is named in `failure`."""
     result = MatchResult(game.name, first.name, second.name)
-    notes = (Notes(first.counter), Notes(second.counter))
+    players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
+
+    async def play(seed: int, first_seat: int) -> GameRecord:
+        for _ in range(REPLAYS):
+            try:
+                return await play_game(game, seed, players, notes, rules, first_seat=first_seat)
+            except UnreachableError as error:
+                logger.warning("%s, seed %d is played again: %s", game.name, seed, error)
+                await limits.sleep(RECOVERY_S)
+        return await play_game(game, seed, players, notes, rules, first_seat=first_seat)
+
     begun = rules.clock()
     for number, seed in enumerate(game_seeds(rules.evaluation_seed), 1):
         try:
             for first_seat in (0, 1):
-                record = await _game(game, seed, first_seat, (first, second), notes, rules, limits)
-                result.games.append(record)
-                on_game(record)
+                result.games.append(await play(seed, first_seat))
+                on_game(result.games[-1])
         except Exception as error:
             result.failure = f"{type(error).__name__}: {error}"
             result.stopped = "broke off"
@@ -104,50 +113,20 @@ async def play_match(
     return result
 
 
-async def _game(
-    game: DuelGame,
-    seed: int,
-    first_seat: int,
-    players: tuple[Player, Player],
-    notes: tuple[Notes, Notes],
-    rules: Rules,
-    limits: Limits,
-) -> GameRecord:
-    order = (0, 1) if first_seat == 0 else (1, 0)
-    seated = [players[i] for i in order]
-    held = [notes[i] for i in order]
-    for _ in range(REPLAYS):
-        try:
-            return await play_game(game, seed, seated, held, rules, first_seat=first_seat)
-        except UnreachableError as error:
-            logger.warning("%s, seed %d is played again: %s", game.name, seed, error)
-            await limits.sleep(RECOVERY_S)
-    return await play_game(game, seed, seated, held, rules, first_seat=first_seat)
-
-
 def _stop(result: MatchResult, pairs: int, limits: Limits) -> str:
     """Why the match ends now, or an empty text."""
     if result.seconds >= limits.seconds:
         return f"time was up after {limits.seconds / 60:g} min"
-    for name, forfeits in (
-        (result.first, sum(record.first_forfeits for record in result.games)),
-        (result.second, sum(record.second_forfeits for record in result.games)),
-    ):
+    for number, name in enumerate((result.first, result.second)):
+        forfeits = sum(record.forfeiter == number for record in result.games)
         if forfeits >= FORFEIT_LIMIT:
             return f"{name} forfeited {forfeits} games"
     most = EARLY_LOSSES if len(result.games) <= EARLY_GAMES else LATE_LOSSES
     for name, lost in ((result.first, "loss"), (result.second, "win")):
-        if _last_in_a_row(result.games, lost) >= most:
-            return f"{name} lost {_last_in_a_row(result.games, lost)} games in a row"
+        backwards = enumerate(reversed(result.games))
+        in_a_row = next((n for n, game in backwards if game.result != lost), len(result.games))
+        if in_a_row >= most:
+            return f"{name} lost {in_a_row} games in a row"
     if limits.pairs is not None and pairs >= limits.pairs:
         return f"{2 * pairs} games were played"
     return ""
-
-
-def _last_in_a_row(games: Sequence[GameRecord], result: str) -> int:
-    count = 0
-    for record in reversed(games):
-        if record.result != result:
-            break
-        count += 1
-    return count

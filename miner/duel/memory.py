@@ -8,29 +8,22 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, Protocol
 
 Keep = Literal["front", "end"]
 
 SLOT_TOKENS = 128
-WORKING_SLOTS = 4
-LONG_TERM_SLOTS = 8
 WORKING = "working_memory"
 LONG_TERM = "long_term_memory"
+SLOTS = {WORKING: 4, LONG_TERM: 8}
 REWRITE = "rewrite"
 APPEND = "append"
+MEMORY_TOOLS = {f"{area}_{edit}": (area, edit) for area in SLOTS for edit in (REWRITE, APPEND)}
+"""Area and edit of each memory tool, in the order in which requests list them."""
+
 EMPTY = "(empty)"
-
-
-class Edit(Enum):
-    """What became of a memory call; no player is told."""
-
-    REFUSED = "refused"
-    STORED = "stored"
-    CUT = "cut"
-    """Stored, but for what exceeded the slot's budget."""
 
 
 class TokenCounter(Protocol):
@@ -81,75 +74,47 @@ class TokenizerCounter:
 class Area:
     """Numbered slots of text, the first being 1.
 
-    Args:
-        heading: what prompts show above the slots.
-        slots: how many there are.
-        budget: most tokens of a slot.
-
     Attributes:
         texts: of all slots in order; empty where nothing is written.
     """
 
-    __slots__ = ("_budget", "_counter", "_heading", "texts")
+    __slots__ = ("_counter", "_name", "texts")
 
-    def __init__(self, heading: str, slots: int, counter: TokenCounter, budget: int) -> None:
-        self._heading = heading
+    def __init__(self, name: str, counter: TokenCounter) -> None:
+        self._name = name
         self._counter = counter
-        self._budget = budget
-        self.texts = [""] * slots
+        self.clear()
 
     def clear(self) -> None:
         """Empty every slot."""
-        self.texts = [""] * len(self.texts)
+        self.texts = [""] * SLOTS[self._name]
 
-    def write(self, slot: int, content: str) -> Edit:
-        """Put `content` in the place of what stands in a slot."""
-        return self._store(slot, content, "front")
-
-    def append(self, slot: int, content: str) -> Edit:
-        """Put `content` on a new line below what stands in a slot."""
-        before = self.texts[slot - 1] if self._has(slot) else ""
-        return self._store(slot, f"{before}\n{content}" if before else content, "end")
+    def edit(self, edit: str, slot: int, content: str) -> None:
+        """Put `content` in the place of what stands in a slot, or on a new line below it."""
+        if not 0 < slot <= len(self.texts):
+            return
+        before = self.texts[slot - 1]
+        text = f"{before}\n{content}" if edit == APPEND and before else content
+        if self._counter.count(text) > SLOT_TOKENS:
+            text = self._counter.cut(text, SLOT_TOKENS, "end" if edit == APPEND else "front")
+        self.texts[slot - 1] = text
 
     def render(self) -> str:
         """The area as prompts show it."""
         shown = (f"  [{number}] {text or EMPTY}" for number, text in enumerate(self.texts, 1))
-        return "\n".join((self._heading, *shown))
-
-    def _has(self, slot: int) -> bool:
-        return 0 < slot <= len(self.texts)
-
-    def _store(self, slot: int, text: str, keep: Keep) -> Edit:
-        if not self._has(slot):
-            return Edit.REFUSED
-        fits = self._counter.count(text) <= self._budget
-        self.texts[slot - 1] = text if fits else self._counter.cut(text, self._budget, keep)
-        return Edit.STORED if fits else Edit.CUT
+        return "\n".join((f"{self._name.upper()} (your notes):", *shown))
 
 
 class Notes:
     """Everything one player has written down about one opponent in one game."""
 
-    __slots__ = ("_rendered", "_tools", "long_term", "working")
+    __slots__ = ("_edits", "_rendered", "long_term", "working")
 
-    def __init__(
-        self,
-        counter: TokenCounter,
-        *,
-        working_slots: int = WORKING_SLOTS,
-        long_term_slots: int = LONG_TERM_SLOTS,
-        slot_tokens: int = SLOT_TOKENS,
-    ) -> None:
-        def area(name: str, slots: int) -> Area:
-            return Area(f"{name.upper()} (your notes):", slots, counter, slot_tokens)
-
-        self.working = area(WORKING, working_slots)
-        self.long_term = area(LONG_TERM, long_term_slots)
-        self._tools: dict[str, Callable[[int, str], Edit]] = {
-            f"{WORKING}_{REWRITE}": self.working.write,
-            f"{WORKING}_{APPEND}": self.working.append,
-            f"{LONG_TERM}_{REWRITE}": self.long_term.write,
-            f"{LONG_TERM}_{APPEND}": self.long_term.append,
+    def __init__(self, counter: TokenCounter) -> None:
+        self.working, self.long_term = Area(WORKING, counter), Area(LONG_TERM, counter)
+        areas = {WORKING: self.working, LONG_TERM: self.long_term}
+        self._edits = {
+            tool: partial(areas[area].edit, edit) for tool, (area, edit) in MEMORY_TOOLS.items()
         }
         self._rendered: str | None = None
 
@@ -158,13 +123,12 @@ class Notes:
         self.working.clear()
         self._rendered = None
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> Edit:
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """Carry out a call of a memory tool; content that is no text becomes one."""
-        edit, slot = self._tools.get(tool), as_integer(arguments.get("slot"))
-        if edit is None or slot is None:
-            return Edit.REFUSED
-        self._rendered = None
-        return edit(slot, str(arguments.get("content", "")))
+        edit, slot = self._edits.get(tool), as_integer(arguments.get("slot"))
+        if edit is not None and slot is not None:
+            edit(slot, str(arguments.get("content", "")))
+            self._rendered = None
 
     def render(self) -> str:
         """Both areas as prompts show them; kept until the next edit, as most turns have none."""

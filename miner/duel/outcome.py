@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from miner.duel.games import LoadedDuelGame
 from miner.duel.players.base import Reply
 from miner.duel.tools import MOVE
 from miner.duel.turn import Result
-
-Notes = list[str]
-"""Texts of all slots, working memory first."""
 
 POINTS: dict[Result, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 """What a game is worth in a score."""
@@ -63,13 +59,13 @@ class Ply:
 
     Attributes:
         content: text of the reply outside its calls, cut short; None where there was none.
-        notes: the player's notes after the move; None if they did not change.
+        notes: texts of all slots after the move, working memory first; None if they did not change.
     """
 
     player: int
     action: int
     content: str | None = None
-    notes: Notes | None = None
+    notes: list[str] | None = None
 
 
 @dataclass(slots=True)
@@ -95,40 +91,14 @@ class GameRecord:
     plies: list[Ply] = field(default_factory=list)
 
     @property
-    def first_forfeits(self) -> bool:
-        """Whether the match's first player forfeited."""
-        return self.forfeit is not None and self.forfeit.player == self.first_seat
-
-    @property
-    def second_forfeits(self) -> bool:
-        """Whether the match's second player forfeited."""
-        return self.forfeit is not None and self.forfeit.player != self.first_seat
+    def forfeiter(self) -> int | None:
+        """Who forfeited: 0 for the match's first player, 1 for the second, None for neither."""
+        return None if self.forfeit is None else self.forfeit.player ^ self.first_seat
 
 
-def result_of(
-    returns: Sequence[float], player: int, *, zero_sum: bool, lowest: float, highest: float
-) -> Result:
-    """A player's result: in zero-sum games against the middle of all returns, else against the
-    best other player's."""
-    others = [value for seat, value in enumerate(returns) if seat != player]
-    level = (lowest + highest) / 2 if zero_sum else max(others)
-    if returns[player] == level:
-        return "draw"
-    return "win" if returns[player] > level else "loss"
-
-
-def game_results(loaded: LoadedDuelGame, returns: Sequence[float]) -> list[Result]:
-    """Both seats' results of a game with these returns."""
-    return [
-        result_of(
-            returns,
-            seat,
-            zero_sum=loaded.zero_sum,
-            lowest=loaded.lowest_return,
-            highest=loaded.highest_return,
-        )
-        for seat in (0, 1)
-    ]
+def game_results(returns: Sequence[float]) -> list[Result]:
+    """Both seats' results: a game's best return is as far above 0, a draw, as its worst below."""
+    return ["draw" if value == 0 else "win" if value > 0 else "loss" for value in returns]
 
 
 def forfeit_cause(reply: Reply) -> Cause:

@@ -66,24 +66,23 @@ async def play_game(
     rules: Rules,
     *,
     first_seat: int = 0,
-    table: Table | None = None,
 ) -> GameRecord:
     """Play the game that `seed` draws.
 
     Args:
-        players, notes: of seat 0 and seat 1; long-term notes live on in `notes`.
-        first_seat: where the match's first player sits; the record's result is theirs.
-        table: the game, if it is under way already.
+        players, notes: first player's and second's; long-term notes live on in `notes`.
+        first_seat: where the first player sits; the record's result is theirs.
 
     Raises: what a player raises, other than `ReplyForfeit`.
     """
-    table = table or Table(game, seed)
+    table = Table(game, seed)
     for held in notes:
         held.begin_game()
-    play = _Play(table, players, notes, rules)
+    order = (first_seat, 1 - first_seat)
+    play = _Play(table, [players[i] for i in order], [notes[i] for i in order], rules)
     await play.turns()
-    results = game_results(table.loaded, play.returns)
-    for seat in (first_seat, 1 - first_seat):
+    results = game_results(play.returns)
+    for seat in order:
         if play.forfeit is None or play.forfeit.player != seat:
             await play.reflection(seat, results[seat])
     return GameRecord(
@@ -120,14 +119,7 @@ class _Play:
             legal = state.legal_actions()
             if not legal:
                 return
-            request = Request(
-                table,
-                seat,
-                self._notes[seat],
-                self._rules.wording,
-                legal=legal,
-                seed=self._rules.evaluation_seed,
-            )
+            request = self._request(seat, legal=legal)
             try:
                 reply = await self._ask(request)
             except ReplyForfeit as forfeit:
@@ -144,18 +136,20 @@ class _Play:
 
     async def reflection(self, seat: int, result: Result) -> None:
         """Let a player revise its notes."""
-        request = Request(
-            self._table,
-            seat,
-            self._notes[seat],
-            self._rules.wording,
-            result=result,
-            seed=self._rules.evaluation_seed,
-        )
+        request = self._request(seat, result=result)
         try:
             carry_out(request, (await self._ask(request)).calls)
         except Exception as error:
             logger.debug("%s: no reflection: %s", self._players[seat].name, error)
+
+    def _request(
+        self, seat: int, *, legal: Sequence[int] = (), result: Result | None = None
+    ) -> Request:
+        rules = self._rules
+        return Request(
+            self._table, seat, self._notes[seat], rules.wording,
+            legal=legal, result=result, seed=rules.evaluation_seed,
+        )  # fmt: skip
 
     async def _ask(self, request: Request) -> Reply:
         clock, usage = self._rules.clock, self.usage[request.player]

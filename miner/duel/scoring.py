@@ -1,44 +1,13 @@
-"""From games to ranks: pooled scores, quantiles, standings, who advances.
+"""From scores to ranks: quantiles, standings, who advances.
 
 All functions are pure; a table of scores is a dictionary from player to score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 Scores = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Games of one match in one environment, counted for its first player."""
-
-    first: str
-    second: str
-    wins: int
-    losses: int
-    draws: int
-
-    @property
-    def games(self) -> int:
-        """Games that were played."""
-        return self.wins + self.losses + self.draws
-
-
-def environment_scores(players: Sequence[str], tallies: Iterable[Tally]) -> Scores:
-    """(wins + draws / 2) / games of each player, pooled over all games against everybody.
-
-    A player without a game scores 0. Pooling means that longer matches count for more.
-    """
-    points = dict.fromkeys(players, 0.0)
-    games = dict.fromkeys(players, 0)
-    for tally in tallies:
-        for name, wins in ((tally.first, tally.wins), (tally.second, tally.losses)):
-            points[name] += wins + tally.draws / 2
-            games[name] += tally.games
-    return {name: points[name] / games[name] if games[name] else 0.0 for name in players}
 
 
 def quantiles(scores: Mapping[str, float]) -> Scores:
@@ -54,20 +23,16 @@ def quantiles(scores: Mapping[str, float]) -> Scores:
     return ranks
 
 
-def task_scores(
-    environments: Mapping[str, Mapping[str, float]], weights: Mapping[str, float] | None = None
-) -> Scores:
-    """Weighted mean of each player's quantiles over the environments (weight 1 if not given).
+def task_scores(environments: Mapping[str, Mapping[str, float]]) -> Scores:
+    """Mean of each player's quantiles over the environments, which count alike.
 
     Margins vanish: only the order within an environment counts.
     """
-    weights = weights or {}
-    total = sum(weights.get(name, 1.0) for name in environments)
     sums: Scores = {}
-    for name, scores in environments.items():
+    for scores in environments.values():
         for player, quantile in quantiles(scores).items():
-            sums[player] = sums.get(player, 0.0) + weights.get(name, 1.0) * quantile
-    return {player: value / total for player, value in sums.items()}
+            sums[player] = sums.get(player, 0.0) + quantile
+    return {player: value / len(environments) for player, value in sums.items()}
 
 
 def standings(scores: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -75,19 +40,10 @@ def standings(scores: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
-def advancing(groups: Sequence[Mapping[str, float]], boss: str | None = None) -> list[str]:
-    """Who goes on: each group's best but the boss, equals all.
-
-    In a single group the boss has to be beaten: if it is not below the best, nobody goes on.
-    """
-    going: list[str] = []
-    for group in groups:
-        contenders = {name: score for name, score in group.items() if name != boss}
-        if not contenders:
-            continue
-        best = max(contenders.values())
-        held = group.get(boss) if boss is not None else None
-        if held is not None and len(groups) == 1 and held >= best:
-            continue
-        going += [name for name, score in contenders.items() if score == best]
-    return going
+def advancing(group: Mapping[str, float], boss: str | None = None) -> list[str]:
+    """Who goes on from a group: the best, equals all. A boss in it has to be beaten: if it is not
+    below the best other, nobody goes on."""
+    best = max(score for name, score in group.items() if name != boss)
+    if boss is not None and group[boss] >= best:
+        return []
+    return [name for name, score in group.items() if name != boss and score == best]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress
 
 from miner.config.errors import ConfigurationError
 from miner.duel.league import LeagueResult, play_league
@@ -19,7 +20,6 @@ from miner.duel.players.base import Player
 from miner.duel.players.catalog import chosen_games, make_player
 from miner.duel.report.figure import league_figure
 from miner.duel.report.page import league_page
-from miner.duel.report.record import league_json, write_json
 from miner.duel.report.tables import print_league
 from miner.duel.tournament_files import wording_of
 from miner.environments.errors import InfrastructureError
@@ -86,15 +86,9 @@ async def _play(
 ) -> LeagueResult:
     matches = len(games) * len(players) * (len(players) - 1) // 2
     most = 2 * limits.pairs if limits.pairs else None
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("games"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
+        *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
         bar = progress.add_task("playing", total=matches * most if most else None)
 
@@ -123,7 +117,8 @@ def _line(match: MatchResult) -> str:
 def _write(result: LeagueResult, settings: dict[str, Any], replays: int, out: Path) -> Path:
     """The files of a league; returns the page's path."""
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "league.json", league_json(result, settings))
+    text = json.dumps(result.to_json(settings), ensure_ascii=False, indent=1)
+    (out / "league.json").write_text(text + "\n", encoding="utf-8")
     with styled():
         save_figure(league_figure(result), out / "league.png")
     page = out / "league.html"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from miner.duel.memory import as_integer
-from miner.duel.wording import MEMORY_TOOLS, SLOTS, ToolWording, Wording
+from miner.duel.memory import MEMORY_TOOLS, SLOTS, as_integer
+from miner.duel.wording import ToolWording, Wording
 
 MOVE = "game_action"
 
@@ -32,8 +32,7 @@ class ToolCall:
 
     def decoded(self) -> Mapping[str, Any]:
         """The arguments; empty unless they are a JSON object. Texts lose thoughts and margins."""
-        short = isinstance(self.arguments, str) and len(self.arguments) < _SHORT
-        return _decoded(self.arguments) if short else _decode(self.arguments)
+        return (_decoded if len(self.arguments) < _SHORT else _decode)(self.arguments)
 
 
 @lru_cache(maxsize=512)
@@ -64,6 +63,25 @@ def reflection_tools(wording: Wording) -> list[Schema]:
     return list(_memory_tools(wording.tools))
 
 
+def shaped(tools: Sequence[Schema]) -> list[Schema]:
+    """`tools` of a request as SGLang hands them to a template: keys in its order, with `strict`.
+
+    Templates print what they get, so the shape is part of the prompt.
+    """
+    return [
+        {
+            "type": "function",
+            "function": {
+                "description": tool["function"]["description"],
+                "name": tool["function"]["name"],
+                "parameters": tool["function"]["parameters"],
+                "strict": False,
+            },
+        }
+        for tool in tools
+    ]
+
+
 def without_thoughts(text: str) -> str:
     """`text` as the tournament's client reads it, in three cuts and without space around it.
 
@@ -77,15 +95,10 @@ def without_thoughts(text: str) -> str:
 @lru_cache(maxsize=8)
 def _memory_tools(words: ToolWording) -> tuple[Schema, ...]:
     schemas = []
-    for name, description in zip(MEMORY_TOOLS, words.memory, strict=True):
-        slots = SLOTS[name.rpartition("_")[0]]
+    for (name, (area, _)), description in zip(MEMORY_TOOLS.items(), words.memory, strict=True):
+        slot = {"description": words.slot, "type": "integer", "minimum": 1, "maximum": SLOTS[area]}
         properties = {
-            "slot": {
-                "description": words.slot,
-                "type": "integer",
-                "minimum": 1,
-                "maximum": slots,
-            },
+            "slot": slot,
             "content": {"description": words.content, "type": "string"},
         }
         schemas.append(_function(name, description, properties))
@@ -95,7 +108,7 @@ def _memory_tools(words: ToolWording) -> tuple[Schema, ...]:
 def _decode(text: str) -> Mapping[str, Any]:
     try:
         arguments = json.loads(text)
-    except (ValueError, RecursionError, TypeError):  # TypeError: a server that sends null
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(arguments, dict):
         return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import yaml
 
 from miner.config.errors import ConfigurationError
 from miner.duel.games import GAMES
-from miner.duel.memory import APPEND, LONG_TERM, REWRITE, WORKING
-from miner.duel.wording import SLOTS, ToolWording, Wording, own_wording
+from miner.duel.memory import MEMORY_TOOLS, SLOTS
+from miner.duel.wording import ToolWording, Wording, own_wording
 
 FILES = {
     "prompts": ("core/pvp/game_prompts.yml", "core/config/pvp_game_prompts.yml"),
@@ -77,7 +78,7 @@ def read_wording(folder: Path) -> Wording:
     described = tools.template("build_game_action_tool", {"legal_hint": _MARK})
     if len(hint) < 2:
         raise ConfigurationError(f"{bot.path}: _legal_hint has another form than expected")
-    before, after = _halves(described, tools.path)
+    before, _, after = described.partition(_MARK)
     result, state, request = bot.template(
         "_reflection_user_prompt", {"outcome.value.upper()": _MARK, "state_desc": _MARK}
     ).split(_MARK)
@@ -113,25 +114,18 @@ def _heads(path: Path) -> dict[str, str]:
 
 def _memory_descriptions(tools: _Source) -> tuple[str, ...]:
     described = []
-    for area, member in ((WORKING, "WORKING"), (LONG_TERM, "LONG_TERM")):
-        for edit in (REWRITE, APPEND):
-            verb, effect = tools.member("_OP_PHRASING", edit.upper())
-            values = {
-                "verb": verb,
-                "area.value": area,
-                "cfg.n_slots": str(SLOTS[area]),
-                "_AREA_PURPOSE[area]": tools.member("_AREA_PURPOSE", member),
-                "effect": effect,
-            }
-            described.append(tools.template("build_memory_tools", values))
+    for area, edit in MEMORY_TOOLS.values():
+        verb, effect = tools.member("_OP_PHRASING", edit.upper())
+        member = area.removesuffix("_memory").upper()
+        values = {
+            "verb": verb,
+            "area.value": area,
+            "cfg.n_slots": str(SLOTS[area]),
+            "_AREA_PURPOSE[area]": tools.member("_AREA_PURPOSE", member),
+            "effect": effect,
+        }
+        described.append(tools.template("build_memory_tools", values))
     return tuple(described)
-
-
-def _halves(text: str, path: Path) -> tuple[str, str]:
-    before, mark, after = text.partition(_MARK)
-    if not mark:
-        raise ConfigurationError(f"{path}: build_game_action_tool does not name the legal ids")
-    return before, after
 
 
 class _Source:
@@ -176,34 +170,30 @@ class _Source:
         """The texts that a function's returned sum is made of, from left to right."""
         for node in ast.walk(self._function(function)):
             if isinstance(node, ast.Return) and node.value is not None:
-                return [text for text in _summands(node.value) if text is not None]
+                return _summands(node.value)
         return []
 
     def field_description(self, model: str, name: str) -> str:
         """The description of a model's field."""
-        for node in self._nodes:
-            if isinstance(node, ast.ClassDef) and node.name == model:
-                for line in node.body:
-                    if (
-                        isinstance(line, ast.AnnAssign)
-                        and isinstance(line.target, ast.Name)
-                        and line.target.id == name
-                        and isinstance(line.value, ast.Call)
-                    ):
-                        for keyword in line.value.keywords:
-                            if keyword.arg == "description":
-                                return str(ast.literal_eval(keyword.value))
+        bodies = (n.body for n in self._nodes if isinstance(n, ast.ClassDef) and n.name == model)
+        for line in chain.from_iterable(bodies):
+            match line:
+                case ast.AnnAssign(
+                    target=ast.Name(id=field), value=ast.Call(keywords=keywords)
+                ) if field == name:
+                    for keyword in keywords:
+                        if keyword.arg == "description":
+                            return str(ast.literal_eval(keyword.value))
         raise ConfigurationError(f"{self.path}: {model}.{name} has no description")
 
     def _assigned(self, name: str) -> ast.expr:
         for node in self._nodes:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            if isinstance(node, ast.AnnAssign) and node.value is not None:
-                targets = [node.target]
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                value = node.value  # type: ignore[attr-defined]
-                assert isinstance(value, ast.expr)
-                return value
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=found)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value)
+                ) if found == name:
+                    return value
         raise ConfigurationError(f"{self.path}: {name} is not there")
 
     def _function(self, name: str) -> ast.FunctionDef:
@@ -229,9 +219,7 @@ def _filled(node: ast.JoinedStr, values: Mapping[str, str]) -> str | None:
     return text if used == set(values) else None
 
 
-def _summands(node: ast.expr) -> list[str | None]:
+def _summands(node: ast.expr) -> list[str]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _summands(node.left) + _summands(node.right)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [node.value]
-    return [None]
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []

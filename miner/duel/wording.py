@@ -14,24 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from miner.duel.games import GAMES
-from miner.duel.memory import (
-    APPEND,
-    LONG_TERM,
-    LONG_TERM_SLOTS,
-    REWRITE,
-    WORKING,
-    WORKING_SLOTS,
-)
+from miner.duel.memory import APPEND, LONG_TERM, MEMORY_TOOLS, REWRITE, SLOTS, WORKING
 from miner.environments.games.rules import RULES
 
 OWN = "own words"
-
-MEMORY_TOOLS = tuple(
-    f"{area}_{edit}" for area in (WORKING, LONG_TERM) for edit in (REWRITE, APPEND)
-)
-"""Names of the memory tools in the order in which requests list them."""
-
-SLOTS = {WORKING: WORKING_SLOTS, LONG_TERM: LONG_TERM_SLOTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +89,7 @@ def own_wording() -> Wording:
         tools=ToolWording(
             memory=tuple(
                 f"{_EDITS[edit]} one of slots 1-{SLOTS[area]} of {_AREAS[area]}."
-                for area in (WORKING, LONG_TERM)
-                for edit in (REWRITE, APPEND)
+                for area, edit in MEMORY_TOOLS.values()
             ),
             slot="Number of the slot.",
             content="What to write.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from miner.duel.games import table
 from tests.duel.make_extract import GAMES, RECORDINGS, Line, digest, extract, read
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "duel"
@@ -34,3 +35,11 @@ def first(lines: list[Line], **wanted: Any) -> Line:
     return next(
         line for line in lines if all(line.get(key) == value for key, value in wanted.items())
     )
+
+
+def stuck_game(monkeypatch: pytest.MonkeyPatch) -> Line:
+    """The recorded gin rummy that ends where nobody can move, its configuration the one dealt."""
+    line = next(line for line in golden("forfeits") if line["scenario"].startswith("no_legal"))
+    configuration = 3 * (line["params"]["hand_size"] - 7) + 10 - line["params"]["knock_card"]
+    monkeypatch.setattr(table, "configuration_of", lambda game, seed: configuration)
+    return line

@@ -119,26 +119,13 @@ def extract(folder: Path, name: str) -> list[Line]:
     """The extract called `name` of the transcripts in `folder`."""
     if name.startswith("games_"):
         return list(games(folder, name.removeprefix("games_")))
-    if name == "forfeits":
-        return list(forfeits(folder))
-    if name == "tools":
-        return list(tools(folder))
-    if name == "memory":
-        return list(memory(folder))
-    if name == "intercode":
-        return list(intercode(folder))
-    return read(folder / f"{name}.jsonl")
+    made = _MADE.get(name)
+    return list(made(folder)) if made else read(folder / f"{name}.jsonl")
 
 
-NAMES = (
-    *(f"games_{name}" for name in GAMES),
-    "forfeits",
-    "tools",
-    "memory",
-    "matchups",
-    "scoring",
-    "intercode",
-)
+_MADE = {"forfeits": forfeits, "tools": tools, "memory": memory, "intercode": intercode}
+
+NAMES = (*(f"games_{name}" for name in GAMES), *_MADE, "matchups", "scoring")
 
 
 def main(folder: Path) -> None:

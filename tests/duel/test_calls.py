@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.duel.calls import PARSERS, family_of, parse_calls
+from miner.duel.calls import PARSERS, parse_calls
+from miner.duel.family import folder_family
 
 OFFERED = ("working_memory_rewrite", "game_action")
 NOTE = '{"name": "working_memory_rewrite", "arguments": {"slot": 1, "content": "a } ] \\" ü"}}'
@@ -79,10 +83,34 @@ def test_calls_are_those_of_the_serving_engine(family: str, text: str, expected:
     ]
 
 
-def test_names_tell_the_parser() -> None:
-    assert family_of("Hermes-3-Llama-3.2-3B") == "hermes"
-    assert family_of("0123456789abcdef", "qwen3") == "qwen25"
-    assert family_of("CodeLlama-7b") == "llama3"
-    assert family_of("Mixtral-8x7B") == "mistral"
-    with pytest.raises(ConfigurationError, match="gpt2"):
-        family_of("0123456789abcdef", "gpt2")
+@pytest.mark.parametrize(
+    ("name", "kind", "template", "family"),
+    [
+        ("Hermes-3-Llama-3.2-3B", "llama", "", "hermes"),
+        ("0123456789abcdef", "qwen3", "<tool_call>", "qwen25"),
+        ("0123456789abcdef", "llama", "", "llama3"),
+        ("0123456789abcdef", "llama", "<tool_call>", "hermes"),
+        ("CodeLlama-7b", "", None, "llama3"),
+        ("Mixtral-8x7B", "", "", "mistral"),
+        ("0123456789abcdef", "gpt2", {"default": "", "tool_use": "[TOOL_CALLS]"}, "mistral"),
+    ],
+)
+def test_name_type_and_template_tell_the_parser(
+    tmp_path: Path, name: str, kind: str, template: object, family: str
+) -> None:
+    assert folder_family(_folder(tmp_path, name, kind), _tokenizer(template)) == family
+
+
+def test_a_model_of_no_family_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'0123456789abcdef' or 'gpt2'"):
+        folder_family(_folder(tmp_path, "0123456789abcdef", "gpt2"), _tokenizer(""))
+
+
+def _folder(under: Path, name: str, kind: str) -> Path:
+    (under / name).mkdir()
+    (under / name / "config.json").write_text(json.dumps({"model_type": kind}))
+    return under / name
+
+
+def _tokenizer(template: object) -> Any:
+    return SimpleNamespace(chat_template=template)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,16 @@ from miner.duel.channel.environment import Duel, DuelSource
 from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import (
+    DuelTasks,
     cards_of,
     duel_of,
     duel_task,
     evaluation_duels,
-    held_out_duels,
-    training_duel,
 )
 from miner.duel.games import GAMES
 from miner.duel.games.table import game_seeds
 from miner.duel.memory import Notes, WordCounter
-from miner.duel.outcome import POINTS, opposite
+from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
@@ -36,6 +36,7 @@ from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer
+from tests.duel.golden import stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
 
 
@@ -87,12 +88,11 @@ async def test_an_episode_is_the_game_that_two_players_play(game: str) -> None:
             return calls(note, ("game_action", f'{{"action_id": {request.legal[0]}}}'))
 
         players = [Scripted("policy", first_legal), make_player("mcts:2", [game])]
-        order = players if seat == 0 else players[::-1]
         notes = [Notes(WordCounter()), Notes(WordCounter())]
-        record = await play_game(GAMES[game], 77, order, notes, Rules(1, own_wording()))
-        result = record.result if seat == 0 else opposite(record.result)
+        rules = Rules(1, own_wording())
+        record = await play_game(GAMES[game], 77, players, notes, rules, first_seat=seat)
         assert texts == asked
-        assert end.score == POINTS[result]
+        assert end.score == POINTS[record.result]
         assert end.valid
 
 
@@ -160,46 +160,41 @@ async def test_an_opponent_that_fails_is_no_score() -> None:
         await duel.reset(duel_task("leduc_poker", 5, 1, "b"))
 
 
-async def test_a_position_without_a_legal_action_is_a_draw(monkeypatch) -> None:
-    duel = source(opponent=Scripted("b", lowest_call)).open()
-    await duel.reset(duel_task("gin_rummy", 5, 0, "b"))
-    state = duel._table.state  # type: ignore[union-attr]
-
-    class Stuck:
-        def __getattr__(self, name):
-            return getattr(state, name)
-
-        def legal_actions(self):
-            return []
-
-    legal = duel._request.legal  # type: ignore[union-attr]
-    duel._table.state = Stuck()  # type: ignore[union-attr]
-    end = await duel.step(written(move(legal[0])))
-    assert (end.done, end.score, end.valid) == (True, 0.5, True)
+async def test_a_position_without_a_legal_action_is_a_draw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = stuck_game(monkeypatch)
+    left = iter(line["scripted_player_actions"])
+    duel = source(opponent=Scripted("b", lambda request: move(next(left)))).open()
+    shown: Any = await duel.reset(duel_task("gin_rummy", line["seed"], 0, "b"))
+    while shown.messages:
+        shown = await duel.step(written(move(next(left))))
+    assert (shown.done, shown.score, shown.valid) == (True, 0.5, True)
+    assert duel.history == line["history"]
 
 
-def settings(**named) -> EnvironmentSettings:
-    return EnvironmentSettings(channel="duel", **named)
+def stream(**named) -> DuelTasks:
+    return DuelTasks(EnvironmentSettings(channel="duel", **named))
 
 
 def test_games_opponents_and_seats_come_equally_often() -> None:
-    wanted = settings(games=("goofspiel", "othello"), opponents=("random", "snapshot"))
-    tasks = [training_duel(i, wanted, seed=3) for i in range(160)]
+    wanted = stream(games=("goofspiel", "othello"), opponents=("random", "snapshot"))
+    tasks = [wanted.training(i, seed=3) for i in range(160)]
     kinds = Counter((t.environment, t.opponent, t.seed % 2) for t in tasks)
     assert len(kinds) == 8
     assert set(kinds.values()) == {20}
-    assert tasks[50:60] == [training_duel(i, wanted, seed=3) for i in range(50, 60)]
+    assert tasks[50:60] == [wanted.training(i, seed=3) for i in range(50, 60)]
     assert all(t.task_id in TRAINING_SEEDS for t in tasks)
 
 
 def test_only_the_wanted_decks_are_dealt() -> None:
-    tasks = [training_duel(i, settings(games=("goofspiel",), cards=(5,)), 0) for i in range(30)]
-    assert {cards_of(task.task_id) for task in tasks} == {5}
+    wanted = stream(games=("goofspiel",), cards=(5,))
+    assert {cards_of(wanted.training(i, 0).task_id) for i in range(30)} == {5}
 
 
 def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:
-    wanted = settings(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
-    tasks = held_out_duels(40, 7, wanted)
+    wanted = stream(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
+    tasks = wanted.held_out(40, 7)
     assert all(t.task_id in HELD_OUT_SEEDS and t.task_id not in GRADER_SEEDS for t in tasks)
     assert [duel_of(task)[2] for task in tasks] == [0, 1] * 20
     assert all(a.task_id == b.task_id for a, b in zip(tasks[::2], tasks[1::2], strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
@@ -13,11 +14,18 @@ from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 
 
-def test_a_baseline_plays_the_tournaments_games(tmp_path: Path) -> None:
-    words = ["--policy", "random", "--channel", "duel", "--episodes", "24", "--out", str(tmp_path)]
-    done = CliRunner().invoke(app, ["evaluate", *words, "--games", "othello,leduc_poker"])
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("evaluation")
+    words = ["--policy", "random", "--channel", "duel", "--episodes", "24", "--out", str(out)]
+    games = ["--games", "othello,leduc_poker", "--replays", "2"]
+    done = CliRunner().invoke(app, ["evaluate", *words, *games])
     assert done.exit_code == 0, done.output
-    [record] = RunFolder(tmp_path).read().evaluations
+    return out
+
+
+def test_a_baseline_plays_the_tournaments_games(played: Path) -> None:
+    [record] = RunFolder(played).read().evaluations
     assert (record.channel, record.environment) == ("duel", "duel")
     assert {game: score.n for game, score in record.by_game.items()} == {
         "duel:othello": 12,
@@ -25,17 +33,14 @@ def test_a_baseline_plays_the_tournaments_games(tmp_path: Path) -> None:
     }
     assert {seat: score.n for seat, score in record.by_seat.items()} == {0: 12, 1: 12}
     assert record.faults == {}
-    page = write_report(tmp_path).read_text()
+    page = write_report(played).read_text()
     assert "leduc poker" in page
     assert "Grey rows" not in page
 
 
-def test_a_replay_has_every_move_of_both_sides(tmp_path: Path) -> None:
-    words = ["--policy", "random", "--channel", "duel", "--episodes", "2", "--out", str(tmp_path)]
-    done = CliRunner().invoke(app, ["evaluate", *words, "--games", "clobber", "--replays", "1"])
-    assert done.exit_code == 0, done.output
-    [replay] = RunFolder(tmp_path).read().replays.values()
-    assert replay.environment == "duel:clobber"
+def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:
+    replays = RunFolder(played).read().replays.values()
+    replay = next(each for each in replays if each.environment == "duel:othello")
     opening = [move for move in replay.moves if move.label.startswith("opening")]
     assert 2 <= len(opening) <= 6
     agents = [move for move in replay.moves if move.by == "agent"]

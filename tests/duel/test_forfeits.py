@@ -6,21 +6,15 @@ import asyncio
 
 import pytest
 
-from miner.duel.games import GAMES
-from miner.duel.games.table import Table
+from miner.duel.games import GAMES, DuelGame
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
-from miner.duel.outcome import Cause
+from miner.duel.outcome import Cause, GameRecord
 from miner.duel.play import Rules, play_game
-from miner.duel.players.base import (
-    PlayerError,
-    Reply,
-    ReplyForfeit,
-    UnreachableError,
-)
+from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from tests.duel.golden import Line, digest, golden
+from tests.duel.golden import Line, digest, golden, stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
 
 LEDUC = GAMES["leduc_poker"]
@@ -55,25 +49,27 @@ def _answer(line: Line):
     return answer
 
 
+async def play(
+    a: Scripted, b: Scripted, game: DuelGame = LEDUC, seed: int = 24005, rules: Rules = RULES
+) -> GameRecord:
+    notes = Notes(WordCounter()), Notes(WordCounter())
+    return await play_game(game, seed, (a, b), notes, rules)
+
+
 @pytest.mark.parametrize(
     "line", [line for line in REPLIES if line["scenario"] != "slow_turn"], ids=_ids
 )
 async def test_replies_decide_as_the_tournament_decides(line: Line) -> None:
     a, b = Scripted("a", _answer(line)), Scripted("b", lowest_call)
     notes = (Notes(WordCounter()), Notes(WordCounter()))
-    seat = line["model_a_player_id"]
-    order = (0, 1) if seat == 0 else (1, 0)
-
-    async def play():
-        seated = [(a, b)[i] for i in order]
-        held = [notes[i] for i in order]
-        return await play_game(LEDUC, line["seed"], seated, held, RULES, first_seat=seat)
-
+    playing = play_game(
+        LEDUC, line["seed"], (a, b), notes, RULES, first_seat=line["model_a_player_id"]
+    )
     if line["escapes_as_exception"]:
         with pytest.raises(type(RAISED[line["scenario"]])):
-            await play()
+            await playing
         return
-    record = await play()
+    record = await playing
     assert record.history == line["history"]
     assert record.returns == line["returns"]
     assert record.result == line["outcome_model_a"]
@@ -102,9 +98,7 @@ def test_every_scenario_was_looked_at() -> None:
     ids=["number", "notes", "no object", "illegal", "nested", "digits", "text", "nan"],
 )
 async def test_forfeits_name_their_cause(reply: Reply, cause: Cause) -> None:
-    players = Scripted("a", lambda request: reply), Scripted("b", lowest_call)
-    notes = Notes(WordCounter()), Notes(WordCounter())
-    record = await play_game(LEDUC, 24005, players, notes, RULES)
+    record = await play(Scripted("a", lambda request: reply), Scripted("b", lowest_call))
     assert record.forfeit is not None
     assert (record.forfeit.player, record.forfeit.cause) == (0, cause)
 
@@ -118,8 +112,7 @@ async def test_a_player_that_never_answers_loses_when_the_turn_is_over() -> None
     line = next(line for line in REPLIES if line["scenario"] == "slow_turn")
     silent, other = Silent("a", lowest_call), Scripted("b", lowest_call)
     rules = Rules(1, own_wording(), turn_limit_s=0.01)
-    notes = Notes(WordCounter()), Notes(WordCounter())
-    record = await play_game(LEDUC, line["seed"], (silent, other), notes, rules)
+    record = await play(silent, other, seed=line["seed"], rules=rules)
     assert record.forfeit is not None
     assert record.forfeit.cause == Cause.SLOW
     assert record.history == line["history"]
@@ -133,32 +126,27 @@ async def test_a_reflection_that_fails_changes_nothing() -> None:
             raise RuntimeError("a bug")
         return lowest_call(request)
 
-    players = Scripted("a", answer), Scripted("b", answer)
-    notes = Notes(WordCounter()), Notes(WordCounter())
-    record = await play_game(LEDUC, 24005, players, notes, RULES)
+    record = await play(Scripted("a", answer), Scripted("b", answer))
     assert record.forfeit is None
     assert sum(record.returns) == 0
 
 
-async def test_a_position_without_a_legal_action_is_a_draw() -> None:
-    line = next(line for line in golden("forfeits") if line["scenario"].startswith("no_legal"))
+async def test_a_position_without_a_legal_action_is_a_draw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = stuck_game(monkeypatch)
     left = iter(line["scripted_player_actions"])
     shown: list[str] = []
 
     def answer(request: Request) -> Reply:
         if request.kind == "reflection":
+            assert not request.table.state.is_terminal()
             shown.append(request.table.text(request.player))
             return Reply()
         return move(next(left))
 
-    players = Scripted("a", answer), Scripted("b", answer)
-    notes = Notes(WordCounter()), Notes(WordCounter())
-    game = GAMES["gin_rummy"]
-    params = line["params"]
-    configuration = 3 * (params["hand_size"] - 7) + 10 - params["knock_card"]
-    table = Table(game, line["seed"], configuration)
-    record = await play_game(game, line["seed"], players, notes, RULES, table=table)
-    assert not table.state.is_terminal()
+    a, b = Scripted("a", answer), Scripted("b", answer)
+    record = await play(a, b, GAMES["gin_rummy"], line["seed"])
     assert record.history == line["history"]
     assert (record.returns, record.result, record.forfeit) == ([0.0, 0.0], "draw", None)
     assert digest(shown[0]) == line["first_reflection_user"]

@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.duel.intercode.environment import InterCodeSource, spoken
-from miner.duel.intercode.session import Shell
-from miner.duel.intercode.tasks import InterCodeTasks, read_tasks
+from miner.duel.intercode.environment import InterCodeSource, OpenShell, spoken
+from miner.duel.intercode.tasks import InterCodeTasks
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.channels import CHANNELS, channel_settings
-from miner.executors.shell import RealmShell
-from tests.duel.intercode_shells import ShellByRote, require_realms, task_folder
-from tests.duel.test_intercode import TASKS, play
+from tests.duel.intercode_shells import by_rote, require_realms, task_folder
 
 SUBMIT = '<tool_call>\n{"name": "submit", "arguments": {}}\n</tool_call><|im_end|>'
 
@@ -27,18 +24,9 @@ def bash(command: str) -> str:
     return f"Let me see.\n<tool_call>\n{call}\n</tool_call><|im_end|>"
 
 
-async def by_rote(files: Path | None) -> Shell:
-    return ShellByRote()
-
-
 @pytest.fixture
 def tasks(tmp_path: Path) -> InterCodeTasks:
     return InterCodeTasks(task_folder(tmp_path))
-
-
-@pytest.fixture(scope="module")
-def realms() -> None:
-    require_realms()
 
 
 def episode(source: InterCodeSource, number: int, replies: Sequence[str]) -> list[Transition]:
@@ -62,13 +50,9 @@ def shown(transition: Transition) -> str:
     return transition.messages[1]["content"]
 
 
-@pytest.fixture(params=["by rote", "realm"])
-def source(request: pytest.FixtureRequest, tasks: InterCodeTasks) -> InterCodeSource:
-    if request.param == "realm":
-        request.getfixturevalue("realms")
-    return InterCodeSource(
-        tasks, by_rote if request.param == "by rote" else RealmShell.start, family="qwen25"
-    )
+@pytest.fixture
+def source(open_shell: OpenShell, tasks: InterCodeTasks) -> InterCodeSource:
+    return InterCodeSource(tasks, open_shell, family="qwen25")
 
 
 def test_an_episode_shows_its_steps_in_a_fresh_chat_and_ends_with_the_reward(
@@ -112,25 +96,6 @@ def test_what_a_reply_says_beside_its_calls() -> None:
     assert spoken("hermes", "<think>hm</think>yes<|im_end|>") == "yes"
 
 
-@pytest.mark.usefixtures("realms")
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task["scenario"])
-def test_a_recorded_task_in_a_realm_is_asked_and_graded_the_same(
-    task: dict[str, object], tmp_path: Path
-) -> None:
-    """The recorded outputs come from bash itself here."""
-    files = task_folder(tmp_path) / "fs1" if task["fs"] == 1 else None
-
-    async def graded_reward() -> float:
-        shells = [await RealmShell.start(files), await RealmShell.start(files)]
-        try:
-            return (await play(task, *shells)).reward
-        finally:
-            for shell in shells:
-                await shell.close()
-
-    assert asyncio.run(graded_reward()) == task["reward"]
-
-
 def test_tasks_are_numbered_through_the_files_and_split(tasks: InterCodeTasks) -> None:
     assert [tasks.task(n).question for n in (1, 2, 3, 4)] == [
         "Print a.txt",
@@ -149,13 +114,13 @@ def test_tasks_are_numbered_through_the_files_and_split(tasks: InterCodeTasks) -
 
 def test_a_folder_without_tasks_or_their_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no tasks of InterCode"):
-        read_tasks(tmp_path)
+        InterCodeTasks(tmp_path)
     (tmp_path / "nl2bash_fs_2.json").write_text('[{"query": "q", "gold": "g"}]')
     with pytest.raises(ConfigurationError, match=r"fs2\.tar or a folder fs2/"):
-        read_tasks(tmp_path)
+        InterCodeTasks(tmp_path)
     (tmp_path / "nl2bash_fs_2.json").write_text('[{"query": 7}]')
     with pytest.raises(ConfigurationError, match="is no list of InterCode's tasks"):
-        read_tasks(tmp_path)
+        InterCodeTasks(tmp_path)
 
 
 def test_the_channel_says_which_setting_is_missing(tmp_path: Path) -> None:
@@ -165,8 +130,8 @@ def test_the_channel_says_which_setting_is_missing(tmp_path: Path) -> None:
         CHANNELS["intercode"](channel_settings("intercode", tasks=tmp_path))
 
 
-@pytest.mark.usefixtures("realms")
 def test_the_check_runs_a_trial(tmp_path: Path) -> None:
+    require_realms()
     folder = task_folder(tmp_path)
     channel = CHANNELS["intercode"](
         channel_settings("intercode", tasks=folder, tool_parser="hermes")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +50,7 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert failed == {("a", "broken"), ("broken", "b"), ("broken", "silent")}
     for match in result.matches:
         if match.second == "silent" and match.failure is None:
-            assert [record.second_forfeits for record in match.games] == [True] * 4
+            assert [record.forfeiter for record in match.games] == [1] * 4
     assert set(result.row("silent", "othello").forfeits) == {"no tool call"}
     assert result.row("a", "othello").wins >= 4
     assert result.row("broken", "othello").score is None  # a win before it failed is left out
@@ -73,8 +75,6 @@ async def test_a_league_without_a_game_is_an_error_and_no_standing(
 
 
 async def test_matches_of_a_league_overlap() -> None:
-    import asyncio
-
     asked: list[int] = []
     everybody = asyncio.Event()
 
@@ -149,7 +149,9 @@ def test_the_command_plays_prints_and_writes(tmp_path: Path) -> None:
     assert "would advance" in done.output
     written = json.loads((out / "league.json").read_text())
     assert len(written["matches"]) == 6
-    assert sum(len(match["games"]) for match in written["matches"]) == 24
+    games = [game for match in written["matches"] for game in match["games"]]
+    assert len(games) == 24
+    assert all("history" in game and "plies" not in game for game in games)
     for row in written["rows"]:
         assert row["wins"] + row["draws"] + row["losses"] == 8
         assert row["score"]["low"] <= row["score"]["mean"] <= row["score"]["high"]
@@ -164,9 +166,8 @@ async def test_a_page_holds_no_code_of_a_players(tmp_path: Path) -> None:
 
     players = [Scripted("<i>", _takes_notes), RulePlayer("b", random_move(1))]
     result = await play_league(players, ["clobber"], RULES, Limits(pairs=1))
-    result.matches[0].games[0].plies[0] = type(result.matches[0].games[0].plies[0])(
-        0, result.matches[0].games[0].plies[0].action, "</script><script>alert(1)", None
-    )
+    plies = result.matches[0].games[0].plies
+    plies[0] = replace(plies[0], content="</script><script>alert(1)")
     page = league_page(result, {}, 2)
     assert "</script><script>" not in page
     assert "<i>" not in page.partition("<script>")[0]  # after it, texts stay texts

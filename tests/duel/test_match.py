@@ -50,26 +50,33 @@ def _wins_first(winner: Answer, loser: Answer) -> Answer:
     return answer
 
 
-SCENARIOS: dict[str, tuple[Answer, Answer]] = {
-    "a_forfeits_always": (forfeits, lowest_call),
-    "b_forfeits_always": (lowest_call, forfeits),
-    "both_forfeit_always": (forfeits, forfeits),
+SCENARIOS: dict[str, tuple[Answer, Answer, str]] = {
+    "a_forfeits_always": (forfeits, lowest_call, "a forfeited 10 games"),
+    "b_forfeits_always": (lowest_call, forfeits, "b forfeited 10 games"),
+    "both_forfeit_always": (forfeits, forfeits, "a forfeited 10 games"),
     "a_forfeits_in_seat_0_only": (
         lambda request: raises(request) if request.player == 1 else forfeits(request),
         gives_up,
+        "a forfeited 10 games",
     ),
-    "a_loses_ten_in_a_row": (gives_up, raises),
-    "a_does_not_lose_game_1": (_wins_first(raises, gives_up), _wins_first(gives_up, raises)),
+    "a_loses_ten_in_a_row": (gives_up, raises, "a lost 10 games in a row"),
+    "a_does_not_lose_game_1": (
+        _wins_first(raises, gives_up),
+        _wins_first(gives_up, raises),
+        "a lost 21 games in a row",
+    ),
     "time_budget_checked_after_a_pair": (
         _wins_first(raises, gives_up),
         _wins_first(gives_up, raises),
+        "time was up",
     ),
 }
+"""Answers of both, and why the match ends."""
 
 
 @pytest.mark.parametrize("line", golden("matchups"), ids=lambda line: line["scenario"])
 async def test_matches_end_where_the_tournaments_end(line: Line) -> None:
-    first, second = SCENARIOS[line["scenario"]]
+    first, second, why = SCENARIOS[line["scenario"]]
     budget = line["time_budget_s"]
     ticks = iter(range(10**9))
     result = await play_match(
@@ -86,13 +93,13 @@ async def test_matches_end_where_the_tournaments_end(line: Line) -> None:
         "draws": result.count("draw"),
         "total_games": len(result.games),
     } == line["result"]
-    assert result.stopped
+    assert result.stopped.startswith(why)
 
 
 def _games(result: MatchResult) -> list[Line]:
     games = []
     for record in result.games:
-        side = "a" if record.first_forfeits else "b" if record.second_forfeits else ""
+        side = {0: "a", 1: "b", None: ""}[record.forfeiter]
         games.append(
             {
                 "seed": record.seed,

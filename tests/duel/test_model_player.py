@@ -23,7 +23,7 @@ from miner.duel.players.model import ModelPlayer, load_model_player
 from miner.duel.wording import own_wording
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams, play_episode
-from miner.rollout.model_folder import LoadedChat, LoadedModel
+from miner.rollout.model_folder import LoadedChat
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_qwen3, build_tokenizer
 from tests.duel.stand_ins import Scripted, lowest_call
@@ -74,8 +74,8 @@ def tokenizer():
 
 def _player(tokenizer, *, context: int) -> tuple[ModelPlayer, _Caller]:
     sampler = _Caller(tokenizer)
-    loaded = LoadedModel(None, LoadedChat(tokenizer, ChatRenderer(tokenizer), ()))
-    return ModelPlayer("m", sampler, loaded, family="qwen25", context=context), sampler
+    chat = LoadedChat(tokenizer, ChatRenderer(tokenizer), ())
+    return ModelPlayer("m", sampler, chat, family="qwen25", context=context), sampler
 
 
 async def test_a_models_calls_are_played_and_counted(tokenizer) -> None:
@@ -97,8 +97,7 @@ async def test_training_samples_the_very_prompts_of_a_duel(tokenizer, seat: int)
     player, sampler = _player(tokenizer, context=10**6)
     players = [player, make_player("random", ["leduc_poker"])]
     notes = [Notes(player.counter), Notes(WordCounter())]
-    order = slice(None, None, -1 if seat else 1)
-    record = await play_game(LEDUC, 78, players[order], notes[order], RULES)
+    record = await play_game(LEDUC, 78, players, notes, RULES, first_seat=seat)
 
     source = DuelSource(
         Opponents(["leduc_poker"]), own_wording(), family="qwen25", counter=player.counter
@@ -115,11 +114,8 @@ async def test_training_samples_the_very_prompts_of_a_duel(tokenizer, seat: int)
     assert [row.prompt_ids for row in trajectory.rows] == trained.prompts
     assert len(trajectory.rows) == turns > 1
     assert "[1] hm" in trajectory.turns[1].messages[0]["content"]
-    assert all(sum(row.loss_mask) == turn.sampled_tokens for row, turn in _rows(trajectory))
-
-
-def _rows(trajectory):
-    return zip(trajectory.rows, trajectory.turns, strict=True)
+    sampled = [turn.sampled_tokens for turn in trajectory.turns]
+    assert [sum(row.loss_mask) for row in trajectory.rows] == sampled
 
 
 async def test_calls_that_special_tokens_mark_reach_the_parser(tokenizer) -> None:

@@ -14,7 +14,7 @@ from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium, search
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from tests.duel.golden import golden
+from tests.duel.golden import stuck_game
 
 RANDOM = RulePlayer("random", random_move(7))
 RULES = Rules(11, own_wording())
@@ -51,10 +51,11 @@ async def test_the_equilibrium_does_not_lose_at_leduc() -> None:
     assert await _score(RulePlayer("cfr", equilibrium(20)), "leduc_poker", 100) > 0.5
 
 
-def test_a_search_survives_the_position_that_has_no_way_on() -> None:
-    line = next(line for line in golden("forfeits") if line["scenario"].startswith("no_legal"))
-    configuration = 3 * (line["params"]["hand_size"] - 7) + 10 - line["params"]["knock_card"]
-    table = Table(GAMES["gin_rummy"], line["seed"], configuration)
+def test_a_search_survives_the_position_that_has_no_way_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = stuck_game(monkeypatch)
+    table = Table(GAMES["gin_rummy"], line["seed"])
     for action in line["scripted_player_actions"][:-1]:
         table.apply(action)
     legal = table.state.legal_actions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,7 +48,13 @@ def needs_real_vllm() -> None:
 def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
     """`vllm serve` with the flags planned for these GPUs; yields its URL."""
     port = free_port()
-    words = words_for_a_cpu(base, port, MEMORY_SHARE, inventory)
+    with serving(words_for_a_cpu(base, port, MEMORY_SHARE, inventory), port, log) as url:
+        yield url
+
+
+@contextmanager
+def serving(words: Sequence[str], port: int, log: Path) -> Iterator[str]:
+    """`vllm` with these words, which name this port; yields its URL once it answers."""
     with log.open("w") as out:
         process = subprocess.Popen(
             [str(BIN / "vllm"), *words, *CPU_FLAGS],
@@ -59,7 +65,7 @@ def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
         try:
             url = f"http://127.0.0.1:{port}"
             while not answers(url):
-                assert process.poll() is None, log.read_text()
+                assert process.poll() is None, log.read_text()[-6000:]
                 time.sleep(0.2)
             yield url
         finally:

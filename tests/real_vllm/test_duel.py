@@ -5,11 +5,7 @@ What our transformers engine decides with the same weights is the same, game by 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,18 +15,18 @@ from transformers import AutoModelForCausalLM
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.launch import free_port
-from miner.duel import rendering
 from miner.duel.games import GAMES
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
+from miner.duel.players import model as model_player
 from miner.duel.players.base import Player
 from miner.duel.players.endpoint import EndpointPlayer
 from miner.duel.players.model import load_model_player
 from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
 from miner.duel.wording import own_wording
-from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, CPU_FLAGS, MEMORY_SHARE, answers
+from tests.real_vllm.here import MEMORY_SHARE, serving
 from tests.real_vllm.here import needs_real_vllm as needs
 
 needs()
@@ -63,37 +59,6 @@ def make_models(folder: Path) -> None:
     (folder / "adapter-merged" / template.name).write_bytes(template.read_bytes())
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The base and its adapter behind one server; yields its URL."""
-    port = free_port()
-    words = [
-        *("serve", str(folder / "full"), "--served-model-name", "full"),
-        *("--dtype", "float16", "--max-model-len", "2048", "--port", str(port)),
-        *("--gpu-memory-utilization", str(MEMORY_SHARE), "--max-num-seqs", "16"),
-        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-        *("--enable-lora", "--lora-modules", f"adapter={folder / 'adapter'}"),
-        *("--generation-config", "vllm", *CPU_FLAGS),
-    ]
-    log = folder / "log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [str(BIN / "vllm"), *words],
-            env={**os.environ, **CPU_ENVIRONMENT},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            while not answers(url):
-                assert process.poll() is None, log.read_text()[-6000:]
-                time.sleep(0.2)
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served-duel")
@@ -103,7 +68,17 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(models: Path) -> Iterator[str]:
-    with served(models) as url:
+    """Of the base and its adapter behind one server."""
+    port = free_port()
+    words = [
+        *("serve", str(models / "full"), "--served-model-name", "full"),
+        *("--dtype", "float16", "--max-model-len", "2048", "--port", str(port)),
+        *("--gpu-memory-utilization", str(MEMORY_SHARE), "--max-num-seqs", "16"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        *("--enable-lora", "--lora-modules", f"adapter={models / 'adapter'}"),
+        *("--generation-config", "vllm"),
+    ]
+    with serving(words, port, models / "log") as url:
         yield url
 
 
@@ -128,7 +103,7 @@ def test_a_duel_over_http_is_the_duel_in_process(
 ) -> None:
     """vLLM hands tools to the template as the request has them; SGLang, which duels are held on,
     does not."""
-    monkeypatch.setattr(rendering, "shaped", list)
+    monkeypatch.setattr(model_player, "shaped", list)
     over_http = match(EndpointPlayer("model", f"{url}/v1", name, timeout_s=600))
     folder = models / ("full" if name == "full" else "adapter-merged")
     here = match(load_model_player(folder, "model"))

@@ -22,17 +22,10 @@ from miner.duel.games import Table
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
-from miner.duel.rendering import shaped
+from miner.duel.tools import shaped
 from miner.duel.turn import Request, carry_out
 from miner.duel.wording import Wording
-from miner.environments.base import (
-    EpisodeTask,
-    InProcess,
-    Message,
-    Observation,
-    Tool,
-    Transition,
-)
+from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import InfrastructureError, ProtocolError
 
 
@@ -79,7 +72,6 @@ class Duel:
         self._source = source
         self._table: Table | None = None
         self._request: Request | None = None
-        self._history: list[int] = []
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`. Raises: `ConfigurationError`, `InfrastructureError`."""
@@ -89,8 +81,9 @@ class Duel:
         self._notes = [Notes(self._source.counter), Notes(self._source.counter)]
         self._notes[1 - self._seat] = Notes(self._rival.counter)
         self._fallback = Random(f"fallback {seed} {self._seat}")
-        await self._until_asked(self._table)
-        return Observation(self._messages(), tools=self._tools())
+        request = await self._until_asked(self._table)
+        assert request is not None  # no game of the six can end before both have moved
+        return Observation(tuple(request.messages), tools=tuple(shaped(request.tools)))
 
     async def step(self, text: str) -> Transition:
         """Carry out the reply's calls, and let the opponent move. Raises: `EnvironmentFault`."""
@@ -107,46 +100,36 @@ class Duel:
             cause = forfeit_cause(reply).value
             return Transition((), 0.0, done=True, score=0.0, valid=False, fault=cause)
         table.apply(action)
-        await self._until_asked(table)
-        if self._request is not None:
-            return Transition(
-                self._messages(), 0.0, False, action=action, fresh=True, tools=self._tools()
-            )
-        await self.close()
+        request = await self._until_asked(table)
+        if request is not None:
+            shown, tools = tuple(request.messages), tuple(shaped(request.tools))
+            return Transition(shown, 0.0, False, action=action, fresh=True, tools=tools)
         over = table.state.is_terminal()  # else nobody can move, which is a draw
         returns = table.state.returns() if over else [0.0, 0.0]
-        score = POINTS[game_results(table.loaded, returns)[self._seat]]
+        score = POINTS[game_results(returns)[self._seat]]
         return Transition((), score, done=True, score=score, action=action)
 
     @property
     def history(self) -> list[int]:
         """OpenSpiel's ids of all that has happened in the latest game, chance included."""
-        return self._history
+        return self._table.state.history() if self._table else []
 
     async def close(self) -> None:
         """Drop the episode (idempotent)."""
-        self._table = None
         self._request = None
 
-    async def _until_asked(self, table: Table) -> None:
-        """Let the opponent move until it is the policy's turn, or the game is over."""
+    async def _until_asked(self, table: Table) -> Request | None:
+        """Let the opponent move until it is the policy's turn; None when the game is over."""
         self._request = None
-        try:
-            await self._let_move(table)
-        finally:
-            self._history = table.state.history()
-
-    async def _let_move(self, table: Table) -> None:
-        while not table.state.is_terminal():
-            seat, legal = table.state.current_player(), table.state.legal_actions()
-            if not legal:
-                return
+        while not table.state.is_terminal() and (legal := table.state.legal_actions()):
+            seat = table.state.current_player()
             notes, wording = self._notes[seat], self._source.wording
             request = Request(table, seat, notes, wording, legal=legal)
             if seat == self._seat:
                 self._request = request
-                return
+                return request
             table.apply(await self._opposite_move(request))
+        return None
 
     async def _opposite_move(self, request: Request) -> int:
         try:
@@ -158,11 +141,3 @@ class Duel:
                 f"the opponent {self._rival.name} failed: {error}", server=DUEL_CHANNEL
             ) from error
         return self._fallback.choice(request.legal) if move is None else move
-
-    def _messages(self) -> tuple[Message, ...]:
-        assert self._request is not None
-        return tuple(self._request.messages)
-
-    def _tools(self) -> tuple[Tool, ...]:
-        assert self._request is not None
-        return tuple(shaped(self._request.tools))

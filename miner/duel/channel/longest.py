@@ -7,14 +7,14 @@ from random import Random
 
 from miner.duel.channel.tasks import duel_of
 from miner.duel.games import Table
-from miner.duel.memory import LONG_TERM_SLOTS, SLOT_TOKENS, WORKING_SLOTS, Notes, WordCounter
-from miner.duel.rendering import shaped
+from miner.duel.memory import SLOT_TOKENS, SLOTS, Notes, WordCounter
+from miner.duel.tools import shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
 from miner.rollout.renderer import ChatRenderer
 
-NOTES_TOKENS = SLOT_TOKENS * (WORKING_SLOTS + LONG_TERM_SLOTS)
+NOTES_TOKENS = SLOT_TOKENS * sum(SLOTS.values())
 
 _Chat = tuple[list[Message], list[Tool]]
 

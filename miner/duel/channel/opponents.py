@@ -42,18 +42,24 @@ class Opponents:
         self._base = base
         self._published = published
         self._make = make
-        self._players: dict[str, Player] = {}
-        self._retired: list[Player] = []
-        self._record: bytes | None = None
+        self._players: dict[tuple[str, str], Player] = {}
 
     def player(self, specification: str) -> Player:
-        """The player of this name. Raises: `ConfigurationError` if there is none."""
-        if specification == SNAPSHOT:
-            return self._snapshot()
-        if specification not in self._players:
-            described = f"{BASE}={self._base}" if specification == BASE else specification
-            self._players[specification] = self._make(described, self._games)
-        return self._players[specification]
+        """The player of this name; the newest where the run has published another meanwhile.
+
+        One that is replaced may still be playing: it is released at the end.
+        Raises: `ConfigurationError` if there is none.
+        """
+        described, version = specification, ""
+        if specification == BASE:
+            described = f"{BASE}={self._base}"
+        elif specification == SNAPSHOT:
+            described = f"{SNAPSHOT}={self._published}"
+            version = _identity(self._published) if self._published else ""
+        key = (described, version)
+        if key not in self._players:
+            self._players[key] = self._make(described, self._games)
+        return self._players[key]
 
     def check(self, specification: str) -> None:
         """Whether there is such a player, without loading a model. Raises: `ConfigurationError`."""
@@ -70,25 +76,8 @@ class Opponents:
 
     async def close(self) -> None:
         """Release all players."""
-        for player in (*self._players.values(), *self._retired):
+        for player in self._players.values():
             await player.close()
-
-    def _snapshot(self) -> Player:
-        """The published model, loaded anew when another one lies there.
-
-        One that is replaced may still be playing: it is released at the end.
-        """
-        if self._published is None:
-            self.check(SNAPSHOT)
-        assert self._published is not None
-        record = _identity(self._published)
-        if record != self._record or SNAPSHOT not in self._players:
-            if SNAPSHOT in self._players:
-                self._retired.append(self._players.pop(SNAPSHOT))
-            folder = f"{SNAPSHOT}={self._published}"
-            self._players[SNAPSHOT] = self._make(folder, self._games)
-            self._record = record
-        return self._players[SNAPSHOT]
 
 
 async def ask(player: Player, request: Request) -> Reply:
@@ -101,10 +90,10 @@ async def ask(player: Player, request: Request) -> Reply:
     return await player.reply(request)
 
 
-def _identity(folder: Path) -> bytes:
+def _identity(folder: Path) -> str:
     """What tells one published model from another."""
     try:
         record = json.loads((folder / PUBLICATION_FILE).read_bytes())
     except (FileNotFoundError, ValueError):
-        return b""
-    return json.dumps([record.get("step"), record.get("weights_sha256")]).encode()
+        return ""
+    return f"{record.get('step')} {record.get('weights_sha256')}"

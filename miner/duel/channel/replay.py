@@ -41,7 +41,7 @@ def _moves(
     """The moves after the opening, and the replies that were none."""
     game, seed, seat = duel_of(task)
     table, left, moves = Table(game, seed), list(replies), []
-    state = table.loaded.game.new_initial_state()
+    state = table.loaded.new_initial_state()
     for number, action in enumerate(history):
         player = state.current_player()
         label = str(state.action_to_string(player, action))

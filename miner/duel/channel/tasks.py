@@ -11,9 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Collection, Iterator, Sequence
-from itertools import count, islice, product
+from itertools import islice, product
 
 from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
@@ -43,17 +44,6 @@ def duel_of(task: EpisodeTask) -> tuple[DuelGame, int, int]:
     return duel_game(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
 
 
-def training_duel(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
-    """The `index`-th game of the stream, in shuffled cycles of games, opponents and seats."""
-    kinds = list(product(settings.games, settings.opponents, (0, 1)))
-    cycle, position = divmod(index, len(kinds))
-    random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
-    game, opponent, seat = kinds[position]
-    rng = random.Random(f"{seed}/game/{index}")
-    drawn = (rng.randrange(TRAINING_SEEDS.start, TRAINING_SEEDS.stop) for _ in count())
-    return duel_task(game, next(_fitting(game, drawn, settings.cards)), seat, opponent)
-
-
 class DuelTasks:
     """`TaskStream` of the duels that settings ask for."""
 
@@ -63,23 +53,28 @@ class DuelTasks:
         self._settings = settings
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`."""
-        return training_duel(index, self._settings, seed)
+        """See `TaskStream`; in shuffled cycles of games, opponents and seats."""
+        settings = self._settings
+        kinds = list(product(settings.games, settings.opponents, (0, 1)))
+        cycle, position = divmod(index, len(kinds))
+        random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
+        game, opponent, seat = kinds[position]
+        rng = random.Random(f"{seed}/game/{index}")
+        drawn = (
+            rng.randrange(TRAINING_SEEDS.start, TRAINING_SEEDS.stop) for _ in itertools.count()
+        )
+        return duel_task(game, next(_fitting(game, drawn, settings.cards)), seat, opponent)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`."""
-        return held_out_duels(count, base_seed, self._settings)
+        """See `TaskStream`; games and opponents take turns, each seed has both seats.
 
-
-def held_out_duels(n: int, base_seed: int, settings: EnvironmentSettings) -> list[EpisodeTask]:
-    """`n` games to choose a model by; games and opponents take turns, each seed has both seats.
-
-    The base plays in the place of `SNAPSHOT`, which would be another opponent every time.
-    """
-    opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
-    rng = random.Random(base_seed)
-    drawn = (rng.choice(HELD_OUT_SEEDS) for _ in count())
-    return _pairs(n, drawn, settings.games, opponents, settings.cards)
+        The base plays in the place of `SNAPSHOT`, which would be another opponent every time.
+        """
+        settings = self._settings
+        opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
+        rng = random.Random(base_seed)
+        drawn = (rng.choice(HELD_OUT_SEEDS) for _ in itertools.count())
+        return _pairs(count, drawn, settings.games, opponents, settings.cards)
 
 
 def evaluation_duels(
@@ -98,7 +93,7 @@ def _pairs(
     cards: Collection[int],
 ) -> list[EpisodeTask]:
     def tasks() -> Iterator[EpisodeTask]:
-        for number in count():
+        for number in itertools.count():
             game = games[number % len(games)]
             opponent = opponents[number // len(games) % len(opponents)]
             seed = next(_fitting(game, seeds, cards))

@@ -1,11 +1,11 @@
 """The six games of the tournament over OpenSpiel, one module each.
 
-Another one: a module here and a place in `GAMES`, its drawing in `miner.duel.report.scenes`, its
-title in `miner.duel.report.figure`, and in `miner.duel.players.catalog` whoever plays it strongly.
+Another one: a module here and a place in `GAMES`, its drawing in `miner.duel.report.scenes`, and in
+`miner.duel.players.catalog` whoever plays it strongly.
 """
 
 from miner.config.errors import ConfigurationError
-from miner.duel.games.base import DuelGame, LoadedDuelGame
+from miner.duel.games.base import DuelGame
 from miner.duel.games.clobber import CLOBBER
 from miner.duel.games.gin_rummy import GIN_RUMMY
 from miner.duel.games.goofspiel import GOOFSPIEL
@@ -29,4 +29,4 @@ def duel_game(name: str) -> DuelGame:
     return GAMES[name]
 
 
-__all__ = ["GAMES", "DuelGame", "LoadedDuelGame", "Table", "duel_game"]
+__all__ = ["GAMES", "DuelGame", "Table", "duel_game"]

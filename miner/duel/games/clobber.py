@@ -21,4 +21,4 @@ def _state_text(state: pyspiel.State, player: int) -> str:
     return f"You play {_COLOURS[player]}.\n{state.observation_string(player)}"
 
 
-CLOBBER = DuelGame("clobber", 7, _parameters, _state_text, random_opening=True)
+CLOBBER = DuelGame("clobber", _parameters, _state_text, random_opening=True)

@@ -19,4 +19,4 @@ def _state_text(state: pyspiel.State, player: int) -> str:
     return str(state.observation_string(player))
 
 
-GIN_RUMMY = DuelGame("gin_rummy", 3, _parameters, _state_text)
+GIN_RUMMY = DuelGame("gin_rummy", _parameters, _state_text)

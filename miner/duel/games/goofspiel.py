@@ -38,4 +38,4 @@ def prize_value(state_text: str) -> int:
     return int(found.group(1))
 
 
-GOOFSPIEL = DuelGame("goofspiel", 0, _parameters, _state_text, simultaneous=True)
+GOOFSPIEL = DuelGame("goofspiel", _parameters, _state_text)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pyspiel
 
 from miner.duel.games.base import DuelGame, Parameters
-from miner.environments.games.state_texts import LEDUC_BETS, leduc_card, leduc_fields
+from miner.environments.games.state_texts import state_text
+
+_WORDS = {
+    "Hand: Pair": "Hand: PAIR",
+    "Current round:": "Round:",
+    "Pot size:": "Pot:",
+    " betting:": " actions:",
+    "\nYour turn to act": "",
+}
+"""The servers' words and the tournament's, which are apart where lines are alike."""
 
 
 def _parameters(configuration: int) -> Parameters:
@@ -13,25 +22,10 @@ def _parameters(configuration: int) -> Parameters:
 
 
 def _state_text(state: pyspiel.State, player: int) -> str:
-    """From e.g. `[Private: 3][Round 1][Pot: 2][Money: 99 99][Round1: 1 2][Round2: ]`."""
-    fields = leduc_fields(state.information_state_string(player))
-    chips = fields["Money"].split()
-    lines = [f"Your card: {leduc_card(fields['Private'])}"]
-    if "Public" in fields:
-        lines.append(f"Public card: {leduc_card(fields['Public'])}")
-        if int(fields["Public"]) // 2 == int(fields["Private"]) // 2:
-            lines.append("Hand: PAIR")
-    lines += [
-        f"Round: {fields['Round']}/2",
-        f"Pot: {fields['Pot']} chips",
-        f"Your chips: {chips[player]}",
-        f"Opponent chips: {chips[1 - player]}",
-    ]
-    for number in "12":
-        bets = [LEDUC_BETS[int(bet)] for bet in fields[f"Round{number}"].split()]
-        if bets:
-            lines.append(f"Round {number} actions: {', '.join(bets)}")
-    return "\n".join(lines)
+    text = state_text("leduc_poker", state, player)
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
-LEDUC_POKER = DuelGame("leduc_poker", 2, _parameters, _state_text)
+LEDUC_POKER = DuelGame("leduc_poker", _parameters, _state_text)

@@ -36,4 +36,4 @@ def _state_text(state: pyspiel.State, player: int) -> str:
     return "\n".join(lines)
 
 
-LIARS_DICE = DuelGame("liars_dice", 1, _parameters, _state_text)
+LIARS_DICE = DuelGame("liars_dice", _parameters, _state_text)

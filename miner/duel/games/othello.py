@@ -18,4 +18,4 @@ def _state_text(state: pyspiel.State, player: int) -> str:
     return f"You play {_COLOURS[player]}.\n{state.observation_string(player)}"
 
 
-OTHELLO = DuelGame("othello", 4, _parameters, _state_text, random_opening=True)
+OTHELLO = DuelGame("othello", _parameters, _state_text, random_opening=True)

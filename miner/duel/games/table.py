@@ -13,10 +13,11 @@ from random import Random
 
 import pyspiel
 
-from miner.duel.games.base import DuelGame, LoadedDuelGame
+from miner.config.contract import LARGEST_GRADER_SEED
+from miner.duel.games.base import DuelGame
+from miner.environments.games import task_id_range
 from miner.environments.games.opponents import ChanceStream
 
-_LARGEST_SEED = 1_000_000
 _OPENING_PLIES = (2, 6)
 """Fewest and most."""
 
@@ -25,12 +26,12 @@ def game_seeds(evaluation_seed: int) -> Iterator[int]:
     """Seeds of a match's pairs of games, without end; each is played twice, seats swapped."""
     rng = Random(evaluation_seed)
     while True:
-        yield rng.randint(1, _LARGEST_SEED)
+        yield rng.randint(1, LARGEST_GRADER_SEED)
 
 
 def configuration_of(game: DuelGame, seed: int) -> int:
     """The configuration number, within the game's own, that a game's seed draws."""
-    first, last = game.configurations
+    first, last = task_id_range(game.name)
     return Random(seed).randint(first, last) - first
 
 
@@ -40,7 +41,6 @@ class Table:
     Args:
         game: which game.
         seed: a seed of `game_seeds`.
-        configuration: number of the configuration; None: the one that the seed draws.
 
     Attributes:
         opening: random actions played before the players', part of the history.
@@ -49,12 +49,11 @@ class Table:
 
     __slots__ = ("_chance", "game", "generators", "loaded", "opening", "seed", "state")
 
-    def __init__(self, game: DuelGame, seed: int, configuration: int | None = None) -> None:
+    def __init__(self, game: DuelGame, seed: int) -> None:
         self.game = game
         self.seed = seed
-        drawn = configuration_of(game, seed) if configuration is None else configuration
-        self.loaded: LoadedDuelGame = game.load(drawn)
-        self.state: pyspiel.State = self.loaded.game.new_initial_state()
+        self.loaded: pyspiel.Game = game.load(configuration_of(game, seed))
+        self.state: pyspiel.State = self.loaded.new_initial_state()
         self.generators: dict[Hashable, Random] = {}
         self._chance = ChanceStream(seed)
         self.opening = self._open() if game.random_opening else []
@@ -75,8 +74,8 @@ class Table:
 
     def forfeit_returns(self, player: int) -> list[float]:
         """Both players' returns when `player` forfeits: the lowest and the highest there are."""
-        returns = [self.loaded.highest_return] * 2
-        returns[player] = self.loaded.lowest_return
+        returns = [self.loaded.max_utility()] * 2
+        returns[player] = self.loaded.min_utility()
         return returns
 
     def _open(self) -> list[int]:

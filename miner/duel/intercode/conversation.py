@@ -62,14 +62,12 @@ class Answer:
     command: str | None = None
     submits: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A turn that is over, as later turns show it."""
-
-    thought: str
-    tool: str
-    observation: str
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in two words; empty for nothing."""
+        if self.command is None and not self.submits:
+            return "no call"
+        return "no command" if self.command == "" else ""
 
 
 def read(calls: Sequence[ToolCall]) -> Answer:
@@ -91,24 +89,20 @@ class Conversation:
     Args:
         question: what is asked.
         words: sentences around it.
+
+    Attributes:
+        turn: number of the turn that is asked for next.
     """
 
     def __init__(self, question: str, words: Words) -> None:
         self._question = question
         self._words = words
-        self._steps: list[Step] = []
-
-    @property
-    def turn(self) -> int:
-        """Number of the turn that is asked for next, from 1."""
-        return len(self._steps) + 1
+        self._steps: list[str] = []
+        self.turn = 1
 
     def messages(self) -> tuple[Message, Message]:
         """The chat of the next turn."""
-        lines = [
-            line for number, step in enumerate(self._steps, 1) for line in _lines(number, step)
-        ]
-        steps = "\n".join(lines) or self._words.nothing_yet
+        steps = "\n".join(self._steps) or self._words.nothing_yet
         user = (
             f"Question: {self._question}\n\nPrevious steps:\n{steps}\n\n"
             f"Turn {self.turn}: {self._words.ask}"
@@ -120,16 +114,8 @@ class Conversation:
 
     def refused(self, answer: Answer) -> str | None:
         """The observation after an answer with nothing to execute, None if there is something."""
-        if answer.command is None:
-            return self._words.no_call
-        return None if answer.command else self._words.no_command
-
-    @staticmethod
-    def fault(answer: Answer) -> str:
-        """What is wrong with an answer that does not submit, in two words; empty for nothing."""
-        if answer.command is None:
-            return "no call"
-        return "" if answer.command else "no command"
+        said = {"no call": self._words.no_call, "no command": self._words.no_command}
+        return said.get(answer.fault)
 
     def add(self, thought: str, answer: Answer, observation: str) -> None:
         """A turn is over.
@@ -139,7 +125,11 @@ class Conversation:
         """
         quoted = json.dumps(answer.command, ensure_ascii=False)
         tool = _NO_CALL if answer.command is None else f"{EXECUTE}(command={quoted})"
-        self._steps.append(Step(thought, tool, observation))
+        if thought:
+            self._steps.append(f"Thought {self.turn}: {thought}")
+        self._steps.append(f"Tool {self.turn}: {tool}")
+        self._steps.append(f"Observation {self.turn}: {observation[:SHOWN_CHARACTERS]}")
+        self.turn += 1
 
 
 def tools(words: Words) -> list[Schema]:
@@ -162,12 +152,3 @@ def _function(name: str, description: str, properties: Schema) -> Schema:
         "type": "function",
         "function": {"name": name, "description": description, "parameters": parameters},
     }
-
-
-def _lines(number: int, step: Step) -> list[str]:
-    thought = [f"Thought {number}: {step.thought}"] if step.thought else []
-    return [
-        *thought,
-        f"Tool {number}: {step.tool}",
-        f"Observation {number}: {step.observation[:SHOWN_CHARACTERS]}",
-    ]

@@ -19,8 +19,7 @@ from miner.duel.intercode.conversation import EXECUTE, SUBMIT, Words, read, tool
 from miner.duel.intercode.reward import Outcome, graded
 from miner.duel.intercode.session import Session, Shell, gold_outcome
 from miner.duel.intercode.tasks import InterCodeTasks, Task
-from miner.duel.rendering import shaped
-from miner.duel.tools import without_thoughts
+from miner.duel.tools import shaped, without_thoughts
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import ProtocolError
 
@@ -106,12 +105,10 @@ class InterCode:
             raise ProtocolError(
                 "no episode is open: call reset() before step()", server=self.server
             )
-        calls = parse_calls(self._source.family, text, {EXECUTE, SUBMIT})
-        answer = read(calls)
-        fault = "" if answer.submits else session.conversation.fault(answer)
-        over = await session.answer(calls, spoken(self._source.family, text))
-        if not over:
-            messages = session.conversation.messages()
+        family = self._source.family
+        answer = read(parse_calls(family, text, {EXECUTE, SUBMIT}))
+        if not await session.answer(answer, spoken(family, text)):
+            messages, fault = session.conversation.messages(), answer.fault
             return Transition(
                 messages, 0.0, False, valid=not fault, fresh=True, tools=self._tools(), fault=fault
             )

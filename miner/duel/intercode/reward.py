@@ -42,14 +42,11 @@ class Parts:
         file_diff: for changing what the gold command changes and nothing else.
         file_changes: for leaving the same in the paths that both have changed.
         answer_similarity: for the gold command's output.
-        missed, extra: paths that only the gold command, or only the policy, has changed.
     """
 
     file_diff: float
     file_changes: float
     answer_similarity: float
-    missed: tuple[str, ...]
-    extra: tuple[str, ...]
 
     @property
     def reward(self) -> float:
@@ -59,16 +56,13 @@ class Parts:
 
 def graded(policy: Outcome, gold: Outcome) -> Parts:
     """The reward of what the policy has left, by what the gold command leaves."""
-    missed = gold.changes.keys() - policy.changes.keys()
-    extra = policy.changes.keys() - gold.changes.keys()
+    different = gold.changes.keys() ^ policy.changes.keys()
     common = gold.changes.keys() & policy.changes.keys()
     equal = sum(gold.changes[path] == policy.changes[path] for path in common)
     return Parts(
-        file_diff=round(SHARE * (1 - math.erf(len(missed) + len(extra))), 2),
+        file_diff=round(SHARE * (1 - math.erf(len(different))), 2),
         file_changes=round(SHARE * equal / len(common), 2) if common else SHARE,
         answer_similarity=round(SHARE * similarity(policy.output, gold.output), 2),
-        missed=tuple(sorted(missed)),
-        extra=tuple(sorted(extra)),
     )
 
 

@@ -11,12 +11,10 @@ Invariants:
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
 from typing import Protocol
 
-from miner.duel.intercode.conversation import MAX_TURNS, Conversation, Words, read
+from miner.duel.intercode.conversation import MAX_TURNS, Answer, Conversation, Words
 from miner.duel.intercode.reward import Changes, Outcome
-from miner.duel.tools import ToolCall
 from miner.executors.shell import Ran
 
 MALFORMED = "Malformed command"
@@ -51,9 +49,8 @@ class Session:
         self._folder = "/"
         self._output = ""
 
-    async def answer(self, calls: Sequence[ToolCall], thought: str = "") -> bool:
+    async def answer(self, answer: Answer, thought: str) -> bool:
         """Carry out a reply; whether the task is over. Raises: `InfrastructureError`."""
-        answer = read(calls)
         if answer.submits:
             return True
         observation = self.conversation.refused(answer)
@@ -68,8 +65,7 @@ class Session:
         return Outcome(await self._shell.changes(), self._output)
 
     async def _execute(self, command: str) -> str:
-        moves = command.startswith("cd")
-        if not moves:
+        if not command.startswith("cd"):
             return _shown(await self._shell.run(command, self._folder))
         _, found, target = command.partition("cd ")
         if not found:

@@ -38,29 +38,23 @@ class Task:
     files: Path | None
 
 
-def read_tasks(folder: Path) -> list[Task]:
-    """All tasks in `folder`.
+class InterCodeTasks(SeededTasks):
+    """`TaskStream` of the tasks in a folder.
 
     Raises: `ConfigurationError` for a folder without any, or with a file that is no list of tasks
         or lacks its file system.
     """
-    found = [(number, folder / f"nl2bash_fs_{number}.json") for number in FILE_SYSTEMS]
-    present = [(number, path) for number, path in found if path.is_file()]
-    tasks = [task for number, path in present for task in _tasks_of(number, path)]
-    if not tasks:
-        raise ConfigurationError(
-            f"{folder} holds no tasks of InterCode, and none come with this repository: expected "
-            "nl2bash_fs_1.json to nl2bash_fs_4.json of the benchmark and their file systems as "
-            "fs1.tar or fs1/ and so on"
-        )
-    return tasks
-
-
-class InterCodeTasks(SeededTasks):
-    """`TaskStream` of the tasks in a folder. Raises: `ConfigurationError` as `read_tasks`."""
 
     def __init__(self, folder: Path) -> None:
-        self._tasks = read_tasks(folder)
+        found = [(number, folder / f"nl2bash_fs_{number}.json") for number in FILE_SYSTEMS]
+        present = [(number, path) for number, path in found if path.is_file()]
+        self._tasks = [task for number, path in present for task in _tasks_of(number, path)]
+        if not self._tasks:
+            raise ConfigurationError(
+                f"{folder} holds no tasks of InterCode, and none come with this repository: "
+                "expected nl2bash_fs_1.json to nl2bash_fs_4.json of the benchmark and their file "
+                "systems as fs1.tar or fs1/ and so on"
+            )
         super().__init__(INTERCODE_CHANNEL, len(self._tasks), first=1)
 
     def __len__(self) -> int:

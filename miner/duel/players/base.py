@@ -26,17 +26,15 @@ class Reply:
 
 
 class Player(Protocol):
-    """Answers requests; many may be under way at once, each knows its own game and notes."""
+    """Answers requests; many may be under way at once, each knows its own game and notes.
 
-    @property
-    def name(self) -> str:
-        """What results are labelled with."""
-        ...
+    Attributes:
+        name: what results are labelled with.
+        counter: counts tokens of this player's notes.
+    """
 
-    @property
-    def counter(self) -> TokenCounter:
-        """Counts tokens of this player's notes."""
-        ...
+    name: str
+    counter: TokenCounter
 
     async def reply(self, request: Request) -> Reply:
         """Answer a request.

@@ -15,11 +15,11 @@ from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
-from miner.duel.rendering import render
+from miner.duel.tools import shaped
 from miner.duel.turn import TEMPERATURE, Request
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
-from miner.rollout.model_folder import LoadedModel, load_model_folder
+from miner.rollout.model_folder import LoadedChat, load_model_folder
 
 MAX_SESSIONS = 64
 """Requests of one model that decode together."""
@@ -30,7 +30,7 @@ class ModelPlayer:
 
     Args:
         sampler: generates; it belongs to the caller unless `owned`.
-        loaded: the model's tokenizer, for prompts and for counting notes.
+        chat: the model's tokenizer and template, for prompts and for counting notes.
         family: of the tool-call parser, one of `calls.PARSERS`.
         context: longest prompt and reply together, in tokens.
         owned: close the sampler with the player.
@@ -40,7 +40,7 @@ class ModelPlayer:
         self,
         name: str,
         sampler: Sampler,
-        loaded: LoadedModel,
+        chat: LoadedChat,
         *,
         family: str,
         context: int,
@@ -48,16 +48,16 @@ class ModelPlayer:
     ) -> None:
         self.name = name
         self._sampler = sampler
-        self._tokenizer = loaded.chat.tokenizer
-        self._encode = loaded.chat.renderer.encode
+        self._renderer = chat.renderer
         self._family = family
         self._context = context
         self._owned = owned
-        self.counter: TokenCounter = TokenizerCounter(self._tokenizer)
+        self.counter: TokenCounter = TokenizerCounter(chat.tokenizer)
 
     async def reply(self, request: Request) -> Reply:
         """Sample one reply and read its calls. Raises: see `Player.reply`."""
-        prompt = self._encode(render(self._tokenizer, request))
+        chat = self._renderer.render(request.messages, shaped(request.tools))
+        prompt = self._renderer.encode(chat)
         if len(prompt) + request.max_tokens > self._context:
             raise ReplyForfeit(
                 Cause.CONTEXT,
@@ -70,9 +70,8 @@ class ModelPlayer:
             )
         except SamplerError as error:
             raise PlayerError(f"{self.name} could not answer: {error}") from error
-        ids = sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
         # Some models' call marks are special tokens: the serving engine keeps them too.
-        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        text = self._renderer.reply_text(sample, special_tokens=True)
         offered = {tool["function"]["name"] for tool in request.tools}
         return Reply(
             calls=parse_calls(self._family, text, offered),
@@ -102,7 +101,7 @@ def load_model_player(folder: Path, name: str) -> ModelPlayer:
     return ModelPlayer(
         name,
         sampler,
-        loaded,
+        loaded.chat,
         family=folder_family(folder, loaded.chat.tokenizer),
         context=loaded.model.config.max_position_embeddings,
         owned=sampler,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyspiel
 
-from miner.duel.games import DuelGame, LoadedDuelGame
+from miner.duel.games import DuelGame
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
 
@@ -34,10 +34,10 @@ def search(simulations: int) -> Choice:
             return legal[0]
         seed = Random(f"{table.seed} {request.player} {table.state.history()}").getrandbits(31)
         if _can_get_stuck(table.loaded):
-            return _careful_search(table.loaded.game, table.state, simulations, seed)
+            return _careful_search(table.loaded, table.state, simulations, seed)
         evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
         bot = pyspiel.MCTSBot(
-            table.loaded.game, evaluator, UCT_C, simulations, _MEMORY_MB, False, seed, False
+            table.loaded, evaluator, UCT_C, simulations, _MEMORY_MB, False, seed, False
         )
         return int(bot.step(table.state))
 
@@ -60,16 +60,16 @@ def equilibrium(iterations: int = CFR_ITERATIONS) -> Choice:
 @cache
 def _average_policy(game: DuelGame, iterations: int) -> Any:
     """The average strategy of CFR+ (Tammelin 2014)."""
-    solver = pyspiel.CFRPlusSolver(game.load(0).game)
+    solver = pyspiel.CFRPlusSolver(game.load(0))
     for _ in range(iterations):
         solver.evaluate_and_update_policy()
     return solver.tabular_average_policy()
 
 
-def _can_get_stuck(loaded: LoadedDuelGame) -> bool:
+def _can_get_stuck(game: pyspiel.Game) -> bool:
     """Gin rummy with hands of eight has positions without a legal action, which end the process
     when OpenSpiel's own search comes upon one."""
-    return bool(loaded.game.get_parameters().get("hand_size") == 8)
+    return bool(game.get_parameters().get("hand_size") == 8)
 
 
 def _careful_search(game: pyspiel.Game, state: pyspiel.State, simulations: int, seed: int) -> int:

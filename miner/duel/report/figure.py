@@ -8,19 +8,10 @@ from miner.duel.league import LeagueResult
 from miner.reporting.figures import point_ranges
 from miner.reporting.style import FAINT, MARKERS, MUTED, SERIES, new_figure, styled
 
-_NAMES = {
-    "goofspiel": "Goofspiel",
-    "liars_dice": "Liar's dice",
-    "leduc_poker": "Leduc poker",
-    "gin_rummy": "Gin rummy",
-    "othello": "Othello",
-    "clobber": "Clobber",
-}
-
 
 def game_title(game: str) -> str:
     """A game's name for people."""
-    return _NAMES.get(game, game)
+    return game.replace("_", " ").replace("liars", "liar's").capitalize()
 
 
 def league_figure(result: LeagueResult) -> Figure:

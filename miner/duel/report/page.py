@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from miner.duel.league import LeagueResult
 from miner.duel.match import MatchResult
-from miner.duel.memory import WORKING_SLOTS
+from miner.duel.memory import SLOTS, WORKING
 from miner.duel.outcome import GameRecord
 from miner.duel.report.figure import game_title, league_figure
 from miner.duel.report.scenes import frames
@@ -36,7 +36,7 @@ def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) ->
         settings=settings,
         replays=json.dumps(shown, ensure_ascii=False).replace("</", "<\\/"),
         replay_names=[replay["name"] for replay in shown],
-        working_slots=WORKING_SLOTS,
+        working_slots=SLOTS[WORKING],
     )
 
 

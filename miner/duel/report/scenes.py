@@ -94,7 +94,7 @@ def _board(
 
 def _goofspiel(table: Table, ply: Ply | None) -> Scene:
     history = table.state.history()
-    size = table.loaded.game.num_distinct_actions()
+    size = table.loaded.num_distinct_actions()
     over = table.state.is_terminal()
     prizes, bids = history[0::3], (history[1::3], history[2::3])
     done = min(len(bids[0]), len(bids[1]))

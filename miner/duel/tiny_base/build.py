@@ -4,14 +4,14 @@ What it learns is form: every reply is one well-formed call of `game_action`. It
 ones, all equally likely, but more often the value of the prize, as if ids were values: one that is
 spent, or that no card has. So it forfeits most games: that is what training is to find out.
 
-Invariant: the same recipe and seed give the same weights on the same machine.
+Invariant: the same recipe gives the same weights on the same machine.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,15 +25,17 @@ from miner.duel.memory import Notes, WordCounter
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from miner.environments.base import Message
+from miner.rollout.renderer import ChatRenderer
 from miner.tiny_model.form import descend
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
+SEED = 0
+
 
 @dataclass(frozen=True, slots=True)
 class DuelRecipe:
-    """All that decides the weights, but the seed.
+    """All that decides the weights.
 
     Attributes:
         cards: deck sizes that it has seen.
@@ -49,47 +51,36 @@ class DuelRecipe:
     steps: int = 250
     batch: int = 32
     learning_rate: float = 3e-3
-    network: NetworkRecipe = field(default_factory=NetworkRecipe)
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A turn's chat, the prize that it shows, and the ids that it allows."""
-
-    messages: list[Message]
-    prize: int
-    legal: Sequence[int]
 
 
 def build_duel_base(
     out: Path,
     *,
     recipe: DuelRecipe | None = None,
-    seed: int = 0,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
     """Make the base model and put it at `out`."""
     recipe = recipe or DuelRecipe()
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     turns = [turn for _ in range(recipe.games) for turn in _game(rng, recipe.cards)]
-    texts = [message["content"] for turn in turns for message in turn.messages]
+    texts = [text for turn in turns for text in (turn.system, turn.user)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts))
-    model = build_network(tokenizer, recipe.network, seed)
+    model = build_network(tokenizer, NetworkRecipe(), SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return out
 
 
-def _game(rng: random.Random, cards: Sequence[int]) -> list[_Turn]:
+def _game(rng: random.Random, cards: Sequence[int]) -> list[Request]:
     """The turns of a game of random bids."""
     seed = next(s for s in iter(lambda: rng.randint(1, 10**6), None) if cards_of(s) in cards)
     table, notes, turns = Table(GOOFSPIEL, seed), Notes(WordCounter()), []
     while not table.state.is_terminal():
         legal = table.state.legal_actions()
         request = Request(table, table.state.current_player(), notes, own_wording(), legal=legal)
-        prize = prize_value(request.user)
-        turns.append(_Turn(request.messages, prize, legal))
+        assert request.user  # put into words before the table changes
+        turns.append(request)
         table.apply(rng.choice(legal))
     return turns
 
@@ -97,19 +88,17 @@ def _game(rng: random.Random, cards: Sequence[int]) -> list[_Turn]:
 def _learn(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
-    turns: Sequence[_Turn],
+    turns: Sequence[Request],
     recipe: DuelRecipe,
     rng: random.Random,
     progress: Callable[[int, float], None],
 ) -> None:
     """Cross entropy on the replies' tokens; at the id's place to its whole distribution."""
     # All replies are of one length, so that rows end where their replies do.
-    before, after = (
-        _ids(tokenizer, CALL[0]),
-        [*_ids(tokenizer, CALL[1]), *_ids(tokenizer, EOS)],
-    )
-    numbers = [_ids(tokenizer, str(card))[0] for card in range(max(recipe.cards) + 1)]
-    prompts = [_ids(tokenizer, _prompt(tokenizer, turn)) for turn in turns]
+    renderer = ChatRenderer(tokenizer)
+    before, after = renderer.encode(CALL[0]), renderer.encode(CALL[1] + EOS)
+    numbers = [renderer.encode(str(card))[0] for card in range(max(recipe.cards) + 1)]
+    prompts = [renderer.encode(renderer.render(turn.messages)) for turn in turns]
 
     def loss() -> Tensor:
         rows, wanted = [], []
@@ -131,16 +120,7 @@ def _learn(
     descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
 
 
-def _odds(turn: _Turn, ids: int, misread: float) -> list[float]:
+def _odds(turn: Request, ids: int, misread: float) -> list[float]:
     """Probability of each id: that of the prize's value, and equal shares for the legal ones."""
-    legal = (1 - misread) / len(turn.legal)
-    return [misread * (i == turn.prize) + legal * (i in turn.legal) for i in range(ids)]
-
-
-def _prompt(tokenizer: PreTrainedTokenizerBase, turn: _Turn) -> str:
-    chat = [{"role": m["role"], "content": m["content"]} for m in turn.messages]
-    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
-
-
-def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    prize, legal = prize_value(turn.user), (1 - misread) / len(turn.legal)
+    return [misread * (i == prize) + legal * (i in turn.legal) for i in range(ids)]
