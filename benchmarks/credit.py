@@ -19,7 +19,7 @@ from rich.table import Table
 
 from miner.environments.games import GameSession
 from miner.environments.games.goofspiel import parse_state
-from miner.rewards.advantages import turn_advantages
+from miner.rewards.advantages import differences_by_round
 from miner.rewards.potential import chance_to_win, shaped_rewards
 
 GROUP_SIZE = 8
@@ -62,7 +62,7 @@ def estimates(group: list[Played]) -> dict[str, float]:
     found = {}
     for name, (rewards, decay) in ways.items():
         rows = [list(enumerate(values)) for values in rewards]
-        advantages = turn_advantages(rows, len(group), decay=decay, scale="none")
+        advantages, _ = differences_by_round(rows, decay)
         found[name] = sum(
             advantage * slope
             for row, played in zip(advantages, group, strict=True)

@@ -2,13 +2,11 @@
 
 A step's 128 episodes are real games, tokenised as the demo's model sees them, played by a random
 legal policy. The network has the demo's size; its weights are untrained, which a pass's time does
-not depend on. Three ways of learning, forward and backward and without the optimizer's update, take
-turns, and the ratios of their medians are what the benchmark is for:
+not depend on. Two ways of learning, forward and backward and without the optimizer's update, take
+turns, and the ratio of their medians is what the benchmark is for:
 
 * TRL's: each episode is one row, and a pass so many of them, padded to the longest;
-* by tokens: the same rows in passes of at most as many tokens as TRL's largest had;
-* by tokens, a fresh chat each turn: the same games, each turn shown alone after the rules, which
-  makes a row of every turn.
+* by tokens: the same rows in passes of at most as many tokens as TRL's largest had.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -35,7 +33,6 @@ from trl import GRPOTrainer
 
 from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks
-from miner.environments import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.builtin import BuiltinSource
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams
@@ -70,40 +67,6 @@ class RandomSampler:
 
     async def end_session(self, session: int) -> None:
         """See `Sampler`."""
-
-
-class FreshChats:
-    """`Environment` that shows each turn of another one in a fresh chat, after the same rules."""
-
-    def __init__(self, inner: Environment) -> None:
-        self._inner = inner
-        self._rules: tuple[Message, ...] = ()
-        self.server = inner.server
-
-    async def reset(self, task: EpisodeTask) -> Observation:
-        """See `Environment`."""
-        observation = await self._inner.reset(task)
-        self._rules = tuple(m for m in observation.messages if m["role"] == "system")
-        return observation
-
-    async def step(self, text: str) -> Transition:
-        """See `Environment`."""
-        transition = await self._inner.step(text)
-        if transition.done:
-            return transition
-        return replace(transition, messages=(*self._rules, *transition.messages), fresh=True)
-
-    async def close(self) -> None:
-        """See `Environment`."""
-        await self._inner.close()
-
-
-class FreshChatsSource(BuiltinSource):
-    """Games played in this process, a fresh chat each turn."""
-
-    def open(self, avoid: Collection[str] = ()) -> Environment:  # type: ignore[override]
-        """See `EnvironmentSource`."""
-        return FreshChats(super().open(avoid))
 
 
 @dataclass
@@ -141,15 +104,13 @@ class Way:
         self.trainer.accelerator.backward(loss)
 
 
-def played(
-    settings: Settings, tokenizer: PreTrainedTokenizerBase, source: BuiltinSource
-) -> Columns:
+def played(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Columns:
     """The columns of one step's episodes, as TRL gets them."""
     renderer = ChatRenderer(tokenizer)
     params = EpisodeParams(
         SamplingParams(settings.rollout.max_reply_tokens), settings.rollout.episode_limit
     )
-    scheduler = Scheduler(source, RandomSampler(tokenizer), renderer, params)
+    scheduler = Scheduler(BuiltinSource(), RandomSampler(tokenizer), renderer, params)
     rollout = RolloutFunction(
         lambda groups, _: asyncio.run(scheduler.run(groups)),
         settings.reward,
@@ -214,16 +175,11 @@ def compare(folder: str, sizes: str, episodes: int, rounds: int) -> Table:
     overrides.append("rollout.max_episode_tokens=4096")
     settings = load_settings(None, overrides, environ={})
     tokenizer = recipe_tokenizer(base_recipe_for(settings.environment.deck_sizes))
-    whole = played(settings, tokenizer, BuiltinSource())
+    whole = played(settings, tokenizer)
     trls = way(f"TRL's, {episodes} rows", settings, tokenizer, whole, episodes)
     budget = max(trls.passes)
     packed = load_settings(None, [*overrides, f"optimizer.micro_batch_tokens={budget}"], environ={})
-    by_turn = played(packed, tokenizer, FreshChatsSource())
-    ways = [
-        trls,
-        way(f"{budget:,} tokens", packed, tokenizer, whole),
-        way(f"{budget:,} tokens, fresh chats", packed, tokenizer, by_turn),
-    ]
+    ways = [trls, way(f"{budget:,} tokens", packed, tokenizer, whole)]
     for _ in range(rounds):
         for one in ways:
             one.learn()
@@ -233,12 +189,11 @@ def compare(folder: str, sizes: str, episodes: int, rounds: int) -> Table:
 
 
 def table(title: str, ways: list[Way]) -> Table:
-    """What each way learns from, its passes, and its time next to the first's, also by token."""
-    headings = ("a pass", "rows", "tokens", "passes", "padding", "seconds", "time", "time a token")
+    """What each way learns from, its passes, and its time next to the first's."""
+    headings = ("a pass", "rows", "tokens", "passes", "padding", "seconds", "time")
     made = Table(*headings, title=title)
     medians = [statistics.median(one.seconds) for one in ways]
     for one, median in zip(ways, medians, strict=True):
-        ratio = median / medians[0]
         made.add_row(
             one.name,
             f"{one.rows:,}",
@@ -246,8 +201,7 @@ def table(title: str, ways: list[Way]) -> Table:
             f"{len(one.passes)}",
             f"{1 - one.tokens / sum(one.passes):.1%}",
             f"{median:.3f}",
-            f"{ratio:.2f}",
-            f"{ratio * ways[0].tokens / one.tokens:.2f}",
+            f"{median / medians[0]:.2f}",
         )
     return made
 
@@ -256,7 +210,7 @@ def main(
     episodes: Annotated[int, typer.Option(help="Episodes of one of TRL's passes.")] = 32,
     rounds: Annotated[int, typer.Option(help="Repetitions of each way.")] = 3,
 ) -> None:
-    """Compare TRL's passes of whole episodes with passes by tokens, of one and of many rows."""
+    """Compare TRL's passes of whole episodes with passes by tokens."""
     console = Console(width=120)
     with tempfile.TemporaryDirectory() as folder:
         for sizes in ("[8, 10, 12, 14, 16]", "[8]"):

@@ -310,7 +310,6 @@ def build_trajectory(
             reply=reply,
             action=int(reply) if ok else None,
             valid=ok,
-            reward=score if number == len(replies) - 1 else 0.0,
             sampled_tokens=tokens_per_reply,
             finish_reason="stop",
             drift=DriftKind.CLEAN,

@@ -18,7 +18,7 @@ from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.inference.sampler import EngineLostError, Sampler, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.wire import NumberedChoice
+from miner.inference.vllm.wire import Choice
 from miner.rollout.completions import sample_all
 
 Prompt = str | Sequence[int]
@@ -125,7 +125,7 @@ class VLLMClient:
 
     async def _complete(self, prompt: Prompt, options: dict[str, Any]) -> list[Completion]:
         asked = prompt if isinstance(prompt, str) else list(prompt)
-        choices = await self._server.complete_often(asked, options)
+        choices = await self._server.complete(asked, options)
         return [_completion(choice) for choice in choices]
 
     async def _up(self, patience_s: float) -> None:
@@ -187,7 +187,7 @@ class SamplerClient:
         return tuple(prompt)
 
 
-def _completion(choice: NumberedChoice) -> Completion:
+def _completion(choice: Choice) -> Completion:
     ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs
     if len(ids) != len(logprobs):
         raise SamplerError(f"vLLM gave {len(ids)} ids with {len(logprobs)} logprobs")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miner.config.run_files import write_atomically
 
-LONGEST_PHASE = 40
-"""Characters of a phase that are shown, whatever the file holds."""
 
-
-@dataclass(frozen=True)
-class Heartbeat:
+class Heartbeat(BaseModel):
     """What the trainer last said: when (Unix seconds), in which phase, at which optimizer step."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     time: float
     phase: str
@@ -23,7 +20,7 @@ class Heartbeat:
 
     def write(self, file: Path) -> None:
         """Replace `file`, so that no reader ever sees half of it."""
-        write_atomically(file, json.dumps(asdict(self)))
+        write_atomically(file, self.model_dump_json())
 
 
 def read_heartbeat(file: Path, since: float) -> Heartbeat:
@@ -32,15 +29,7 @@ def read_heartbeat(file: Path, since: float) -> Heartbeat:
     Before the first one, and for whatever an earlier attempt left, it is the attempt's own start.
     """
     try:
-        value = json.loads(file.read_text())
-    except (OSError, ValueError):
-        value = None
-    said = value if isinstance(value, dict) else {}
-    time, phase, step = said.get("time"), said.get("phase"), said.get("step")
-    if not isinstance(time, int | float) or not math.isfinite(time) or time < since:
-        return Heartbeat(since, "starting", 0)
-    return Heartbeat(
-        float(time),
-        str(phase)[:LONGEST_PHASE] if phase else "unknown",
-        step if isinstance(step, int) else 0,
-    )
+        said = Heartbeat.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        said = None
+    return said if said and said.time >= since else Heartbeat(time=since, phase="starting", step=0)

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 GONE = {
     "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
     "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
+    "optimizer.deepspeed": "it is 'optimizer.zero_stage' now",
+    "reward.scale": "advantages are divided by their group's standard deviation",
+    "rollout.fresh_groups": "every game is trained as it was played",
 }
 """Settings of earlier versions, and what to do about them."""
-
-RENAMED = {"optimizer.deepspeed": "optimizer.zero_stage"}
-"""Names that settings once had, and those they have now."""
 
 
 def explained(error: ValidationError, names: Sequence[str]) -> str:
@@ -37,8 +37,6 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
 
 
 def _hint(key: str, names: Sequence[str]) -> str:
-    if key in RENAMED:
-        return f"it is {RENAMED[key]!r} now"
     sections = {name.rpartition(".")[0] for name in names if "." in name}
     near = difflib.get_close_matches(key, [*sections, *names], n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"

@@ -43,7 +43,6 @@ class Recipe:
     """Settings that belong together, and what they are for; see `RecipeTable`."""
 
     name: str
-    about: str
     largest: float | None
     settings: Tree
     lora: Tree
@@ -73,10 +72,9 @@ def read_recipe(path: Path) -> Recipe:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(f"{path}: recipe.{key}: {problem['msg']}") from None
-    base = Recipe("", "", None, {}, {}, {}) if table.extends is None else recipe(table.extends)
+    base = Recipe("", None, {}, {}, {}) if table.extends is None else recipe(table.extends)
     return Recipe(
         path.stem,
-        table.about,
         table.largest,
         merged(base.settings, tree),
         merged(base.lora, table.lora),

@@ -126,12 +126,6 @@ class RolloutSettings(Section):
         description="Longest whole episode, in tokens; empty: as the model's tokenizer needs for "
         "the games.",
     )
-    fresh_groups: int = Field(
-        0,
-        ge=0,
-        description="reward.credit = episode: games per step at most that are played in place of "
-        "ones whose episodes all have the same reward, and so teach nothing.",
-    )
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",
@@ -183,9 +177,6 @@ class RewardSettings(Section):
     )
     decay: float = Field(
         1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
-    )
-    scale: Literal["group", "batch", "none"] = Field(
-        "group", description="Standard deviation that advantages are divided by."
     )
     learn_turns: Literal["all", "first"] = Field(
         "all", description="first: only the first reply's tokens are trained (the base recipe)."

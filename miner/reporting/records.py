@@ -57,8 +57,7 @@ class StepRecord(Record):
             could have passed the limit of tokens.
         replies, invalid_replies, cut_replies: replies of the model, those without a legal action,
             and those that were cut off at their limit of tokens.
-        groups, flat_groups, replaced_groups: GRPO groups, those whose members all had the same
-            reward, and others like those in whose place fresh ones were played.
+        groups, flat_groups: GRPO groups, and those whose members all had the same reward.
         drift: token drift at turn boundaries, by kind.
         action_applied_rate: share of actions that the environment applied as asked.
         metrics: anything else worth a line (loss, kl, entropy, learning_rate, ...).
@@ -80,7 +79,6 @@ class StepRecord(Record):
     cut_replies: int = 0
     groups: int = 0
     flat_groups: int = 0
-    replaced_groups: int = 0
     drift: dict[str, int] = {}
     action_applied_rate: float | None = None
     metrics: dict[str, float] = {}

@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
-
-Scale = Literal["group", "batch", "none"]
 
 TurnReward = tuple[int, float]
 """(round of the game, reward of the reply): a retried reply is another turn of the same round."""
@@ -34,74 +31,49 @@ def decayed_returns(rewards: Sequence[float], decay: float) -> list[float]:
 
 
 def turn_advantages(
-    rows: Sequence[Sequence[TurnReward] | None],
-    group_size: int,
-    *,
-    decay: float = 1.0,
-    scale: Scale = "group",
+    rows: Sequence[Sequence[TurnReward] | None], group_size: int, *, decay: float = 1.0
 ) -> list[list[float]]:
-    """Advantage of every turn of every row.
+    """Advantage of every turn of every row, divided by its group's standard deviation.
 
     Args:
         rows: per episode its turns' rewards (ragged), or None for an episode that was lost;
             consecutive `group_size` rows are a group.
         decay: see `decayed_returns`.
-        scale: "group" divides by the group's standard deviation around its baselines, "batch" by
-            that of all groups, "none" leaves differences as they are (Dr. GRPO, arXiv 2503.20783).
 
     Returns:
-        Per row one advantage per turn; an empty list for a lost row. The baseline of a round is
-        the mean return over all turns of the group in that round: a lost member moves none, and a
-        round that a single turn reached has advantage 0.
+        Per row one advantage per turn; an empty list for a lost row.
 
     Source: GRPO (arXiv 2402.03300), process supervision of section 4.1.3, baseline by round.
     """
-    groups = [
-        _differences(rows[start : start + group_size], decay)
-        for start in range(0, len(rows), group_size)
-    ]
-    overall = _deviation([square for group in groups for square in group.squares])
     advantages: list[list[float]] = []
-    for group in groups:
-        deviation = {
-            "group": _deviation(group.squares) + EPSILON,
-            "batch": overall + EPSILON,
-            "none": 1.0,
-        }[scale]
-        advantages += [[difference / deviation for difference in row] for row in group.rows]
+    for start in range(0, len(rows), group_size):
+        differences, deviation = differences_by_round(rows[start : start + group_size], decay)
+        advantages += [[each / (deviation + EPSILON) for each in row] for row in differences]
     return advantages
 
 
-class _Group:
-    """Differences to the baselines, and per round (sum of squares, degrees of freedom)."""
+def differences_by_round(
+    group: Sequence[Sequence[TurnReward] | None], decay: float
+) -> tuple[list[list[float]], float]:
+    """Per row each turn's difference to its round's baseline, and their standard deviation.
 
-    def __init__(self, rows: list[list[float]], squares: list[tuple[float, int]]) -> None:
-        self.rows = rows
-        self.squares = squares
-
-
-def _differences(rows: Sequence[Sequence[TurnReward] | None], decay: float) -> _Group:
-    returns = [_with_returns(row or (), decay) for row in rows]
+    The baseline of a round is the mean return over all turns of the group in that round: a lost
+    member moves none, and a round that a single turn reached has the difference 0. The deviation is
+    pooled over rounds: what TRL computes where every episode has one return.
+    """
+    returns = [_with_returns(row or (), decay) for row in group]
     by_round: dict[int, list[float]] = defaultdict(list)
     for row in returns:
         for number, value in row:
             by_round[number].append(value)
     baseline = {number: sum(values) / len(values) for number, values in by_round.items()}
     differences = [[value - baseline[number] for number, value in row] for row in returns]
-    squares = [
-        (sum((value - baseline[number]) ** 2 for value in values), len(values) - 1)
-        for number, values in by_round.items()
-    ]
-    return _Group(differences, squares)
+    squares = sum(each**2 for row in differences for each in row)
+    freedom = sum(len(values) - 1 for values in by_round.values())
+    return differences, math.sqrt(squares / freedom) if freedom else 0.0
 
 
 def _with_returns(row: Sequence[TurnReward], decay: float) -> list[tuple[int, float]]:
     """(round, return) of each turn."""
     returns = decayed_returns([reward for _, reward in row], decay)
     return [(number, value) for (number, _), value in zip(row, returns, strict=True)]
-
-
-def _deviation(squares: Sequence[tuple[float, int]]) -> float:
-    """Pooled standard deviation: what TRL computes where every episode has one return."""
-    freedom = sum(count for _, count in squares)
-    return math.sqrt(sum(square for square, _ in squares) / freedom) if freedom else 0.0

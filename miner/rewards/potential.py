@@ -44,7 +44,3 @@ def shaped_rewards(rewards: Sequence[float], potentials: Sequence[float]) -> lis
     """
     after = [*potentials[1:], 0.0]
     return [r + b - a for r, a, b in zip(rewards, potentials, after, strict=True)]
-
-
-POTENTIALS: dict[str, Potential] = {"chance_to_win": chance_to_win}
-"""By the name that settings use."""

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from miner.config.errors import ConfigurationError
@@ -81,7 +81,6 @@ class Scheduler:
         renderer: turns messages into tokens.
         episode: sampling parameters and the episode's token limit.
         retry: bounds on attempts and time.
-        worth: what makes members of a group differ; the graded score by default.
         on_episode: called with each outcome as it comes out.
         places: episodes at once, where the source's capacity is shared with other processes.
         outages: waits for servers that go away; without it their episodes fail like others.
@@ -95,7 +94,6 @@ class Scheduler:
         episode: EpisodeParams,
         *,
         retry: RetryParams | None = None,
-        worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
         on_episode: Callable[[Outcome], None] = lambda outcome: None,
         places: int | None = None,
         outages: Outages | None = None,
@@ -105,33 +103,19 @@ class Scheduler:
         self._renderer = renderer
         self._episode = episode
         self._retry = retry or RetryParams()
-        self._worth = worth
         self._on_episode = on_episode
         self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
         self._outages = outages
 
-    async def run(
-        self,
-        groups: Sequence[Group],
-        *,
-        fresh: Callable[[], Group] | None = None,
-        max_replacements: int = 0,
-    ) -> list[GroupResult]:
+    async def run(self, groups: Sequence[Group]) -> list[GroupResult]:
         """Play `groups`; results are in their order.
-
-        Args:
-            fresh: draws a new group to play in the place of one without variance.
-            max_replacements: most groups drawn from `fresh` in this run.
 
         Raises: ExceptionGroup of errors that are not typed failures.
         """
-        replacements = iter(range(max_replacements))
         self._losses = 0
         async with asyncio.TaskGroup() as running:
-            tasks = [
-                running.create_task(self._run_group(group, fresh, replacements)) for group in groups
-            ]
+            tasks = [running.create_task(self._play_group(group)) for group in groups]
             if self._outages:
                 running.create_task(self._outages.look_again())
         if self._losses > LOUD_LOSSES:
@@ -141,20 +125,10 @@ class Scheduler:
             )
         return [task.result() for task in tasks]
 
-    async def _run_group(
-        self, group: Group, fresh: Callable[[], Group] | None, replacements: Iterator[int]
-    ) -> GroupResult:
-        result = await self._play_group(group)
-        while fresh and result.flat and next(replacements, None) is not None:
-            result = replace(await self._play_group(fresh()), replaced=result)
-        return result
-
     async def _play_group(self, group: Group) -> GroupResult:
         async with asyncio.TaskGroup() as running:
             tasks = [running.create_task(self._play(group.task)) for _ in range(group.size)]
-        outcomes = tuple(task.result() for task in tasks)
-        worths = tuple(self._worth(o) for o in outcomes if isinstance(o, Trajectory))
-        return GroupResult(group, outcomes, worths)
+        return GroupResult(group, tuple(task.result() for task in tasks))
 
     async def _play(self, task: EpisodeTask) -> Outcome:
         outcome = await self._play_with_retries(task)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 
 from miner.rollout.episode import EpisodeTooLong
 from miner.rollout.groups import GroupResult
 from miner.rollout.renderer import DriftKind
+from miner.rollout.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutStats:
-    """Counts over all episodes played, those of replaced groups included.
+    """Counts over all episodes played.
 
     Attributes:
         groups: groups handed back.
         groups_without_variance: those among them whose members are all worth the same.
-        groups_replaced: groups without variance that were played but replaced by fresh ones.
         episodes: finished episodes.
         lost: episodes that ended as a `LostEpisode`.
         too_long: those among them that hit the token limit.
@@ -35,7 +35,6 @@ class RolloutStats:
 
     groups: int
     groups_without_variance: int
-    groups_replaced: int
     episodes: int
     lost: int
     too_long: int
@@ -48,17 +47,25 @@ class RolloutStats:
     mean_score: float
 
     @classmethod
-    def of(cls, results: Sequence[GroupResult]) -> RolloutStats:
-        """Statistics of the results of one or more `Scheduler.run`."""
-        played = [result for last in results for result in last.chain()]
-        finished = [trajectory for result in played for trajectory in result.trajectories]
-        lost = [episode for result in played for episode in result.lost]
+    def of(
+        cls,
+        results: Sequence[GroupResult],
+        worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
+    ) -> RolloutStats:
+        """Statistics of the results of one or more `Scheduler.run`.
+
+        Args:
+            worth: what makes members of a group differ; the graded score by default.
+        """
+        finished = [trajectory for result in results for trajectory in result.trajectories]
+        lost = [episode for result in results for episode in result.lost]
         turns = [turn for trajectory in finished for turn in trajectory.turns]
         drift = Counter(turn.drift for trajectory in finished for turn in trajectory.turns[1:])
         return cls(
             groups=len(results),
-            groups_without_variance=sum(not result.varied for result in results),
-            groups_replaced=len(played) - len(results),
+            groups_without_variance=sum(
+                len(set(map(worth, result.trajectories))) < 2 for result in results
+            ),
             episodes=len(finished),
             lost=len(lost),
             too_long=sum(isinstance(episode.error, EpisodeTooLong) for episode in lost),

@@ -50,7 +50,6 @@ class TurnRecord:
         reply: text that was given to the environment.
         action: id of the action played, None if the reply could not be parsed.
         valid: whether the reply was parsed into a legal action.
-        reward: reward of this turn as the environment gave it.
         sampled_tokens: length of the reply in tokens, the end-of-turn token included.
         finish_reason: see `Sample`; "length" when the reply was cut off.
         drift: how this turn's prompt continued the tokens held before it.
@@ -60,7 +59,6 @@ class TurnRecord:
     reply: str
     action: int | None
     valid: bool
-    reward: float
     sampled_tokens: int
     finish_reason: FinishReason
     drift: DriftKind
@@ -186,7 +184,6 @@ class TrajectoryBuilder:
                 reply=self._reply,
                 action=transition.action,
                 valid=transition.valid,
-                reward=transition.reward,
                 sampled_tokens=len(sample.token_ids),
                 finish_reason=sample.finish_reason,
                 drift=self._drift,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,8 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     rules = learner.reply_rules(rollout.episode_limit)
 
     def make_generation(trainer: Any) -> Any:
-        from trl.generation.vllm_generation import VLLMGeneration
-
-        return VLLMGeneration(
-            model=trainer.model,
-            accelerator=trainer.accelerator,
-            processing_class=trainer.processing_class,
+        return _generation(
+            trainer,
             mode="colocate",
             gpu_memory_utilization=rollout.memory_share,
             max_model_length=rules.context,
@@ -109,18 +106,26 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
             return VllmColocatedSampler(llm.llm_engine, rules)
-        device = torch.cuda.current_device()
-        return VllmColocatedSampler(
-            llm.llm_engine,
-            rules,
-            prepare_thread=lambda: torch.cuda.set_device(device),
-        )
+        choose = partial(torch.cuda.set_device, torch.cuda.current_device())
+        return VllmColocatedSampler(llm.llm_engine, rules, prepare_thread=choose)
 
     if on_gpu:
         return ColocatedEngine(make_generation, make_sampler)
     from miner.inference.vllm.reload import reloading_on_cpu
 
     return ColocatedEngine(make_generation, make_sampler, sleeps=False, reloading=reloading_on_cpu)
+
+
+def _generation(trainer: Any, **options: Any) -> Any:
+    """TRL's way to vLLM."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    return VLLMGeneration(
+        model=trainer.model,
+        accelerator=trainer.accelerator,
+        processing_class=trainer.processing_class,
+        **options,
+    )
 
 
 def _vllm_for_cpus() -> bool:
@@ -262,15 +267,11 @@ def _way_for_weights(wanted: str, backend: str, servers: int) -> str:
 def _nccl_sync(
     trainer: Any, servers: list[VllmServer], loop: BackgroundLoop, seconds: float, ranks: Ranks
 ) -> NcclWeightSync:
-    from trl.generation.vllm_generation import VLLMGeneration
-
     [server] = servers
 
     def connect() -> Any:
-        return VLLMGeneration(
-            model=trainer.model,
-            accelerator=trainer.accelerator,
-            processing_class=trainer.processing_class,
+        return _generation(
+            trainer,
             mode="server",
             server_base_url=server.url,
             server_timeout=seconds,

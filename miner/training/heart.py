@@ -35,4 +35,4 @@ class Heart:
             if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
                 return
             self._last = (phase, self._step, now)
-            Heartbeat(now, phase, self._step).write(self._file)
+            Heartbeat(time=now, phase=phase, step=self._step).write(self._file)

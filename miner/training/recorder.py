@@ -85,7 +85,6 @@ class Recorder(TrainerCallback):
             cut_replies=stats.truncated_replies,
             groups=stats.groups,
             flat_groups=stats.groups_without_variance,
-            replaced_groups=stats.groups_replaced,
             drift={kind.value: count for kind, count in stats.drift.items()},
             action_applied_rate=self._applied_rate(),
             metrics={

@@ -91,7 +91,7 @@ def _again(results: list[GroupResult], play: Play) -> list[GroupResult]:
 def _merged(result: GroupResult, second: GroupResult) -> GroupResult:
     fresh = iter(second.outcomes)
     outcomes = tuple(next(fresh) if _engine_lost(o) else o for o in result.outcomes)
-    return replace(result, outcomes=outcomes, worths=result.worths + second.worths)
+    return replace(result, outcomes=outcomes)
 
 
 def _engine_lost(outcome: Outcome) -> bool:

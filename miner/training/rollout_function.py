@@ -21,7 +21,7 @@ from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.rewards.episode import EpisodeReward
-from miner.rewards.potential import POTENTIALS
+from miner.rewards.potential import chance_to_win
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.stats import RolloutStats
@@ -54,7 +54,8 @@ class RolloutFunction:
         ranks: Ranks,
     ) -> None:
         self._play = play
-        self.worth = EpisodeReward(reward.invalid_reply_penalty, POTENTIALS.get(reward.shaping))
+        potential = chance_to_win if reward.shaping == "chance_to_win" else None
+        self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._first_turn_only = reward.learn_turns == "first"
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
@@ -75,10 +76,11 @@ class RolloutFunction:
         ]
         results = self._play(groups, trainer)
         outcomes = [outcome for result in results for outcome in result.outcomes]
-        played = self._ranks.gather((RolloutStats.of(results), any(map(_given_up, outcomes))))
+        stats = RolloutStats.of(results, self._worth.total)
+        played = self._ranks.gather((stats, any(map(_given_up, outcomes))))
         if any(stopped for _, stopped in played):
             raise RolloutStopped
-        self.latest = RolloutStats.merged([stats for stats, _ in played])
+        self.latest = RolloutStats.merged([each for each, _ in played])
         if self._ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
             lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
             raise RolloutFailedError(
@@ -101,10 +103,10 @@ class RolloutFunction:
             "env_mask": [list(row.loss_mask) for row in rows],
             "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
             "turn_rewards": [
-                None if isinstance(o, LostEpisode) else self.worth.by_turn(o) for o in outcomes
+                None if isinstance(o, LostEpisode) else self._worth.by_turn(o) for o in outcomes
             ],
             "episode_reward": [
-                None if isinstance(o, LostEpisode) else self.worth.total(o) for o in outcomes
+                None if isinstance(o, LostEpisode) else self._worth.total(o) for o in outcomes
             ],
         }
 

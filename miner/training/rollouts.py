@@ -1,8 +1,8 @@
 """A step's episodes: played when it wants them or, with `rollout.ahead`, one step before.
 
 Invariants:
-* a step trains on its own tasks and spare ones whenever they are played: what a kill, or the end of
-  training, takes away is played again by whoever goes on;
+* a step trains on its own tasks whenever they are played: what a kill, or the end of training,
+  takes away is played again by whoever goes on;
 * weights travel only while nobody samples: whoever wants others in the engine has what is under way
   finished first;
 * what was played ahead comes from the weights before the last update, with the logprobs it was
@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,10 @@ from miner.inference.engines import GenerationEngine
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import Scheduler
 from miner.training.recovery import made_good, play_through
-from miner.training.tasks import planned_tasks, spare_tasks
+from miner.training.tasks import planned_tasks
 from miner.training.trainer import EpisodeTrainer
 
 logger = logging.getLogger(__name__)
-
-Playing = Coroutine[Any, Any, list[GroupResult]]
 
 
 @dataclass
@@ -39,7 +37,6 @@ class _Ahead:
 
     groups: Sequence[Group]
     halvings: int
-    episodes: Callable[[Sequence[Group]], Playing]
     running: Running[list[GroupResult]]
     results: list[GroupResult] | None = None
 
@@ -67,7 +64,7 @@ class Rollouts(TrainerCallback):
         self._ahead: _Ahead | None = None
 
     def play(self, groups: Sequence[Group], trainer: EpisodeTrainer) -> list[GroupResult]:
-        """Play a step's groups, and fresh ones in place of those that teach nothing.
+        """Play a step's groups.
 
         What an engine lost is played again as it was: members of a group share their game. With
         `rollout.ahead` these have been played, and the next step's are under way afterwards.
@@ -75,10 +72,7 @@ class Rollouts(TrainerCallback):
         step = trainer.state.global_step
         results = self._played_ahead(groups, trainer.halvings)
         if results is None:
-            episodes = self._episodes(step, groups)
-            results = play_through(
-                self._engine, lambda some: self._loop.run(episodes(some)), groups
-            )
+            results = play_through(self._engine, self._play_now, groups)
         if self._settings.rollout.ahead and step + 1 < trainer.state.max_steps:
             self._begin(step + 1, trainer.halvings)
         return results
@@ -94,10 +88,7 @@ class Rollouts(TrainerCallback):
         if ahead is None or ahead.results is not None:
             return
         ahead.results = made_good(
-            self._engine,
-            ahead.running.result(),
-            lambda some: self._loop.run(ahead.episodes(some)),
-            ahead.groups,
+            self._engine, ahead.running.result(), self._play_now, ahead.groups
         )
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
@@ -116,9 +107,8 @@ class Rollouts(TrainerCallback):
         ranks, size = self._ranks, self._settings.rollout.group_size
         tasks = planned_tasks(self._settings, step, ranks.rank, ranks.count)
         groups = [Group(task, size) for task in tasks]
-        episodes = self._episodes(step, groups)
-        running = self._loop.start(episodes(groups))
-        self._ahead = _Ahead(groups, halvings, episodes, running)
+        running = self._loop.start(self._scheduler().run(groups))
+        self._ahead = _Ahead(groups, halvings, running)
 
     def _played_ahead(self, groups: Sequence[Group], halvings: int) -> list[GroupResult] | None:
         """What was played of these groups, None if nothing was that is still of use."""
@@ -131,18 +121,5 @@ class Rollouts(TrainerCallback):
         logger.warning("what was played ahead is of other weights or games: it is played anew")
         return None
 
-    def _episodes(self, step: int, groups: Sequence[Group]) -> Callable[[Sequence[Group]], Playing]:
-        """What plays `groups`, or some of them again, for the step that follows `step` others."""
-        settings, ranks = self._settings, self._ranks
-        spare = spare_tasks(settings, step, ranks.rank, ranks.count)
-        bound = settings.rollout.fresh_groups // ranks.count
-        replaceable = settings.reward.credit == "episode"
-
-        def play(some: Sequence[Group]) -> Playing:
-            return self._scheduler().run(
-                some,
-                fresh=lambda: Group(next(spare), settings.rollout.group_size),
-                max_replacements=bound if replaceable and some is groups else 0,
-            )
-
-        return play
+    def _play_now(self, groups: Sequence[Group]) -> list[GroupResult]:
+        return self._loop.run(self._scheduler().run(groups))

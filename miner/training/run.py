@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from miner.background_loop import BackgroundLoop
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.distributed.zero import gathered_weights
 from miner.environments import EnvironmentSource
 from miner.environments.outages import Outages
 from miner.evaluation.policies import SamplerPolicy
@@ -25,6 +27,7 @@ from miner.evaluation.runner import Rules, evaluate
 from miner.inference.engines import GenerationEngine, NewWeights
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
+from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group
@@ -34,7 +37,6 @@ from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
-from miner.training.handover import Handover
 from miner.training.heart import Heart
 from miner.training.held_out import HeldOut
 from miner.training.learner import Learner
@@ -225,6 +227,17 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
+    def publish(self, publisher: Publisher | None, score: PublishedScore) -> None:
+        """Publish the current weights, which all ranks help to put together; rank 0 has the
+        publisher, and raises `PublishingError`."""
+        weights = gathered_weights(self.trainer)
+
+        def publish() -> None:
+            assert publisher is not None
+            publisher.publish(lambda folder: self._learner.save(folder, weights), score)
+
+        self._ranks.lead_does(publish)
+
     def _scheduler_at(self, temperature: float, stopped: Callable[[], bool] = never) -> Scheduler:
         rollout = self._settings.rollout
         return Scheduler(
@@ -238,7 +251,6 @@ class Run:
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=lambda _: self._heart.beat("rollout"),
-            worth=self.rollout.worth.total,
             places=self._places,
             outages=self._outages,
         )
@@ -280,7 +292,6 @@ class Run:
             reward_funcs=[episode_reward],
             rollout_func=self.rollout,
             credit=settings.reward.credit,
-            scale=settings.reward.scale,
             decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
             sync_weights=self._rollouts.freshen
@@ -321,7 +332,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
         in_process = not settings.optimizer.zero_stage
-        handover = Handover(output, learner, ranks, in_process=in_process)
+        publisher = Publisher(output, in_process=in_process) if ranks.leads else None
         loop = stack.enter_context(BackgroundLoop())
         engine = open_engine(
             settings, learner, loop, lambda: heart.beat("waiting for the inference server"), ranks
@@ -338,7 +349,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             progress.note(f"going on from step {checkpoint.step}")
         held_out = HeldOut(
             run.evaluate,
-            lambda score: handover.publish(run.trainer, score),
+            partial(run.publish, publisher),
             settings.run_dir,
             run.pace,
             ranks=ranks,

@@ -41,7 +41,6 @@ WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
 def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
-    A folder from before there were fingerprints takes the base model that is there now for its own.
     Raises: `ConfigurationError` if it holds a run with other settings or of another base model, or
         cannot be written.
     """

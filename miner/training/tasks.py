@@ -6,10 +6,8 @@ is ever trained on (`TRAINING_SEEDS` is apart from theirs).
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 
@@ -37,8 +35,27 @@ class GameTasks:
         return self._settings.name
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`."""
-        return training_task(index, self._settings, seed)
+        """See `TaskStream`.
+
+        Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
+        """
+        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else (None,)
+        kinds = list(product(sizes, (0, 1)))
+        cycle, position = divmod(index, len(kinds))
+        random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
+        deck_size, seat = kinds[position]
+        rng = random.Random(f"{seed}/game/{index}")
+        lowest, highest = task_id_range(self.name)
+        task_id = rng.randint(lowest, highest)
+        if deck_size is not None:
+            task_id += DECK_SIZES.index(deck_size) - task_id % 5
+        drawn = rng.randrange(TRAINING_SEEDS.start // 2 + 1, TRAINING_SEEDS.stop // 2 - 1)
+        return EpisodeTask(
+            environment=self.name,
+            task_id=task_id,
+            seed=2 * drawn + seat,
+            opponent=self._settings.opponent,
+        )
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """See `TaskStream`."""
@@ -54,30 +71,6 @@ def task_stream(settings: EnvironmentSettings) -> TaskStream:
     return channel(settings).tasks if channel else GameTasks(settings)
 
 
-def training_task(index: int, settings: EnvironmentSettings, seed: int) -> EpisodeTask:
-    """The `index`-th game of the stream.
-
-    Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
-    """
-    sizes = settings.deck_sizes if settings.name == "goofspiel" else (None,)
-    kinds = list(product(sizes, (0, 1)))
-    cycle, position = divmod(index, len(kinds))
-    random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
-    deck_size, seat = kinds[position]
-    rng = random.Random(f"{seed}/game/{index}")
-    lowest, highest = task_id_range(settings.name)
-    task_id = rng.randint(lowest, highest)
-    if deck_size is not None:
-        task_id += DECK_SIZES.index(deck_size) - task_id % 5
-    seed_of_seat_0 = 2 * rng.randrange(TRAINING_SEEDS.start // 2 + 1, TRAINING_SEEDS.stop // 2 - 1)
-    return EpisodeTask(
-        environment=settings.name,
-        task_id=task_id,
-        seed=seed_of_seat_0 + seat,
-        opponent=settings.opponent,
-    )
-
-
 def planned_tasks(settings: Settings, step: int, rank: int, count: int) -> list[EpisodeTask]:
     """What TRL gives to a rank of `count` for the step that follows `step` others."""
     per_step = settings.rollout.groups_per_step
@@ -85,15 +78,6 @@ def planned_tasks(settings: Settings, step: int, rank: int, count: int) -> list[
     first = step * per_step + rank * share
     tasks = task_stream(settings.environment)
     return [tasks.training(i, settings.seed) for i in range(first, first + share)]
-
-
-def spare_tasks(settings: Settings, step: int, rank: int, count: int) -> Iterator[EpisodeTask]:
-    """Tasks for a rank's groups to be replaced by, from beyond the planned stream: the same after a
-    resume, and no other step's or rank's as long as each of `count` ranks takes `fresh_groups`."""
-    planned = settings.optimizer.max_steps * settings.rollout.groups_per_step
-    first = planned + (step * count + rank) * settings.rollout.fresh_groups
-    tasks = task_stream(settings.environment)
-    return (tasks.training(i, settings.seed) for i in itertools.count(first))
 
 
 def training_dataset(settings: Settings) -> Dataset:

@@ -23,7 +23,7 @@ from miner.config.run_files import CHECKPOINTS, KEPT_CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config
 from miner.reporting.records import HALVINGS
-from miner.rewards.advantages import Scale, turn_advantages
+from miner.rewards.advantages import turn_advantages
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
 
@@ -51,7 +51,6 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
-        scale_rewards=settings.reward.scale,
         # the default multiplies ratios over whole episodes and then drops the long ones
         vllm_importance_sampling_mode="token_truncate",
         shuffle_dataset=False,  # the task stream is shuffled already, and a resume must find it
@@ -84,7 +83,7 @@ class EpisodeTrainer(PackedTrainer):
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
             by advantages of shape (rows, completion tokens), from the column `turn_rewards`.
-        scale, decay: see `turn_advantages`; `args.scale_rewards` is the scale for episodes.
+        decay: see `turn_advantages`.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates of which something is not finite.
@@ -101,7 +100,6 @@ class EpisodeTrainer(PackedTrainer):
         args: GRPOConfig,
         learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
-        scale: Scale = "group",
         decay: float = 1.0,
         sync_weights: Callable[[], None] | None = None,
         guard: UpdateGuard | None = None,
@@ -111,7 +109,6 @@ class EpisodeTrainer(PackedTrainer):
         self.halvings = 0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
-        self._scale = scale
         self._decay = decay
         self._guard = guard or UpdateGuard()
         self._unsound: dict[str, torch.Tensor] = {}
@@ -239,9 +236,7 @@ class EpisodeTrainer(PackedTrainer):
             return output
         # Groups may be split over processes: baselines need the episodes of all of them.
         rewards = gather_object([one["turn_rewards"] for one in inputs])
-        advantages = turn_advantages(
-            rewards, self._group_size, decay=self._decay, scale=self._scale
-        )
+        advantages = turn_advantages(rewards, self._group_size, decay=self._decay)
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = spread_over_tokens(
             [advantages[first + episode] for episode, _ in rows],

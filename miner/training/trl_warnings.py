@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import logging
 
-_LOGGER = logging.getLogger("trl.trainer.grpo_trainer")
 
-
-class _WithoutRewards(logging.Filter):
-    """Drops the warning about rows without a reward, which prints all columns of one.
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """Not the warning about a row without a reward, which prints all its columns.
 
     Such a row is an episode that was lost, and the scheduler has said so.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "All reward functions returned None" not in str(record.msg)
-
-
-_FILTER = _WithoutRewards()
+    return "All reward functions returned None" not in str(record.msg)
 
 
 def silence_lost_rows() -> None:
     """Keep TRL from warning of each lost episode (idempotent)."""
-    _LOGGER.addFilter(_FILTER)
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_worth_saying)

@@ -176,4 +176,4 @@ def test_unusable_heartbeats_count_from_the_attempts_start(
     file = tmp_path / "heartbeat.json"
     if content is not None:
         file.write_text(content)
-    assert read_heartbeat(file, since=100.0) == Heartbeat(100.0, "starting", 0)
+    assert read_heartbeat(file, since=100.0) == Heartbeat(time=100.0, phase="starting", step=0)

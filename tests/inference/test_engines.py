@@ -299,14 +299,24 @@ def test_a_push_that_one_of_two_servers_refuses_leaves_both_ready_for_the_next(
     assert [one.stub.weights.version for one in (server, other)] == ["2"] * 2
 
 
-def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(model, loop, stack):
-    generation = GenerationDouble(model)
+@pytest.fixture
+def generation(model):
+    return GenerationDouble(model)
+
+
+@pytest.fixture
+def colocated(generation, loop, stack):
     engine = ColocatedEngine(
         lambda trainer: generation,
         lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
     )
     engine.attach(None)
     stack.callback(engine.close)
+    return engine
+
+
+def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(colocated, generation, model, loop):
+    engine = colocated
     groups = [Group(build_task(seed=seed), 4) for seed in range(2)]
     for step in range(2):
         learn(model)
@@ -325,25 +335,18 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(model, loop, sta
 
 
 def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_given_up(
-    model, loop, stack
+    colocated, generation, loop
 ):
-    generation = GenerationDouble(model)
-    engine = ColocatedEngine(
-        lambda trainer: generation,
-        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
-    )
-    engine.attach(None)
-
     async def give_up():
-        asked = asyncio.ensure_future(engine.sampler.sample([5, 6], SamplingParams(400)))
+        asked = asyncio.ensure_future(colocated.sampler.sample([5, 6], SamplingParams(400)))
         await asyncio.sleep(0.05)
         asked.cancel()
 
     for _ in range(3):
-        with engine.playing():
+        with colocated.playing():
             loop.run(give_up())
-    engine.part()
-    assert engine.sampler.failure is None
+    colocated.part()
+    assert colocated.sampler.failure is None
     assert len(generation._engine.aborted) == 3
     assert generation.log[-1] == "shutdown"
 
@@ -356,18 +359,11 @@ def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_g
     ],
 )
 def test_a_colocated_engine_that_fails_ends_the_run_and_says_why(
-    failure, leaves_as, model, loop, stack
+    failure, leaves_as, colocated, generation, loop
 ):
-    generation = GenerationDouble(model)
     generation._engine.fails_at, generation._engine.failure = 5, failure
-    engine = ColocatedEngine(
-        lambda trainer: generation,
-        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
-    )
-    engine.attach(None)
-    stack.callback(engine.close)
     with pytest.raises(leaves_as, match="device-side assert"):
-        play_through(engine, counting_play(engine, loop), [Group(build_task(), 4)])
+        play_through(colocated, counting_play(colocated, loop), [Group(build_task(), 4)])
     assert generation.log[-1] == "sleep 2"
 
 

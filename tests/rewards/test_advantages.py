@@ -4,7 +4,12 @@ import math
 
 import pytest
 
-from miner.rewards.advantages import EPSILON, decayed_returns, turn_advantages
+from miner.rewards.advantages import (
+    EPSILON,
+    decayed_returns,
+    differences_by_round,
+    turn_advantages,
+)
 
 
 def turns(*rewards):
@@ -41,35 +46,18 @@ def test_returns_sum_what_is_still_to_come():
     ],
 )
 def test_differences_to_the_mean_of_the_same_round(group, expected):
-    advantages = turn_advantages(group, len(group), scale="none")
-    assert advantages == [pytest.approx(row) for row in expected]
+    differences, _ = differences_by_round(group, 1.0)
+    assert differences == [pytest.approx(row) for row in expected]
 
 
 def test_decay_weighs_the_future_down():
-    advantages = turn_advantages([turns(0, 1), turns(0, 0)], 2, decay=0.5, scale="none")
-    assert advantages == [[0.25, 0.5], [-0.25, -0.5]]
+    differences, _ = differences_by_round([turns(0, 1), turns(0, 0)], 0.5)
+    assert differences == [[0.25, 0.5], [-0.25, -0.5]]
 
 
-def test_group_scale_divides_by_the_pooled_deviation_around_the_baselines():
-    (first, second) = turn_advantages([turns(0, 1), turns(0, 0)], 2, scale="group")
-    deviation = math.sqrt(0.5) + EPSILON
-    assert first == pytest.approx([0.5 / deviation] * 2)
-    assert second == pytest.approx([-0.5 / deviation] * 2)
-
-
-def test_batch_scale_shares_one_deviation_between_groups():
-    rows = [turns(4.0), turns(0.0), turns(1.0), turns(1.0)]
-    deviation = math.sqrt((8.0 + 0.0) / 2) + EPSILON
-    advantages = turn_advantages(rows, 2, scale="batch")
-    assert advantages == [
-        pytest.approx([2 / deviation]),
-        pytest.approx([-2 / deviation]),
-        [0.0],
-        [0.0],
-    ]
-
-
-def test_the_group_is_the_scale_that_is_not_asked_for():
-    rows = [turns(4.0), turns(0.0), turns(1.0), turns(0.0)]
-    assert turn_advantages(rows, 2) == turn_advantages(rows, 2, scale="group")
-    assert turn_advantages(rows, 2) != turn_advantages(rows, 2, scale="batch")
+def test_each_group_is_divided_by_its_own_pooled_deviation_around_the_baselines():
+    rows = [turns(0, 1), turns(0, 0), turns(8.0), turns(0.0)]
+    advantages = turn_advantages(rows, 2)
+    small, large = math.sqrt(0.5) + EPSILON, math.sqrt(32) + EPSILON
+    assert advantages[:2] == [pytest.approx([sign * 0.5 / small] * 2) for sign in (1, -1)]
+    assert advantages[2:] == [pytest.approx([sign * 4 / large]) for sign in (1, -1)]

@@ -45,14 +45,14 @@ def complete(request):
 @torch.no_grad()
 def test_each_prompt_gets_its_completion_with_the_logprobs_of_its_tokens(complete):
     model, tokenizer = build_qwen3(), build_tokenizer()
-    rows = complete([CHAT, "a bid of 3", CHAT])
+    rows = complete([CHAT, "a bid of 3", CHAT], overrides={"temperature": 0.7})
     chat = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
     prompts = [tokenizer(text)["input_ids"] for text in (chat, "a bid of 3", chat)]
     assert [row["prompt_ids"] for row in rows] == prompts
     for row in rows:
         ids = row["completion_ids"]
         logits = model(torch.tensor([row["prompt_ids"] + ids])).logits[0, -len(ids) - 1 : -1]
-        expected = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+        expected = (logits / 0.7).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
         assert row["logprobs"] == pytest.approx(expected.tolist(), abs=1e-4)
         assert row["text"] == tokenizer.decode(ids, skip_special_tokens=True)
 

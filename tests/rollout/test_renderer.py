@@ -165,44 +165,34 @@ def test_any_reply_is_continued_as_the_whole_conversation_says(name, data):
         assert (step.drift is DriftKind.CLEAN) == (held + step.new_ids == after)
 
 
-def test_shortcut_is_not_taken_where_special_tokens_are_split():
+def swallow_spaces(tokenizer):
+    """`<|im_end|>` takes the newline after it: pieces cannot be tokenised alone."""
+    end = type(tokenizer.added_tokens_decoder[1])("<|im_end|>", rstrip=True)
+    tokenizer.add_special_tokens({"eos_token": end})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "said"),
+    [
+        (lambda t: setattr(t, "split_special_tokens", True), DriftKind.REALIGN, True),
+        (swallow_spaces, DriftKind.CLEAN, False),  # the others still separate
+        (lambda t: t.add_tokens(["\n<|im_start|>"], special_tokens=True), DriftKind.CLEAN, True),
+    ],
+    ids=["split", "swallow spaces", "one within another"],
+)
+def test_shortcut_is_not_taken_where_special_tokens_do_not_separate(spoil, kind, said, caplog):
     tokenizer = build_tokenizer(CHATML)
-    tokenizer.split_special_tokens = True
+    spoil(tokenizer)
     renderer = ChatRenderer(tokenizer)
+    assert ("special tokens do not separate" in caplog.text) == said
     sample = build_sample([*ids_of(tokenizer, "3"), tokenizer.eos_token_id])
-    reply = {"role": "assistant", "content": "3"}
-    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
-    assert step.drift is DriftKind.REALIGN
+    conversation = [*QUESTION, {"role": "assistant", "content": "3"}, ANSWER]
+    step = renderer.continue_prompt(conversation, renderer.render(QUESTION), sample)
     held = whole(tokenizer, QUESTION) + sample.token_ids
-    assert tokenizer.decode(held + step.new_ids) == step.text
-
-
-def test_shortcut_is_not_taken_where_special_tokens_swallow_spaces(caplog):
-    """With `rstrip`, `<|im_end|>` takes the newline after it: pieces cannot be tokenised alone."""
-    tokenizer = build_tokenizer(CHATML)
-    tokenizer.add_special_tokens(
-        {"eos_token": type(tokenizer.added_tokens_decoder[1])("<|im_end|>", rstrip=True)}
-    )
-    renderer = ChatRenderer(tokenizer)
-    sample = build_sample([*ids_of(tokenizer, "3"), tokenizer.eos_token_id])
-    reply = {"role": "assistant", "content": "3"}
-    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
-    assert step.drift is DriftKind.CLEAN
-    held = whole(tokenizer, QUESTION) + sample.token_ids
-    assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
-    assert caplog.text == ""  # the others still separate
-
-
-def test_shortcut_is_not_taken_where_a_special_token_is_within_another(caplog):
-    tokenizer = build_tokenizer(CHATML)
-    tokenizer.add_tokens(["\n<|im_start|>"], special_tokens=True)
-    renderer = ChatRenderer(tokenizer)
-    assert "special tokens do not separate" in caplog.text
-    sample = build_sample([*ids_of(tokenizer, "3"), tokenizer.eos_token_id])
-    reply = {"role": "assistant", "content": "3"}
-    step = renderer.continue_prompt([*QUESTION, reply, ANSWER], renderer.render(QUESTION), sample)
-    held = whole(tokenizer, QUESTION) + sample.token_ids
-    assert held + step.new_ids == whole(tokenizer, [*QUESTION, reply, ANSWER])
+    assert step.drift is kind
+    after = whole(tokenizer, conversation)
+    assert tokenizer.decode(held + step.new_ids) == tokenizer.decode(after)
+    assert (held + step.new_ids == after) == (kind is DriftKind.CLEAN)
 
 
 @pytest.mark.parametrize(

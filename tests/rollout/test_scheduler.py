@@ -84,8 +84,7 @@ def schedule(source, *, reply=lambda _: number(), retry=RETRY, episode=EPISODE, 
 
 
 def run(source, groups, **options):
-    run_options = {k: options.pop(k) for k in ("fresh", "max_replacements") if k in options}
-    return asyncio.run(schedule(source, **options).run(groups, **run_options))
+    return asyncio.run(schedule(source, **options).run(groups))
 
 
 def expected_outcome(plan):
@@ -127,7 +126,6 @@ def test_groups_shrink_rather_than_lie(plan, size):
     assert len(result.outcomes) == size
     assert len(result.trajectories) + len(result.lost) == size
     assert [t.score for t in result.trajectories] == [1.0] * len(result.trajectories)
-    assert not result.varied
 
 
 @pytest.mark.parametrize(
@@ -170,54 +168,18 @@ def test_too_long_episode_is_lost_at_once_and_counted():
     assert (stats.lost, stats.too_long, stats.episodes) == (2, 2, 0)
 
 
-def test_groups_without_variance_are_replaced_within_the_bound():
-    """All replies are numbers, so no group varies; two fresh ones are all that is allowed."""
-    fresh = (Group(build_task(100 + i), 2) for i in itertools.count())
-    groups = [Group(build_task(i), 2) for i in range(3)]
-    source, reported = PlannedSource([], capacity=1), []
-    results = run(
-        source, groups, fresh=lambda: next(fresh), max_replacements=2, on_episode=reported.append
-    )
-    played = [r.group.task.task_id for result in results for r in result.chain()]
-    assert sorted(played) == [0, 1, 2, 100, 101]
-    assert len(results) == 3
-    assert len(reported) == 10
-    stats = RolloutStats.of(results)
-    assert (stats.groups, stats.groups_without_variance, stats.groups_replaced) == (3, 3, 2)
-    assert (stats.episodes, stats.turns) == (10, 20)
-
-
-def test_a_lost_group_is_not_replaced():
-    episode = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)
-    results = run(
-        PlannedSource([]),
-        [Group(build_task(0), 2)],
-        episode=episode,
-        fresh=lambda: pytest.fail("a group without an episode was replaced"),
-        max_replacements=5,
-    )
-    assert len(results[0].lost) == 2
-
-
-def test_groups_with_variance_stay():
+def test_groups_without_variance_are_those_whose_members_are_all_worth_the_same():
+    """One of two replies is a number, so that scores differ; what they are worth may not."""
     replies = itertools.cycle([number("1"), number("x")])
     source = PlannedSource([], capacity=1)  # one episode after another, of one reply each
     source.make = lambda opened, avoid, on_close: CountingEnvironment(1, on_close=on_close)
-    results = run(
-        source,
-        [Group(build_task(0), 2)],
-        reply=lambda _: next(replies),
-        fresh=lambda: pytest.fail("a group with variance was replaced"),
-        max_replacements=5,
-    )
+    results = run(source, [Group(build_task(0), 2)], reply=lambda _: next(replies))
     assert [t.score for t in results[0].trajectories] == [1.0, 0.0]
-    assert results[0].varied
-
-
-def test_worth_decides_what_varies():
-    numbers = itertools.count()
-    results = run(PlannedSource([]), [Group(build_task(0), 2)], worth=lambda _: next(numbers))
-    assert results[0].varied
+    assert RolloutStats.of(results).groups_without_variance == 0
+    assert RolloutStats.of(results, lambda _: 0.5).groups_without_variance == 1
+    too_long = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)
+    lost = run(PlannedSource([]), [Group(build_task(0), 2)], episode=too_long)
+    assert RolloutStats.of([*results, *lost]).groups_without_variance == 1
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 9, 25])

@@ -178,7 +178,7 @@ class StubVllm:
 
     async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check(body)
-        [prompt] = body["prompt"]
+        prompt = body["prompt"]
         limit = min(body["max_tokens"], self._context - len(prompt))
         version = self.weights.version
         self._running += 1

@@ -13,54 +13,35 @@ WHOLE = 1_000_000
 """Tokens that any step fits into: one pass."""
 
 
-def make_settings(tmp_path, budget, **optimizer):
-    """Two steps of two groups of four."""
+def make_trainer(tmp_path, budget, *, agree=lambda passes: passes, sync_weights=None, **optimizer):
+    """Two steps of two groups of four. The reference model, which TRL loads from where a model came
+    from, is another one."""
     optimizer = {"max_steps": 2, "micro_batch_tokens": budget} | optimizer
     wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
     wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]
-    return load_settings(None, wanted, environ={})
-
-
-def task():
-    """What a trainer needs besides model and configuration."""
-    return {
-        "processing_class": build_tokenizer(),
-        "train_dataset": Dataset.from_dict({"prompt": list("abcdefgh")}),
-        "reward_funcs": [lambda episode_reward, **_: episode_reward],
-        "rollout_func": rollout,
-    }
-
-
-def make_trainer(tmp_path, budget, *, agree=lambda passes: passes, sync_weights=None, **optimizer):
-    settings = make_settings(tmp_path, budget, **optimizer)
-    write_reference(tmp_path)
+    settings = load_settings(None, wanted, environ={})
+    model, reference = build_qwen3(), tmp_path / "reference"
+    build_qwen3(seed=1).save_pretrained(reference)
+    model.config._name_or_path = str(reference)
     return EpisodeTrainer(
-        model=learning_model(tmp_path),
+        model=model,
         args=grpo_config(settings),
+        processing_class=build_tokenizer(),
+        train_dataset=Dataset.from_dict({"prompt": list("abcdefgh")}),
+        reward_funcs=[lambda episode_reward, **_: episode_reward],
+        rollout_func=rollout,
         learning_rate_factor=lambda step: 1.0,
         sync_weights=sync_weights,
-        tokens_per_pass=settings.optimizer.micro_batch_tokens,
+        tokens_per_pass=budget,
         agree=agree,
-        **task(),
     )
 
 
-def write_reference(folder):
-    build_qwen3(seed=1).save_pretrained(folder / "reference")
-
-
-def learning_model(folder):
-    """A model whose reference, which TRL loads from where a model came from, is another one."""
-    model = build_qwen3()
-    model.config._name_or_path = str(folder / "reference")
-    return model
-
-
 def rollout(prompts, trainer):
-    """This process's episodes, of very different lengths; every third token is sampled."""
+    """Episodes of very different lengths; every third token is sampled."""
     draw = torch.Generator().manual_seed(1)
     ids = [[torch.randint(2, 300, (n,), generator=draw).tolist() for n in row] for row in LENGTHS]
-    columns = {
+    return {
         "prompt_ids": [prompt for prompt, _ in ids],
         "completion_ids": [completion for _, completion in ids],
         "logprobs": [[-6.0] * completion for _, completion in LENGTHS],
@@ -68,5 +49,3 @@ def rollout(prompts, trainer):
         "turn_ids": [[[0] * completion] for _, completion in LENGTHS],
         "episode_reward": [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25],
     }
-    first = trainer.accelerator.process_index * len(prompts)
-    return {name: rows[first : first + len(prompts)] for name, rows in columns.items()}

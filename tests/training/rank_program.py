@@ -86,6 +86,7 @@ def make_trainer(
     """One that learns from scripted episodes."""
     torch.set_num_threads(1)
     model = build_qwen3()
+    model.config._name_or_path = str(settings.run_dir.parent / "reference")  # of a KL term
     return EpisodeTrainer(
         model=with_adapters(model, settings) if settings.model.tuning == "lora" else model,
         args=grpo_config(settings, num_processes=ranks.count),
@@ -109,12 +110,24 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
     trainer = make_trainer(settings, ranks, guard)
     if poisoned_step is not None:
         poison(trainer, poisoned_step)
+    exchanged, backward = [], trainer.accelerator.backward
+
+    def watched(loss: torch.Tensor, **more: object) -> None:
+        exchanged.append(getattr(trainer.model_wrapped, "require_backward_grad_sync", None))
+        backward(loss, **more)
+
+    trainer.accelerator.backward = watched
     trainer.train()
     whole = gathered_weights(trainer) or trainer.model.state_dict()
     if ranks.leads:
-        norms = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+        steps = [entry for entry in trainer.state.log_history if "grad_norm" in entry]
         weights = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}
-        learned = {"norms": norms, "weights": weights, "skipped": guard.skipped}
+        learned = {
+            "steps": steps,
+            "weights": weights,
+            "skipped": guard.skipped,
+            "exchanged": exchanged,
+        }
         result.write_text(json.dumps(learned))
     ranks.part()
 

@@ -73,7 +73,6 @@ def test_code_agents_are_trained(work: Work) -> None:
     result = work.train(
         "environment.channel=code_agent",
         "environment.code_agent.form=inline",
-        "reward.scale=batch",
         "optimizer.max_steps=2",
     )
     assert work.steps == [1, 2]

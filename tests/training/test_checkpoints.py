@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.training.checkpoints import SecondsApart
@@ -27,13 +26,3 @@ def test_checkpoints_are_as_far_apart_as_is_said_but_for_the_last(tmp_path: Path
     assert written == [False, False, True, False, False, True]
     now[0] = 1201
     assert saved(tmp_path, apart, stopping=True)
-
-
-@pytest.mark.parametrize("elapsed", [0.0, 5.0])
-def test_without_a_distance_every_checkpoint_that_is_due_is_written(
-    tmp_path: Path, elapsed: float
-) -> None:
-    now = [0.0]
-    apart = SecondsApart(0, clock=lambda: now[0])
-    now[0] = elapsed
-    assert saved(tmp_path, apart)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.preparation import prepare_run
@@ -37,11 +36,6 @@ def publish_step(settings, base, step):
     Publisher(settings.output.dir, in_process=True).publish(save, PublishedScore(step, 0.9, 100))
 
 
-def test_the_base_is_published_before_training(settings):
-    prepare_run(settings, in_process=True)
-    assert published(settings).step == 0
-
-
 def test_a_better_model_of_this_run_stays_though_no_checkpoint_was_written(settings, base):
     prepare_run(settings, in_process=True)
     publish_step(settings, base, 20)
@@ -63,13 +57,6 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
     assert not best.exists()
-
-
-def test_a_base_whose_template_raises_is_handed_over_all_the_same(settings, base):
-    (base / "chat_template.jinja").write_text("{{ raise_exception('no chat today') }}")
-    with pytest.raises(ConfigurationError, match="no chat today"):
-        prepare_run(settings, in_process=True)
-    assert published(settings).step == 0
 
 
 def test_a_base_without_a_template_is_handed_over_with_one(settings, base):

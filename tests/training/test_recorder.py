@@ -31,7 +31,7 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(
     (tmp_path / "settings.toml").write_text(f"[rollout]\nahead = {str(ahead).lower()}\n")
     notes = []
     progress = SimpleNamespace(note=notes.append, update=lambda step, **values: None)
-    result = GroupResult(Group(build_task(), 1), (build_trajectory(),), (1.0,))
+    result = GroupResult(Group(build_task(), 1), (build_trajectory(),))
     recorder = Recorder(
         tmp_path,
         progress,

@@ -28,14 +28,19 @@ class Player:
         results = []
         for group in groups:
             mine = tuple(self.outcomes.pop(0) for _ in range(group.size))
-            results.append(GroupResult(group, mine, (0.0, 1.0)))
+            results.append(GroupResult(group, mine))
         return results
 
 
-def roll(player, reward=None):
+def rolled(player, reward=None):
+    """What TRL gets, and the statistics."""
     prompts = [encode_task(TASKS[0])] * 2 + [encode_task(TASKS[1])] * 2
     function = RolloutFunction(player, reward or RewardSettings(), EOS, ranks=Ranks())
-    return function(prompts, None)
+    return function(prompts, None), function.latest
+
+
+def roll(player, reward=None):
+    return rolled(player, reward)[0]
 
 
 def lost():
@@ -88,9 +93,11 @@ def test_of_a_long_episode_some_turns_are_trained_the_same_every_time():
 
 def test_invalid_replies_cost_where_they_happened():
     trajectory = build_trajectory(1.0, replies=("x", "1", "2"), valid=(False, True, True))
-    columns = roll(Player(*[trajectory] * 4), RewardSettings(invalid_reply_penalty=0.25))
-    assert columns["episode_reward"][0] == pytest.approx(0.75)
+    player = Player(trajectory, build_trajectory(), trajectory, trajectory)
+    columns, stats = rolled(player, RewardSettings(invalid_reply_penalty=0.25))
+    assert columns["episode_reward"] == pytest.approx([0.75, 1.0, 0.75, 0.75])
     assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
+    assert stats.groups_without_variance == 1  # the second: by what is trained, not by scores
 
 
 def test_the_base_recipe_trains_the_first_turn_only():

@@ -73,7 +73,7 @@ class Scheduler:
         self.played: list[tuple[int, list[Group]]] = []
         self.cleaned_up = False
 
-    async def run(self, groups: Sequence[Group], **_: Any) -> list[GroupResult]:
+    async def run(self, groups: Sequence[Group]) -> list[GroupResult]:
         self.under_way += 1
         self.played.append((self._engine.held, list(groups)))
         try:
@@ -91,7 +91,7 @@ class Scheduler:
             outcomes: list[Any] = [build_trajectory(task=group.task)] * group.size
             if self.loses:
                 outcomes[0] = LostEpisode(group.task, self.loses.pop(), 1)
-            results.append(GroupResult(group, tuple(outcomes), (1.0, 1.0)))
+            results.append(GroupResult(group, tuple(outcomes)))
         return results
 
     async def open(self) -> None:

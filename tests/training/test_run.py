@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.reporting.run_folder import RunFolder
-from miner.rewards.episode import EpisodeReward
 from miner.rollout.episode import SampledPlayer
 from miner.training import run as training
 from miner.training.trainer import EpisodeTrainer
@@ -247,24 +245,3 @@ def test_who_asks_a_run_to_stop_need_not_wait_for_the_server(
     work.train("optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url)
     assert work.steps == [1]
     assert work.checkpoint is not None
-
-
-@pytest.mark.parametrize(("credit", "replaced"), [("episode", 3), ("turn", 0)])
-def test_games_that_teach_nothing_are_replaced_by_others_within_the_bound(
-    work: Work, monkeypatch: pytest.MonkeyPatch, credit: str, replaced: int
-) -> None:
-    """Where turns have rewards of their own, an episode's total says nothing of what it teaches."""
-    played: list[EpisodeTask] = []
-    reset = BuiltinEnvironment.reset
-
-    async def recorded(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
-        if task.seed in TRAINING_SEEDS:
-            played.append(task)
-        return await reset(environment, task)
-
-    monkeypatch.setattr(BuiltinEnvironment, "reset", recorded)
-    monkeypatch.setattr(EpisodeReward, "total", lambda reward, trajectory: 1.0)
-    work.train("optimizer.max_steps=2", "rollout.fresh_groups=3", f"reward.credit={credit}")
-    games = Counter(played)
-    assert len(games) == 2 * (2 + replaced)
-    assert set(games.values()) == {4}

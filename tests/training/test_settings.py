@@ -3,7 +3,7 @@
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import check_divides, load_settings, setting_names, to_toml
+from miner.config.settings import check_divides, load_settings, to_toml
 
 
 def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -73,8 +73,3 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     broken.write_text("seed = \n")
     with pytest.raises(ConfigurationError, match=r"broken\.toml cannot be read"):
         load_settings(broken, environ={})
-
-
-def test_every_setting_can_be_named():
-    names = set(setting_names())
-    assert {"seed", "rollout.group_size", "optimizer.learning_rate"} <= names

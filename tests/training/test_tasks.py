@@ -1,6 +1,5 @@
 """The task stream: balanced, apart from every graded game, and the same after a resume."""
 
-import itertools
 import random
 from collections import Counter
 
@@ -10,18 +9,12 @@ from miner.config.contract import agent_seat
 from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
-from miner.training.tasks import (
-    decode_task,
-    encode_task,
-    spare_tasks,
-    training_dataset,
-    training_task,
-)
+from miner.training.tasks import GameTasks, decode_task, encode_task, training_dataset
 
 
 def stream(count, seed=0, **settings):
-    chosen = EnvironmentSettings(**settings)
-    return [training_task(i, chosen, seed) for i in range(count)]
+    tasks = GameTasks(EnvironmentSettings(**settings))
+    return [tasks.training(i, seed) for i in range(count)]
 
 
 def test_every_size_and_seat_comes_equally_often():
@@ -42,7 +35,8 @@ def test_no_trained_game_is_ever_graded():
 
 
 def test_a_task_depends_on_its_index_and_the_seed_alone():
-    assert stream(20)[7:] == [training_task(i, EnvironmentSettings(), 0) for i in range(7, 20)]
+    tasks = GameTasks(EnvironmentSettings())
+    assert stream(20)[7:] == [tasks.training(i, 0) for i in range(7, 20)]
     assert stream(20, seed=1) != stream(20)
 
 
@@ -65,17 +59,3 @@ def test_the_seeds_at_both_ends_are_training_seeds_too(monkeypatch, drawn):
     monkeypatch.setattr(random.Random, "randrange", lambda self, start, stop: drawn(start, stop))
     for task in stream(10):
         assert task.seed in TRAINING_SEEDS
-
-
-def test_spare_games_are_of_no_other_step_or_rank_nor_planned():
-    overrides = ["rollout.fresh_groups=3", "optimizer.max_steps=5"]
-    settings = load_settings(None, overrides, environ={})
-    planned = [decode_task(prompt) for prompt in training_dataset(settings)["prompt"]]
-    spare = [
-        task
-        for step in range(5)
-        for rank in range(2)
-        for task in itertools.islice(spare_tasks(settings, step, rank, count=2), 3)
-    ]
-    assert len({*planned, *spare}) == len(planned) + 30
-    assert all(task.seed in TRAINING_SEEDS for task in spare)

@@ -17,7 +17,7 @@ from miner.inference.vllm.weight_sync import whole_weights
 from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
 from miner.training.packed_trainer import PackedTrainer
-from miner.training.trainer import EpisodeTrainer, grpo_config, spread_over_tokens, without_padding
+from miner.training.trainer import EpisodeTrainer, grpo_config, without_padding
 from tests.builders import build_qwen3, build_tokenizer
 
 
@@ -113,13 +113,6 @@ def test_columns_that_are_padding_in_all_rows_go_and_no_others():
     assert trimmed["advantages"].shape == (2,)
 
 
-def test_tokens_get_their_turns_advantage_and_others_none():
-    spread = spread_over_tokens(
-        [[0.5, -2.0], []], [[0, 0, -1, 1], [-1]], completion_ids=torch.zeros(2, 6)
-    )
-    assert spread.tolist() == [[0.5, 0.5, 0.0, -2.0, 0.0, 0.0], [0.0] * 6]
-
-
 def fixed_rollout(rewards):
     """Four one-turn episodes of two groups, with these rewards."""
 
@@ -143,7 +136,7 @@ def test_with_terminal_rewards_turn_credit_equals_trls_episode_credit(tmp_path, 
     inputs = [{"prompt": p} for p in "aabb"]
     advantages = {}
     for credit in ("episode", "turn"):
-        trainer = make_trainer(tmp_path, fixed_rollout(rewards), credit=credit, scale="group")
+        trainer = make_trainer(tmp_path, fixed_rollout(rewards), credit=credit)
         trainer.model.train()
         output = trainer._generate_and_score_completions([dict(row) for row in inputs])
         advantages[credit] = output["advantages"]
@@ -366,10 +359,3 @@ def test_adapters_are_evaluated_as_they_are_published(tmp_path):
     assert not torch.equal(evaluated, training)
     assert torch.equal(again, training)
     assert all(torch.equal(before[n], weight) for n, weight in learner.model.state_dict().items())
-
-
-def test_the_learning_rate_follows_the_given_factor(tmp_path):
-    trainer = make_trainer(tmp_path)
-    trainer._learning_rate_factor = lambda step: 0.25
-    trainer.create_optimizer_and_scheduler(10)
-    assert trainer.lr_scheduler.get_last_lr()[0] == pytest.approx(0.25 * trainer.args.learning_rate)

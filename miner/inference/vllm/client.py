@@ -26,8 +26,6 @@ from miner.inference.vllm.wire import (
     Choice,
     CompletionReply,
     ModelsReply,
-    NumberedChoice,
-    NumberedReply,
     ServerInfo,
     VllmConfig,
     WeightInfo,
@@ -59,34 +57,39 @@ class VllmServer(JsonServer):
         self._model: str | None = None
 
     async def complete(
-        self, prompt_ids: list[int], options: dict[str, Any], *, engine: int | None = None
-    ) -> Choice:
-        """One completion of `prompt_ids`; `options` are vLLM's sampling parameters, all of them.
+        self, prompt: str | list[int], options: dict[str, Any], *, engine: int | None = None
+    ) -> list[Choice]:
+        """`options["n"]` completions of a text or of ids (one by default), by their numbers.
 
-        `engine` is the one of `engines` that answers; by default the server chooses.
-
-        Raises: `EngineLostError`, `SamplerError`.
-        """
-        tokens = len(prompt_ids) + int(options["max_tokens"])
-        headers = None if engine is None else {ENGINE_HEADER: str(engine)}
-        body = await self._completions([prompt_ids], options, tokens, headers)
-        choices = self._decode(CompletionReply, body, _COMPLETIONS).choices
-        self._check_number(len(choices), 1)
-        return choices[0]
-
-    async def complete_often(
-        self, prompt: str | list[int], options: dict[str, Any]
-    ) -> list[NumberedChoice]:
-        """`options["n"]` completions of a text or of ids, in the order of their numbers.
+        `options` are vLLM's sampling parameters, all of them; `engine` is the one of `engines` that
+        answers, which the server chooses by default.
 
         Raises: `EngineLostError`, `SamplerError`.
         """
-        n = int(options["n"])
+        if self._model is None:
+            self._model = await self.model_name()
+        payload = {
+            "model": self._model,
+            "prompt": prompt,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            **options,
+        }
+        n = int(options.get("n", 1))
         longest = len(prompt.encode() if isinstance(prompt, str) else prompt)
-        tokens = n * (longest + int(options["max_tokens"]))
-        body = await self._completions(prompt, options, tokens)
-        choices = self._decode(NumberedReply, body, _COMPLETIONS).choices
-        self._check_number(len(choices), n)
+        body = await self._ask(
+            "POST",
+            _COMPLETIONS,
+            payload,
+            limit=COMPLETION_HEAD + BYTES_PER_TOKEN * n * (longest + int(options["max_tokens"])),
+            seconds=self._reply_timeout_s,
+            headers=None if engine is None else {ENGINE_HEADER: str(engine)},
+        )
+        choices = self._decode(CompletionReply, body, _COMPLETIONS).choices
+        if len(choices) != n:
+            raise SamplerError(
+                f"{self.url}/{_COMPLETIONS} gave {len(choices)} choices, expected {n}"
+            )
         return sorted(choices, key=lambda choice: choice.index)
 
     async def model_name(self) -> str:
@@ -95,14 +98,6 @@ class VllmServer(JsonServer):
         if not served:
             raise SamplerError(f"{self.url}/v1/models lists no model")
         return served[0].id
-
-    async def healthy(self) -> bool:
-        """Whether the server answers and its engine lives."""
-        try:
-            await self._get("health")
-        except SamplerError:
-            return False
-        return True
 
     async def config(self) -> VllmConfig:
         """What of the server's configuration decides over distribution and weight transfer."""
@@ -130,33 +125,6 @@ class VllmServer(JsonServer):
     async def post(self, path: str, payload: object, *, seconds: float = _CONTROL_S) -> bytes:
         """A control call; returns the reply's body."""
         return await self._ask("POST", path, payload, limit=CONTROL_REPLY_LIMIT, seconds=seconds)
-
-    async def _completions(
-        self,
-        prompt: str | list[int] | list[list[int]],
-        options: dict[str, Any],
-        tokens: int,
-        headers: dict[str, str] | None = None,
-    ) -> bytes:
-        """The reply about `prompt`, which holds at most `tokens` of prompts and completions."""
-        if self._model is None:
-            self._model = await self.model_name()
-        payload = {
-            "model": self._model,
-            "prompt": prompt,
-            "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-            **options,
-        }
-        limit = COMPLETION_HEAD + BYTES_PER_TOKEN * tokens
-        return await self._ask(
-            "POST", _COMPLETIONS, payload,
-            limit=limit, seconds=self._reply_timeout_s, headers=headers,
-        )  # fmt: skip
-
-    def _check_number(self, given: int, asked: int) -> None:
-        if given != asked:
-            raise SamplerError(f"{self.url}/{_COMPLETIONS} gave {given} choices, expected {asked}")
 
     async def _get(self, path: str, *, seconds: float = _CONTROL_S) -> bytes:
         return await self._ask("GET", path, None, limit=CONTROL_REPLY_LIMIT, seconds=seconds)

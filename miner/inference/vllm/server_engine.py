@@ -179,7 +179,7 @@ def wait_until_healthy(
     """Return once every server answers. Raises: `EngineLostError` after `seconds`."""
     end = time.monotonic() + seconds
     for server in servers:
-        while not loop.run(server.healthy()):
+        while loop.run(server.complaint()):
             if time.monotonic() > end:
                 raise EngineLostError(
                     f"the inference server {server.url} did not answer for {seconds:g} s: see its "

@@ -69,7 +69,7 @@ class VllmServerSampler:
             self._busy[server] += 1
             try:
                 await self._clear_suspicion(server)
-                choice = await server.complete(
+                [choice] = await server.complete(
                     list(prompt_ids), options, engine=self._engine(server, session)
                 )
             except EngineLostError as error:
@@ -96,11 +96,6 @@ class VllmServerSampler:
     async def end_session(self, session: int) -> None:
         """Forget where `session` was answered."""
         self._homes.pop(session, None)
-
-    @property
-    def weight_version(self) -> int:
-        """Version of the weights that the servers have."""
-        return self._version
 
     def weights_are(self, version: int, label: str) -> None:
         """All servers hold the weights `version` from now on and call them `label`."""

@@ -301,7 +301,7 @@ def _diagnosis(what: str, why: str, servers: Sequence[VllmServer], loop: Backgro
     """One line: what was pushed, what went wrong, and how each server is now."""
 
     async def state(server: VllmServer) -> str:
-        if not await server.healthy():
+        if await server.complaint():
             return f"{server.url} does not answer"
         try:
             return f"{server.url} answers and holds {await server.weight_version()!r}"

@@ -34,8 +34,11 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One reply; its ids include the token it stopped on, or that completed the stop string."""
+    """One reply; its ids include the token it stopped on, or that completed the stop string. The
+    prompt's are with it, which may have been sent as text."""
 
+    index: int
+    prompt_token_ids: list[int]
     token_ids: list[int]
     logprobs: CompletionLogprobs
     finish_reason: str
@@ -46,19 +49,6 @@ class CompletionReply(msgspec.Struct, frozen=True):
     """Answer of `POST /v1/completions`."""
 
     choices: list[Choice]
-
-
-class NumberedChoice(Choice, frozen=True, kw_only=True):
-    """One of several replies, with the ids of the prompt, which may have been sent as text."""
-
-    index: int
-    prompt_token_ids: list[int]
-
-
-class NumberedReply(msgspec.Struct, frozen=True):
-    """Answer of `POST /v1/completions` for several replies."""
-
-    choices: list[NumberedChoice]
 
 
 class ModelCard(msgspec.Struct, frozen=True):
