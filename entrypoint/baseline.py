@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
 from entrypoint.preflight import Check
-from entrypoint.run_plan import read_json_object
 
 VARIABLE = "BASELINE_STATS_PATH"
 LONGEST_NAME = 40
+
+
+class _Baseline(BaseModel):
+    env_stats: dict[str, object]
 
 
 def check_baseline(environ: Mapping[str, str], environments: Sequence[str]) -> Iterator[Check]:
@@ -20,8 +25,9 @@ def check_baseline(environ: Mapping[str, str], environments: Sequence[str]) -> I
     path = environ.get(VARIABLE)
     if not path:
         return
-    stats = (read_json_object(Path(path)) or {}).get("env_stats")
-    if not isinstance(stats, dict):
+    try:
+        stats = _Baseline.model_validate_json(Path(path).read_bytes()).env_stats
+    except (OSError, ValidationError):
         yield Check("warn", "baseline", f"{VARIABLE} {path} holds no object env_stats: ignored")
         return
     for name in sorted(stats, key=lambda name: (name not in environments, name)):

@@ -7,7 +7,7 @@ import xmlrpc.client
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
@@ -50,35 +50,18 @@ class ProgramState:
         return self.name in ("STOPPED", "EXITED", "FATAL")
 
 
-class Control(Protocol):
-    """What the watchdog does to programs."""
-
-    def state(self, program: str) -> ProgramState:
-        """How the program is now."""
-        ...
-
-    def start(self, program: str) -> None:
-        """Start it; returns once it is being started. Raises: `StartError`."""
-        ...
-
-    def ask_to_stop(self, program: str) -> None:
-        """Send SIGTERM and return at once; no effect on a program that does not run."""
-        ...
-
-    def stop(self, program: str) -> None:
-        """SIGTERM, then SIGKILL after the stop time; returns when it is over."""
-        ...
-
-
 class SupervisorControl:
-    """`Control` over supervisord's socket. Every method raises `ControlError`."""
+    """What the watchdog does to programs, over supervisord's socket.
+
+    Every method raises `ControlError`.
+    """
 
     def __init__(self, socket: Path) -> None:
         transport = SupervisorTransport(None, None, f"unix://{socket}")
         self._rpc = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 
     def state(self, program: str) -> ProgramState:
-        """See `Control`."""
+        """How the program is now."""
         info = self._call(self._rpc.supervisor.getProcessInfo, program)
         return ProgramState(
             name=str(info["statename"]),
@@ -88,16 +71,16 @@ class SupervisorControl:
         )
 
     def start(self, program: str) -> None:
-        """See `Control`."""
+        """Start it; returns once it is being started. Raises: `StartError`."""
         self._call(self._rpc.supervisor.startProcess, program, False)
 
     def ask_to_stop(self, program: str) -> None:
-        """See `Control`."""
+        """Send SIGTERM and return at once; no effect on a program that does not run."""
         if not self.state(program).over:
             self._call(self._rpc.supervisor.signalProcess, program, "TERM")
 
     def stop(self, program: str) -> None:
-        """See `Control`."""
+        """SIGTERM, then SIGKILL after the stop time; returns when it is over."""
         if not self.state(program).over:
             self._call(self._rpc.supervisor.stopProcess, program, True)
 

@@ -111,13 +111,14 @@ def parse_invocation(
     if known.hours_to_complete is None:
         warnings.append("--hours-to-complete is missing: treated as 0")
     seconds, hours_note = plan_hours(known.hours_to_complete or "0")
+    environments, duels = parse_dataset_type(known.dataset_type)
     try:
         job = Job(
             task_id=known.task_id,
             model=known.model,
             repo_name=known.expected_repo_name,
-            environments=parse_dataset_type(known.dataset_type),
-            duels=names_todays_games(known.dataset_type),
+            environments=environments,
+            duels=duels,
             servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
             seconds=seconds,
             hours_note=hours_note,
@@ -169,21 +170,20 @@ def plan_hours(text: str) -> tuple[float, str]:
     return hours * 3600, f"{hours:g} h given: planned for {hours:g} h"
 
 
-def parse_dataset_type(text: str) -> tuple[str, ...]:
+def parse_dataset_type(text: str) -> tuple[tuple[str, ...], bool]:
     """Names of games from either form of `--dataset-type`; unknown keys are ignored.
 
+    Returns: the names, and whether they are a list, as since models meet each other in duels.
     Raises: `Failure` (ARGUMENTS).
     """
     try:
         value = json.loads(text)
     except ValueError:
         value = None
-    names: list[object] = []
-    if isinstance(value, dict):
-        many = value.get("environment_names")
-        names = list(many) if isinstance(many, list) else []
-        if value.get("environment_name") is not None:
-            names.append(value["environment_name"])
+    given = value if isinstance(value, dict) else {}
+    many, one = given.get("environment_names"), given.get("environment_name")
+    names: list[object] = list(many) if isinstance(many, list) else []
+    names += [] if one is None else [one]
     cleaned = [name.strip() for name in names if isinstance(name, str) and name.strip()]
     if not cleaned or len(cleaned) != len(names):
         raise Failure(
@@ -191,13 +191,7 @@ def parse_dataset_type(text: str) -> tuple[str, ...]:
             f"--dataset-type is {text[:200]!r}, expected JSON such as "
             '{"environment_name": "goofspiel"} or {"environment_names": ["goofspiel"]}',
         )
-    return tuple(dict.fromkeys(cleaned))
-
-
-def names_todays_games(text: str) -> bool:
-    """Whether `--dataset-type` has a list of games, as since models meet each other in duels."""
-    value = json.loads(text)
-    return bool(isinstance(value, dict) and value.get("environment_names"))
+    return tuple(dict.fromkeys(cleaned)), bool(many)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from supervisor.childutils import get_headers, listener
+
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
 
-READY = "READY\n"
-DONE = "RESULT 2\nOK"
 EXITED, FATAL = "PROCESS_STATE_EXITED", "PROCESS_STATE_FATAL"
 
 
@@ -34,23 +34,14 @@ def reason_to_stop(event: str, payload: dict[str, str], critical: str) -> Outcom
 def listen(events: TextIO, answers: TextIO, critical: str, stop: Callable[[Outcome], None]) -> None:
     """Answer supervisord's events until it closes the stream; call `stop` with each reason."""
     while True:
-        answers.write(READY)
-        answers.flush()
-        line = events.readline()
-        if not line:
+        try:
+            header, payload = listener.wait(events, answers)
+        except KeyError:  # no header but the end of the stream
             return
-        header = _tokens(line)
-        payload = _tokens(events.read(int(header["len"])))
-        reason = reason_to_stop(header["eventname"], payload, critical)
-        answers.write(DONE)
-        answers.flush()
+        reason = reason_to_stop(header["eventname"], get_headers(payload), critical)
+        listener.ok(answers)
         if reason is not None:
             stop(reason)
-
-
-def _tokens(line: str) -> dict[str, str]:
-    """ "a:1 b:2" -> {"a": "1", "b": "2"}"""
-    return dict(token.split(":", 1) for token in line.split())
 
 
 def main() -> None:

@@ -205,31 +205,23 @@ def print_plan(prepared: Prepared) -> None:
 
 def check(prepared: Prepared, stop: threading.Event) -> None:
     """Preflight: say each check's line. Raises: the first `Failure`."""
-    failed: list[preflight.Check] = []
-    for line in _checks(prepared):
+    for line in _checks(prepared, stop):
         say(str(line))
-        failed += [line] if line.level == "fail" else []
-    job = prepared.invocation.job
-    if not failed:
-        seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
-        channel = prepared.settings.environment.channel
-        line = preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
-        say(str(line))
-        failed += [line] if line.level == "fail" else []
-    if failed:
-        raise Failure(failed[0].status, f"{failed[0].name}: {failed[0].message}")
+        if line.level == "fail":
+            raise Failure(line.status, f"{line.name}: {line.message}")
 
 
-def _checks(prepared: Prepared) -> Iterator[preflight.Check]:
-    output_dir = prepared.plan.output_dir
+def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Check]:
+    job, output_dir = prepared.invocation.job, prepared.plan.output_dir
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
-    yield from check_baseline(os.environ, prepared.invocation.job.environments)
-    output = preflight.check_output(output_dir)
-    yield output
-    if output.level == "ok":
-        yield preflight.check_disk(output_dir.parent, prepared.facts)
+    yield from check_baseline(os.environ, job.environments)
+    yield preflight.check_output(output_dir)
+    yield preflight.check_disk(output_dir.parent, prepared.facts)
+    seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
+    channel = prepared.settings.environment.channel
+    yield preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
 
 
 def supervise(prepared: Prepared) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,6 @@ from entrypoint.memory import ModelShape
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import check_structure, read_json, weight_files
 
-_NUMBERS = {
-    "layers": ("num_hidden_layers", "n_layer"),
-    "hidden": ("hidden_size", "n_embd"),
-    "heads": ("num_attention_heads", "n_head"),
-    "vocabulary": ("vocab_size",),
-}
 DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 
@@ -85,34 +79,36 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     """
     text = config.get("text_config")
     config = text if isinstance(text, dict) else config
-    sizes = {name: _number(config, keys) for name, keys in _NUMBERS.items()}
-    for name, size in sizes.items():
-        if size is None:
-            keys = " or ".join(_NUMBERS[name])
-            raise Failure(ExitStatus.MODEL, f"the base model's config.json has no number {keys}")
-    hidden, heads = sizes["hidden"] or 1, sizes["heads"] or 1
-    layers, vocabulary = sizes["layers"] or 1, sizes["vocabulary"] or 1
+
+    def size(*keys: str) -> int:
+        found = _number(config, *keys)
+        if found is None:
+            missing = " or ".join(keys)
+            raise Failure(ExitStatus.MODEL, f"the base model's config.json has no number {missing}")
+        return found
+
+    layers, hidden = size("num_hidden_layers", "n_layer"), size("hidden_size", "n_embd")
+    heads = size("num_attention_heads", "n_head")
     shape = ModelShape(
         parameters=parameters or 0,
         layers=layers,
         hidden=hidden,
-        intermediate=_number(config, ("intermediate_size", "n_inner")) or 4 * hidden,
+        intermediate=_number(config, "intermediate_size", "n_inner") or 4 * hidden,
         heads=heads,
-        kv_heads=_number(config, ("num_key_value_heads",)) or heads,
-        head_dim=_number(config, ("head_dim",)) or max(1, hidden // heads),
-        vocabulary=vocabulary,
-        context=_number(config, ("max_position_embeddings", "n_positions")) or DEFAULT_CONTEXT,
+        kv_heads=_number(config, "num_key_value_heads") or heads,
+        head_dim=_number(config, "head_dim") or max(1, hidden // heads),
+        vocabulary=size("vocab_size"),
+        context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
     )
     if parameters is not None:
         return shape
-    return _with_estimate(shape, tied=bool(config.get("tie_word_embeddings")))
+    return replace(shape, parameters=_estimate(shape, tied=bool(config.get("tie_word_embeddings"))))
 
 
-def _with_estimate(shape: ModelShape, *, tied: bool) -> ModelShape:
+def _estimate(shape: ModelShape, *, tied: bool) -> int:
     attention = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.head_dim
     blocks = shape.layers * (attention + 3 * shape.hidden * shape.intermediate)
-    embeddings = shape.vocabulary * shape.hidden * (1 if tied else 2)
-    return ModelShape(**{**vars(shape), "parameters": blocks + embeddings})
+    return blocks + shape.vocabulary * shape.hidden * (1 if tied else 2)
 
 
 def _facts_without_headers(folder: Path, config: Mapping[str, Any]) -> ModelFacts:
@@ -141,7 +137,7 @@ def architecture_of(config: Mapping[str, Any]) -> str:
     return str(config.get("model_type", "unknown"))
 
 
-def _number(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+def _number(config: Mapping[str, Any], *keys: str) -> int | None:
     for key in keys:
         value = config.get(key)
         if isinstance(value, int) and 0 < value < LARGEST_NUMBER:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from entrypoint.exit_status import ExitStatus
-from entrypoint.run_plan import read_json_object
 from miner.config.run_files import write_atomically
 
 
@@ -19,17 +19,18 @@ class Outcome:
     message: str
 
 
+_FILE = TypeAdapter(Outcome)
+
+
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Leave the outcome for PID 1; the first one written stays, it is nearest to the cause."""
     if not path.exists():
-        text = json.dumps({"status": outcome.status.name, "message": outcome.message})
-        write_atomically(path, text + "\n")
+        write_atomically(path, _FILE.dump_json(outcome).decode() + "\n")
 
 
 def read_outcome(path: Path) -> Outcome | None:
     """The outcome that was left, None if there is none (its writer was killed)."""
-    value = read_json_object(path) or {}
-    status, message = value.get("status"), value.get("message")
-    if not isinstance(message, str) or status not in ExitStatus.__members__:
+    try:
+        return _FILE.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
         return None
-    return Outcome(ExitStatus[str(status)], message)

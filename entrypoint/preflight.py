@@ -17,7 +17,7 @@ from typing import Literal
 from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
-from entrypoint.probes import complaints, health_url, poll
+from entrypoint.probes import health_url, wait_for_answers
 from entrypoint.trainer_settings import BUILTIN_CHANNEL
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.run_files import KEPT_CHECKPOINTS
@@ -174,14 +174,10 @@ def check_servers(
     advice = "check ENVIRONMENT_SERVER_URLS and the network, or --set environment.channel=builtin"
     if not servers:
         return Check("fail", name, f"none given: {advice}", ExitStatus.ENVIRONMENT)
-    silent = {health_url(server): "not asked yet" for server in servers}
-
-    def all_answer() -> bool:
-        nonlocal silent
-        silent = complaints(silent, SERVER_TIMEOUT)
-        return not silent
-
-    poll(all_answer, seconds=seconds, every=every, stop=stop)
+    urls = [health_url(server) for server in servers]
+    silent = wait_for_answers(
+        urls, len(urls), timeout=SERVER_TIMEOUT, seconds=seconds, every=every, stop=stop
+    )
     answering = f"{len(servers) - len(silent)} of {len(servers)} answer"
     if not silent:
         return Check("ok", name, answering)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
@@ -36,26 +36,29 @@ def complaints(urls: Iterable[str], timeout: float) -> dict[str, str]:
         return {url: text for url, text in zip(urls, said, strict=True) if text}
 
 
-def poll(
-    done: Callable[[], bool],
+def wait_for_answers(
+    urls: Iterable[str],
+    fewest: int,
     *,
+    timeout: float,
     seconds: float,
     every: float,
     stop: threading.Event,
-) -> bool:
-    """Ask `done` at once and then every `every` seconds until it is true.
+) -> dict[str, str]:
+    """Ask at once, and again every `every` seconds until `fewest` of `urls` have answered.
 
-    Returns: its last answer; False when `seconds` are over or `stop` is set.
+    Returns: what is wrong with each that has not, then or when `seconds` are over or `stop` is set.
     """
     end = time.monotonic() + seconds
+    silent = dict.fromkeys(urls, "not asked yet")
+    enough = len(silent) - fewest
     while not stop.is_set():
-        if done():
-            return True
+        silent = complaints(silent, timeout)
         left = end - time.monotonic()
-        if left <= 0:
-            return False
+        if len(silent) <= enough or left <= 0:
+            break
         stop.wait(min(every, left))
-    return False
+    return silent
 
 
 def health_url(server: str) -> str:

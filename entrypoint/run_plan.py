@@ -6,7 +6,6 @@ process moves the deadline.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -80,12 +79,3 @@ class RunPlan(BaseModel):
     def read(cls, path: Path) -> RunPlan:
         """The plan that `write` wrote. Raises: `ValidationError`, OSError."""
         return cls.model_validate_json(path.read_text())
-
-
-def read_json_object(path: Path) -> dict[str, object] | None:
-    """A JSON object that another process writes; None while there is none that can be read."""
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

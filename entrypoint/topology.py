@@ -200,13 +200,22 @@ def _fit(
     total = min(gpu.memory for gpu in hardware.gpus)
     colocated = candidate.layout == "colocated"
     groups = -(-batch.groups // candidate.trainers) * candidate.trainers
-    tries = [
-        ((tokens, checkpointing), _training(candidate, shape, batch, tokens, checkpointing, total))
-        for checkpointing in (False, True)
-        for tokens in _pass_sizes(batch, checkpointing)
-    ]
-    (pass_tokens, checkpointing), training = next((t for t in tries if t[1].fits), tries[-1])
-    live, rollout = _rollout(candidate, shape, batch, groups, total)
+    load = TrainerLoad(
+        shape=shape,
+        tuning=candidate.tuning,
+        ranks=candidate.trainers,
+        zero_stage=candidate.zero_stage,
+        tokens=batch.episode_tokens,
+        lora_rank=batch.lora_rank,
+    )
+    tries = []
+    for checkpointing in (False, True):
+        for tokens in _pass_sizes(batch, checkpointing):
+            longest = max(tokens, batch.episode_tokens)
+            filled = replace(load, tokens=longest, checkpointing=checkpointing)
+            tries.append((tokens, checkpointing, _training(candidate, filled, total)))
+    pass_tokens, checkpointing, training = next((t for t in tries if t[2].fits), tries[-1])
+    live, rollout = _rollout(candidate, load, replace(batch, groups=groups), total)
     for plan in (training, rollout):
         if not plan.fits:
             return _shortage(plan)
@@ -244,15 +253,7 @@ def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
     return sizes
 
 
-def _training(
-    candidate: _Candidate,
-    shape: ModelShape,
-    batch: BatchShape,
-    pass_tokens: int,
-    checkpointing: bool,
-    total: int,
-) -> MemoryPlan:
-    load = _load(candidate, shape, batch, pass_tokens, checkpointing)
+def _training(candidate: _Candidate, load: TrainerLoad, total: int) -> MemoryPlan:
     items = (*trainer_states(load), *trainer_activations(load), ("CUDA context", CONTEXT_BYTES))
     if candidate.layout == "colocated":
         items = (*items, ("vLLM asleep", SLEEPING_ENGINE_BYTES))
@@ -260,46 +261,26 @@ def _training(
 
 
 def _rollout(
-    candidate: _Candidate, shape: ModelShape, batch: BatchShape, groups: int, total: int
+    candidate: _Candidate, load: TrainerLoad, batch: BatchShape, total: int
 ) -> tuple[int, MemoryPlan]:
     """Live episodes of one engine and its GPU's memory while they are played."""
-    engine = shape.parameters * 2
+    engine = load.shape.parameters * 2
     resident: tuple[tuple[str, int], ...] = ()
     limit = total * DEDICATED_SHARE
     moment = "inference GPU, rollout"
     if candidate.layout == "colocated":
-        states = trainer_states(_load(candidate, shape, batch, 1, True))
-        kept = tuple(item for item in states if item[0] not in ONLY_LEARNING)
+        kept = tuple(item for item in trainer_states(load) if item[0] not in ONLY_LEARNING)
         resident = (*kept, ("CUDA context", CONTEXT_BYTES))
         limit = total * USABLE_SHARE
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
-    episode = batch.episode_tokens * shape.kv_bytes_per_token
-    wanted = replace(batch, groups=groups).wanted_live
-    per_engine = -(-wanted // candidate.engines)
+    episode = batch.episode_tokens * load.shape.kv_bytes_per_token
+    per_engine = -(-batch.wanted_live // candidate.engines)
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
     sizes = (engine, live * episode, ENGINE_WORKSPACE_BYTES)
     items = (*resident, *zip(_ENGINE_ITEMS, sizes, strict=True))
     return live, MemoryPlan(moment, total, items)
-
-
-def _load(
-    candidate: _Candidate,
-    shape: ModelShape,
-    batch: BatchShape,
-    pass_tokens: int,
-    checkpointing: bool,
-) -> TrainerLoad:
-    return TrainerLoad(
-        shape=shape,
-        tuning=candidate.tuning,
-        ranks=candidate.trainers,
-        zero_stage=candidate.zero_stage,
-        tokens=max(pass_tokens, batch.episode_tokens),
-        lora_rank=batch.lora_rank,
-        checkpointing=checkpointing,
-    )
 
 
 def _plan_cpu(

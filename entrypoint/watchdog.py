@@ -17,7 +17,6 @@ from pathlib import Path
 from entrypoint.build_locks import remove_build_locks
 from entrypoint.console import say
 from entrypoint.control import (
-    Control,
     ControlError,
     ProgramState,
     ShuttingDownError,
@@ -26,7 +25,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.probes import complaint, complaints, health_url, poll
+from entrypoint.probes import complaint, complaints, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, read_heartbeat
@@ -56,7 +55,7 @@ class Watchdog:
     def __init__(
         self,
         plan: RunPlan,
-        control: Control,
+        control: SupervisorControl,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -118,26 +117,23 @@ class Watchdog:
 
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""
-        urls = [health_url(server) for server in self._plan.servers]
-        said = self._poll_any(urls, self._plan.servers_seconds) if urls else ""
-        if not said:
+        if not self._plan.servers:
             return None
-        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {said}")
-
-    def _poll_any(self, urls: list[str], seconds: float) -> str:
-        """Wait until one of `urls` answers: "" then, else what the first one's trouble is."""
-        silent: dict[str, str] = {}
-
-        def settled() -> bool:
-            nonlocal silent
-            silent = complaints(urls, PROBE_TIMEOUT)
-            return len(silent) < len(urls)
-
-        seconds = min(seconds, self._plan.ends_at - self._clock())
-        poll(settled, seconds=seconds, every=self._plan.poll_seconds, stop=self._stop)
+        urls = [health_url(server) for server in self._plan.servers]
+        silent = wait_for_answers(
+            urls,
+            fewest=1,
+            timeout=PROBE_TIMEOUT,
+            seconds=min(self._plan.servers_seconds, self._plan.ends_at - self._clock()),
+            every=self._plan.poll_seconds,
+            stop=self._stop,
+        )
         if self._stop.is_set():
             raise StopRequested
-        return next(iter(silent.values())) if len(silent) == len(urls) else ""
+        if len(silent) < len(urls):
+            return None
+        trouble = silent[urls[0]]
+        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {trouble}")
 
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
@@ -191,7 +187,7 @@ class Watchdog:
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
             return None
-        silence = describe_silence(beat, now, self._plan.stall_seconds)
+        silence = _describe_silence(beat, now, self._plan.stall_seconds)
         return AttemptEnd(EndKind.HUNG, silence + self._who_else_is_silent())
 
     def _who_else_is_silent(self) -> str:
@@ -237,7 +233,7 @@ class Watchdog:
             self._start_inference_anew()
 
 
-def describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
+def _describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
     """One sentence on a trainer that has been silent for too long."""
     return (
         f"no heartbeat for {now - beat.time:.0f} s (limit {limit:.0f} s) "

@@ -55,9 +55,6 @@ class Method:
         self.path = f"/{self.name}"
         self.signature = inspect.signature(function)
         self._function = function
-        parameters = self.signature.parameters
-        self._known = frozenset(parameters)
-        self._needed = frozenset(n for n, p in parameters.items() if p.default is p.empty)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one POST request."""
@@ -74,18 +71,13 @@ class Method:
     async def answer(self, args: Any, kwargs: Any) -> tuple[int, bytes]:
         """HTTP status and body for a call with these arguments."""
         try:
-            self._check(args, kwargs)
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            return 500, _refusal(f"{self.name}: arguments {args!r}, {kwargs!r}: {error}")
+        try:
             return 200, success(await self._function(*args, **kwargs))
         except BadArguments as error:
             return 500, _refusal(f"{self.name}: {error}")
-
-    def _check(self, args: Any, kwargs: Any) -> None:
-        if not args and isinstance(kwargs, dict) and self._needed <= kwargs.keys() <= self._known:
-            return
-        try:
-            self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise BadArguments(f"arguments {args!r}, {kwargs!r}: {error}") from error
 
 
 def success(result: Any, status: str = "success") -> bytes:

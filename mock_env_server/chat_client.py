@@ -30,10 +30,6 @@ class ChatRefusedError(Exception):
     """The model's endpoint refused, or answered with something else than a chat completion."""
 
 
-class ChatUnavailableError(Exception):
-    """The model's endpoint could not be reached or failed; it may recover."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     """One completion. `usage` is what the endpoint reported, None if nothing."""
@@ -73,7 +69,7 @@ class ChatModel:
         while True:
             try:
                 return await self._attempt(messages)
-            except (ChatUnavailableError, aiohttp.ClientError, OSError):
+            except (aiohttp.ClientError, OSError):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_BACKOFF_S)
 
@@ -95,7 +91,7 @@ class ChatModel:
         url = f"{self.base_url.rstrip('/')}/chat/completions"
         async with self.http.post(url, data=orjson.dumps(body), headers=headers) as response:
             if response.status >= 500:
-                raise ChatUnavailableError(f"HTTP {response.status}")
+                response.raise_for_status()
             if response.status >= 300:
                 raise ChatRefusedError(await _refusal(response))
             if response.content_type == "text/event-stream":

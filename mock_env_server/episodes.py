@@ -84,9 +84,6 @@ class EpisodeStore:
         self._live: OrderedDict[str, Episode] = OrderedDict()
         self._finished: OrderedDict[str, Episode] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._live) + len(self._finished)
-
     def add(self, episode: Episode) -> None:
         """Remember a new episode."""
         self._expire()

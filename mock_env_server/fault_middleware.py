@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import orjson
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mock_env_server import wording
@@ -82,7 +83,8 @@ class FaultMiddleware:
         self, kind: FaultKind, rng: random.Random, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if kind in _STATUS:
-            await _send_json(send, _STATUS[kind], {"detail": wording.INJECTED_FAULT})
+            answer = JSONResponse({"detail": wording.INJECTED_FAULT}, _STATUS[kind])
+            await answer(scope, receive, send)
         elif kind is FaultKind.DROP_REQUEST:
             await _close_connection(scope, receive)
         elif kind is FaultKind.HANG:
@@ -94,9 +96,11 @@ class FaultMiddleware:
             if kind is FaultKind.DROP_REPLY:
                 await _close_connection(scope, receive)
             elif kind is FaultKind.HUGE_BODY:
-                await _send_padded(send, status, body, int(self._plan.huge_body_mib * 2**20))
+                size = int(self._plan.huge_body_mib * 2**20)
+                await _padded(status, body, size)(scope, receive, send)
             else:
-                await _send_body(send, status, _SPOILERS[kind](body, rng))
+                spoilt = _SPOILERS[kind](body, rng)
+                await Response(spoilt, status, media_type="application/json")(scope, receive, send)
 
     async def _forget_addressed(self, receive: Receive) -> Receive:
         """Forget the episode a request is about; returns a `receive` that gives its body again."""
@@ -177,8 +181,8 @@ async def _reply_of(app: ASGIApp, scope: Scope, receive: Receive) -> tuple[int, 
     return status, b"".join(parts)
 
 
-def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(body: bytes, receive: Receive) -> Receive:
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
         return pending.pop() if pending else await receive()
@@ -186,24 +190,14 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
     return replayed
 
 
-async def _send_json(send: Send, status: int, document: Any) -> None:
-    await _send_body(send, status, orjson.dumps(document))
-
-
-async def _send_body(send: Send, status: int, body: bytes) -> None:
-    await _send_head(send, status, len(body))
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _send_padded(send: Send, status: int, body: bytes, size: int) -> None:
+def _padded(status: int, body: bytes, size: int) -> Response:
     """The answer followed by spaces, valid JSON of at least `size` bytes."""
     chunks = max(1, -(-(size - len(body)) // len(_PAD_CHUNK)))
-    await _send_head(send, status, len(body) + chunks * len(_PAD_CHUNK))
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-    for left in range(chunks - 1, -1, -1):
-        await send({"type": "http.response.body", "body": _PAD_CHUNK, "more_body": left > 0})
 
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body
+        for _ in range(chunks):
+            yield _PAD_CHUNK
 
-async def _send_head(send: Send, status: int, length: int) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(length).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    length = {"content-length": str(len(body) + chunks * len(_PAD_CHUNK))}
+    return StreamingResponse(pieces(), status, length, media_type="application/json")

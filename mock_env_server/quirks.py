@@ -6,7 +6,7 @@ Invariant: with no quirk on, no request can stop another request from being answ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from enum import StrEnum
 
@@ -31,18 +31,12 @@ QUIRK_HELP = {
 }
 
 
-def parse_quirks(names: Iterable[str]) -> frozenset[Quirk]:
+def parse_quirks(names: Collection[str]) -> frozenset[Quirk]:
     """Quirks named in `names`; "all" names every one. Raises: ValueError for others."""
-    chosen: set[Quirk] = set()
-    for name in names:
-        if name == "all":
-            chosen.update(Quirk)
-        elif name in set(Quirk):
-            chosen.add(Quirk(name))
-        else:
-            known = ", ".join(Quirk)
-            raise ValueError(f"unknown quirk {name!r}: choose from {known}, or all")
-    return frozenset(chosen)
+    known = ", ".join(Quirk)
+    if unknown := set(names) - {*Quirk, "all"}:
+        raise ValueError(f"unknown quirk {min(unknown)!r}: choose from {known}, or all")
+    return frozenset(Quirk) if "all" in names else frozenset(map(Quirk, names))
 
 
 class EvaluateGate:

@@ -1,4 +1,4 @@
-"""Servers for tests, benchmarks and demos: in a thread of this process, or in one of their own.
+"""Servers for tests, benchmarks and demos, in processes of their own.
 
 Invariant: when the context is left the server has ended, however the context was left.
 """
@@ -9,40 +9,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
-from mock_env_server.serving import Server, bind, url_of
-from mock_env_server.settings import Mode, ServerSettings
+from mock_env_server.settings import Mode
 
 _READY = re.compile(r"^mock environment server listening on (http://\S+) ", re.MULTILINE)
 _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 15.0
 _POLL_S = 0.02
-
-
-@contextmanager
-def serve_in_thread(settings: ServerSettings | None = None) -> Iterator[str]:
-    """A server on a free local port, in a thread of this process; yields its base URL.
-
-    Raises: RuntimeError when it does not start.
-    """
-    server = Server(settings or ServerSettings())
-    sock = bind("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        _wait_healthy(url_of(sock), thread.is_alive)
-        yield url_of(sock)
-    finally:
-        server.should_exit = True
-        thread.join(_STOP_LIMIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +49,6 @@ def running_server(mode: Mode = "faithful", *options: str) -> Iterator[RunningSe
             process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
         try:
             base_url = _wait_announced(log, process)
-            _wait_healthy(base_url, lambda: process.poll() is None)
             yield RunningServer(base_url, process, log)
         finally:
             _stop(process)
@@ -89,17 +66,6 @@ def _wait_announced(log: Path, process: subprocess.Popen[bytes]) -> str:
         f"the mock environment server did not start (exit status {process.poll()}); it printed:\n"
         f"{log.read_text(errors='replace')}"
     )
-
-
-def _wait_healthy(base_url: str, alive: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    while alive() and time.monotonic() < deadline:
-        try:
-            if requests.get(f"{base_url}/health", timeout=5).status_code == 200:
-                return
-        except requests.ConnectionError:
-            time.sleep(_POLL_S)
-    raise RuntimeError(f"the mock environment server at {base_url} does not answer /health")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

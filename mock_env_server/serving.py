@@ -25,23 +25,19 @@ class Protocol(HttpToolsProtocol):
         self.scope["state"]["transport"] = self.transport
 
 
-class Server(uvicorn.Server):
-    """A server of one application on one bound socket."""
-
-    def __init__(self, settings: ServerSettings) -> None:
-        super().__init__(
-            uvicorn.Config(
-                create_app(settings),
-                http=Protocol,
-                loop="uvloop",
-                ws="none",
-                lifespan="on",
-                access_log=False,
-                server_header=False,
-                log_level="warning",
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
+def configuration(settings: ServerSettings) -> uvicorn.Config:
+    """The application as uvicorn has to serve it."""
+    return uvicorn.Config(
+        create_app(settings),
+        http=Protocol,
+        loop="uvloop",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        log_level="warning",
+        timeout_graceful_shutdown=GRACE_S,
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -63,11 +59,11 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class AnnouncingServer(Server):
+class AnnouncingServer(uvicorn.Server):
     """A server that prints one line when it accepts requests."""
 
     def __init__(self, settings: ServerSettings, sock: socket.socket) -> None:
-        super().__init__(settings)
+        super().__init__(configuration(settings))
         self._line = f"mock environment server listening on {url_of(sock)} (mode {settings.mode})"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -209,5 +209,5 @@ def _choices(session: GameSession) -> list[tuple[int, str]]:
 
 
 def _observation(session: GameSession) -> str:
-    menu = wording.simultaneous_menu() if session.simultaneous else wording.menu(_choices(session))
+    menu = wording.SIMULTANEOUS_MENU if session.simultaneous else wording.menu(_choices(session))
     return wording.observation(session.game_name, session.agent_seat, session.state_text(), menu)

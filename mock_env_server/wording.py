@@ -19,6 +19,8 @@ USAGE = {
     "sdk_style": 'POST /call {"method": NAME, "args": [...], "kwargs": {...}}',
     "restful_style": "POST /NAME {PARAMETER: VALUE, ...}",
 }
+SIMULTANEOUS_MENU = "Waiting for Player -2 to move..."
+"""What stands in the place of the legal actions when both players move at once."""
 _MENU_LIMIT = 10
 
 
@@ -45,11 +47,6 @@ def first_observation(rules: str, observation: str) -> str:
 def observation(game: str, seat: int, state: str, menu: str) -> str:
     """A position as /reset, /step and /state show it."""
     return f"Game: {game}\nYou are Player {seat}.\n\nCurrent State:\n{state}\n\n{menu}"
-
-
-def simultaneous_menu() -> str:
-    """What stands in the place of the legal actions when both players move at once."""
-    return "Waiting for Player -2 to move..."
 
 
 def menu(choices: Sequence[tuple[int, str]]) -> str:

@@ -12,8 +12,8 @@ import pytest
 from miner.__main__ import main
 from miner.config.errors import ConfigurationError
 from miner.evaluation.channels import channel_settings
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
+from tests.served import serve_in_thread
 
 DEAD = "http://127.0.0.1:1"
 

@@ -14,14 +14,12 @@ from tests.containers.harness import Miner, Place
 pytestmark = pytest.mark.long
 
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "arguments": {"job": {"--hours-to-complete": "soon"}},
-    "settings": {"job": {"--set": "nonsense"}},
     "model": {"job": {"--model": "acme/other"}},
     "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.03"}},
     "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
     "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
 }
-ON_A_VOLUME = {"arguments", "settings", "model", "servers"}
+ON_A_VOLUME = {"model", "servers"}
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +39,6 @@ def ended(
 @pytest.mark.parametrize(
     ("scenario", "status", "words"),
     [
-        ("arguments", ExitStatus.ARGUMENTS, "--hours-to-complete is 'soon'"),
-        ("settings", ExitStatus.ARGUMENTS, "KEY=VALUE"),
         ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
         ("servers", ExitStatus.OK, "a model of"),
         ("disk", ExitStatus.DISK, "two copies of the model need"),

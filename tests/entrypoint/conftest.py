@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.run_plan import RunPlan
+from tests.entrypoint.plans import run_plan
 from tests.entrypoint.watched import FakeSupervisor, Moment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -156,22 +156,10 @@ def serve() -> Iterator[Callable[..., HealthServer]]:
 @pytest.fixture
 def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
     def build(*moments: Moment, **fields: Any) -> FakeSupervisor:
-        plan = RunPlan.model_validate(
-            {
-                "run_dir": tmp_path,
-                "output_dir": tmp_path / "out",
-                "socket": tmp_path / "s",
-                "started_at": 1000,
-                "trainer_ends_at": 5000,
-                "ends_at": 5100,
-                "kill_at": 5200,
-                "stall_seconds": 25,
-                "poll_seconds": 0.001,
-                "servers_seconds": 0.05,
-                **fields,
-            }
-        )
-        plan.train_dir.mkdir()
+        times = {"started_at": 1000, "trainer_ends_at": 5000, "ends_at": 5100, "kill_at": 5200}
+        waits = {"stall_seconds": 25, "poll_seconds": 0.001, "servers_seconds": 0.05}
+        plan = run_plan(tmp_path, **{**times, **waits, **fields})
+        plan.train_dir.mkdir(parents=True)
         plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")
         return FakeSupervisor(plan, list(moments))
 

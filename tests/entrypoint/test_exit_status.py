@@ -13,27 +13,14 @@ import pytest
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, read_outcome, write_outcome
 from entrypoint.reaper import Ended
-from entrypoint.run_plan import RunPlan
 from entrypoint.verdict import cause_of, decide, verify_output
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import PUBLICATION_FILE
+from tests.entrypoint.plans import run_plan
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "exit-statuses.md"
 BY_ITSELF = Ended(0, asked=None, overdue=False)
 Writer = Callable[..., Path]
-
-
-def plan(tmp_path: Path, seconds_left: float = 0.0) -> RunPlan:
-    now = time.time()
-    return RunPlan(
-        run_dir=tmp_path,
-        output_dir=tmp_path / "out/repo",
-        socket=tmp_path / "s",
-        started_at=now,
-        trainer_ends_at=now,
-        ends_at=now,
-        kill_at=now + seconds_left,
-    )
 
 
 def test_document_lists_exactly_the_statuses() -> None:
@@ -75,7 +62,7 @@ def test_unreadable_outcomes_count_as_none(tmp_path: Path, text: str) -> None:
 
 
 def test_nothing_at_the_output_path_keeps_the_cause(tmp_path: Path) -> None:
-    end = decide(plan(tmp_path), BY_ITSELF, Outcome(ExitStatus.STALLED, "it hung"))
+    end = decide(run_plan(tmp_path), BY_ITSELF, Outcome(ExitStatus.STALLED, "it hung"))
     assert end.status is ExitStatus.STALLED
     assert end.message.startswith("it hung; no verified model: ")
 
@@ -83,7 +70,7 @@ def test_nothing_at_the_output_path_keeps_the_cause(tmp_path: Path) -> None:
 def test_sound_folder_is_success_without_time_to_load_it(
     tmp_path: Path, model_writer: Writer
 ) -> None:
-    run = plan(tmp_path)
+    run = run_plan(tmp_path)
     model_writer(run.output_dir)
     end = decide(run, BY_ITSELF, Outcome(ExitStatus.STALLED, "it hung"))
     assert end.status is ExitStatus.OK
@@ -91,10 +78,24 @@ def test_sound_folder_is_success_without_time_to_load_it(
     assert "it hung" in end.message
 
 
+@pytest.mark.parametrize("cause", [ExitStatus.REFUSED, ExitStatus.TRAINER])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_only_a_refusal_of_what_a_person_set_is_not_excused_by_an_earlier_model(
+    tmp_path: Path, model_writer: Writer, cause: ExitStatus, by_hand: bool
+) -> None:
+    run = run_plan(tmp_path, by_hand=by_hand)
+    model_writer(run.output_dir)
+    end = decide(run, BY_ITSELF, Outcome(cause, "it ended so"))
+    excused = not by_hand or cause is not ExitStatus.REFUSED
+    assert end.status is (ExitStatus.OK if excused else cause)
+    assert "it ended so" in end.message
+    assert ("holds an earlier model" in end.message) is not excused
+
+
 def test_folder_whose_structure_is_sound_but_does_not_load_is_no_success(
     tmp_path: Path, model_writer: Writer
 ) -> None:
-    run = plan(tmp_path, seconds_left=600)
+    run = run_plan(tmp_path, kill_at=time.time() + 600)
     model_writer(run.output_dir)  # one meaningless tensor
     end = decide(run, BY_ITSELF, None)
     assert end.status is ExitStatus.SUPERVISOR

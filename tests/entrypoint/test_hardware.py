@@ -81,59 +81,38 @@ def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
     assert "no NVIDIA driver" in hardware.note
 
 
-class FakeNvml:
-    """NVML's functions over two GPUs; `broken` makes the device count fail."""
-
-    NVMLError = pynvml.NVMLError
-
-    def __init__(self, broken: bool = False) -> None:
-        self.broken = broken
-        self.open = False
-
-    def nvmlInit(self) -> None:
-        self.open = True
-
-    def nvmlShutdown(self) -> None:
-        self.open = False
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.95.05"
-
-    def nvmlDeviceGetCount(self) -> int:
-        if self.broken:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return "NVIDIA H100 80GB HBM3"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        return f"GPU-{handle}"
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return 9, 0
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=80 * GIB, free=GIB, used=79 * GIB)
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """NVML's functions over two GPUs."""
+    fake = SimpleNamespace(
+        NVMLError=pynvml.NVMLError,
+        open=False,
+        nvmlInit=lambda: setattr(fake, "open", True),
+        nvmlShutdown=lambda: setattr(fake, "open", False),
+        nvmlSystemGetDriverVersion=lambda: "580.95.05",
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "NVIDIA H100 80GB HBM3",
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=80 * GIB),
+    )
+    monkeypatch.setattr("entrypoint.hardware.pynvml", fake)
+    return fake
 
 
-def test_gpus_are_described_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml()
-    monkeypatch.setattr("entrypoint.hardware.pynvml", nvml)
+def test_gpus_are_described_by_nvml(tmp_path: Path, nvml: SimpleNamespace) -> None:
     hardware = detect_hardware({"CUDA_VISIBLE_DEVICES": "1"}, machine(tmp_path, {}))
     assert hardware.gpus == (Gpu(1, "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0)),)
     assert (hardware.driver, hardware.note) == ("580.95.05", "")
     assert not nvml.open
 
 
-def test_driver_that_does_not_answer_has_its_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml = FakeNvml(broken=True)
-    monkeypatch.setattr("entrypoint.hardware.pynvml", nvml)
+def test_driver_that_does_not_answer_has_its_status(tmp_path: Path, nvml: SimpleNamespace) -> None:
+    def lost() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    nvml.nvmlDeviceGetCount = lost
     with pytest.raises(Failure, match=r"does not answer .*GPU is lost") as caught:
         detect_hardware({}, machine(tmp_path, {}))
     assert caught.value.status == ExitStatus.GPU

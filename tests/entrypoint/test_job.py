@@ -27,17 +27,18 @@ def test_every_argument_of_the_tournament_reaches_the_job(arguments: Arguments) 
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "names", "duels"),
     [
-        ('{"environment_name": "goofspiel"}', ("goofspiel",)),
-        ('{"environment_names": ["gin_rummy", "goofspiel"]}', ("gin_rummy", "goofspiel")),
-        ('{"environment_names": ["goofspiel", "goofspiel"]}', ("goofspiel",)),
-        ('{"environment_names": ["othello"], "environment_name": null}', ("othello",)),
-        ('{"environment_name": " goofspiel ", "unknown": {"a": 1}}', ("goofspiel",)),
+        ('{"environment_name": "goofspiel"}', ("goofspiel",), False),
+        ('{"environment_names": ["gin_rummy", "goofspiel"]}', ("gin_rummy", "goofspiel"), True),
+        ('{"environment_names": ["goofspiel", "goofspiel"]}', ("goofspiel",), True),
+        ('{"environment_names": ["othello"], "environment_name": null}', ("othello",), True),
+        ('{"environment_names": [], "environment_name": "othello"}', ("othello",), False),
+        ('{"environment_name": " goofspiel ", "unknown": {"a": 1}}', ("goofspiel",), False),
     ],
 )
-def test_both_forms_of_the_dataset_type(text: str, names: tuple[str, ...]) -> None:
-    assert parse_dataset_type(text) == names
+def test_both_forms_of_the_dataset_type(text: str, names: tuple[str, ...], duels: bool) -> None:
+    assert parse_dataset_type(text) == (names, duels)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +141,11 @@ def test_a_persons_options(arguments: Arguments) -> None:
     invocation = parse_invocation(arguments(*extra), {})
     assert (invocation.dry_run, invocation.gpus) == (True, "0")
     assert invocation.overrides == ("a.b=1", "c=x")
+
+
+@pytest.mark.parametrize("pretended", [("--gpus", "4xH100-80GB"), ("--model-config", "7B")])
+def test_only_a_dry_run_may_pretend(arguments: Arguments, pretended: tuple[str, str]) -> None:
+    assert parse_invocation(arguments("--dry-run", *pretended), {}).dry_run
+    with pytest.raises(Failure, match=f"{pretended[0]} pretends: only with --dry-run") as caught:
+        parse_invocation(arguments(*pretended), {})
+    assert caught.value.status == ExitStatus.ARGUMENTS

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from entrypoint.run_plan import RunPlan
 from miner.config.settings import load_settings, to_toml
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
+from tests.entrypoint.plans import run_plan
 from tests.training.in_process import TINY, working_in
 
 FAKES = Path(__file__).parent / "fakes"
@@ -34,18 +34,7 @@ def base(tmp_path: Path) -> Path:
 
 def plan_for(folder: Path, base: Path) -> RunPlan:
     """A run whose only checkpoint is that of its last step: attempt 2 has nothing left to train."""
-    now = time.time()
-    fields = {
-        "run_dir": folder / "run",
-        "output_dir": folder / "out" / "repo",
-        "socket": folder / "s",
-        "started_at": now,
-        "trainer_ends_at": now + 100_000,
-        "ends_at": now + 100_000,
-        "kill_at": now,  # no time is left for loading what is published: its structure counts
-        "poll_seconds": 0.1,
-    }
-    plan = RunPlan.model_validate(fields)
+    plan = run_plan(folder, poll_seconds=0.1)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
     overrides = [

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, step_down
+from entrypoint.ladder import step_down
 from entrypoint.outcome import Outcome
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 from miner.config.overrides import Tree
@@ -98,10 +98,6 @@ def test_adapters_learn_with_the_rate_that_the_recipe_gives_them() -> None:
     assert walked(COLOCATED, adapter_learning_rate=3e-5)[1].optimizer.learning_rate == 3e-5
     kept = walked(COLOCATED)[1]
     assert kept.optimizer.learning_rate == COLOCATED.optimizer.learning_rate
-
-
-def test_every_rung_has_a_name_of_its_own() -> None:
-    assert len({rung.name for rung in LADDER}) == len(LADDER)
 
 
 @pytest.mark.parametrize(

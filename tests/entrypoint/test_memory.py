@@ -58,13 +58,6 @@ def test_no_plan_needs_more_than_a_real_gpu_has(size: str, gpus: int) -> None:
     assert all(moment.used < REAL_H100 for moment in topology.memory)
 
 
-def test_seven_billion_on_four_gpus_are_no_longer_planned_with_zero_2_on_two_of_them() -> None:
-    topology = plan_topology(pretend_hardware("4xH100-80GB"), SIZES["7B"], BatchShape(servers=4))
-    assert (topology.tuning, topology.zero_stage, topology.processes) != ("full", 2, 2)
-    refused = [choice for choice in topology.choices if choice.what.startswith("not ")]
-    assert "trainer on 2, full fine-tuning, ZeRO-2" in refused[0].what
-
-
 def test_without_deepspeed_states_take_eighteen_bytes_a_parameter() -> None:
     assert states("3B", 1, 0) == 18 * SIZES["3B"].parameters
 

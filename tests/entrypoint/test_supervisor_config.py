@@ -17,23 +17,13 @@ from entrypoint.programs import CODE, plan_programs
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, render_supervisor_config
 from entrypoint.topology import BatchShape, plan_topology
+from tests.entrypoint.plans import run_plan
 
 SHAPE = ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768)
 
 
-def plan(run_dir: Path = Path("/run"), **fields: object) -> RunPlan:
-    return RunPlan.model_validate(
-        {
-            "run_dir": run_dir,
-            "output_dir": "/out/repo",
-            "socket": run_dir / "miner.sock",
-            "started_at": 0,
-            "trainer_ends_at": 1,
-            "ends_at": 2,
-            "kill_at": 3,
-            **fields,
-        }
-    )
+def plan(folder: Path = Path("/"), **fields: object) -> RunPlan:
+    return run_plan(folder, socket=folder / "run/miner.sock", **fields)
 
 
 def programs(run: RunPlan, inventory: str) -> tuple[Program, ...]:
@@ -49,6 +39,7 @@ def test_configurations_are_as_reviewed(inventory: str, golden: Callable[[str, s
 
 
 def read_back(run: RunPlan, listed: tuple[Program, ...]) -> ServerOptions:
+    run.run_dir.mkdir()
     run.supervisor_file.write_text(render_supervisor_config(run, listed))
     options = ServerOptions()
     options.realize(["-c", str(run.supervisor_file)])
@@ -72,12 +63,6 @@ def test_supervisord_reads_what_was_meant(tmp_path: Path) -> None:
         assert (program.stdout_logfile, program.stdout_logfile_maxbytes) == ("/dev/fd/1", 0)
         assert program.redirect_stderr
         assert program.uid is None
-
-
-def test_there_is_no_user_and_no_inet_server(tmp_path: Path) -> None:
-    text = render_supervisor_config(plan(tmp_path), programs(plan(tmp_path), "0"))
-    assert "user=" not in text
-    assert "inet_http_server" not in text
 
 
 def test_awkward_words_survive(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ HASHED = "9f86d081884c7d65"
     [
         (("othello",), "othello", "the only game"),
         (("gin_rummy", "goofspiel"), "goofspiel", "not trained: gin_rummy"),
+        (("gin_rummy", "othello"), "gin_rummy", "not trained: othello"),
         (("intercode", "othello"), "othello", "not known, as the base plays them: intercode"),
         (("intercode", "chess"), "", "none of them can be trained: intercode, chess"),
     ],

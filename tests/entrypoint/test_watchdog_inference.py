@@ -28,6 +28,12 @@ COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
 HEALTH = f"{NOBODY}/health"
 
 
+def inference_crashes(supervisor: FakeSupervisor) -> None:
+    """And is started again by supervisord, while the trainer goes on."""
+    beats(supervisor)
+    supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
+
+
 def say_when_inference_starts(supervisor: FakeSupervisor) -> None:
     """As supervisord does: a start that was asked for has a time."""
     start = supervisor.start
@@ -76,11 +82,7 @@ def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: B
 
 
 def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
-    def crashes(supervisor: FakeSupervisor) -> None:
-        beats(supervisor)
-        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor = fake(*[crashes] * 10, inference_health=f"{serve().url}/health")
+    supervisor = fake(*[inference_crashes] * 10, inference_health=f"{serve().url}/health")
     status, message = watch(supervisor)
     assert status is ExitStatus.INFERENCE
     assert "did not stay up" in message
@@ -149,11 +151,9 @@ def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Bui
 def test_an_inference_server_that_keeps_crashing_is_given_up(
     fake: Build, serve: Callable[..., Any]
 ) -> None:
-    def crashes(supervisor: FakeSupervisor) -> None:
-        beats(supervisor)
-        supervisor.states[INFERENCE] = ProgramState("RUNNING", 0, supervisor.now)
-
-    supervisor = fake(*[crashes] * 4, runs, exits(0), inference_health=f"{serve().url}/health")
+    supervisor = fake(
+        *[inference_crashes] * 4, runs, exits(0), inference_health=f"{serve().url}/health"
+    )
     supervisor.plan.settings_file.write_text(VLLM)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done == ["start trainer", "stop trainer", "stop inference", "start trainer"]

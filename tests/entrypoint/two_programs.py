@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from miner.distributed.launch import free_port
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
 from tests.deepspeed_here import needs_deepspeed
+from tests.entrypoint.plans import run_plan
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).parent / "fakes/container.py"
@@ -75,25 +75,6 @@ class TwoPrograms:
         return RunFolder(self.plan.train_dir).read().steps
 
 
-def run_plan(folder: Path, port: int) -> RunPlan:
-    """A run with more time than it needs on any machine, its server at `port`."""
-    now = time.time()
-    return RunPlan.model_validate(
-        {
-            "run_dir": folder / "run",
-            "output_dir": folder / "out/repo",
-            "socket": folder / "s",
-            "started_at": now,
-            "trainer_ends_at": now + 100_000,
-            "ends_at": now + 100_000,
-            "kill_at": now,  # none for loading what is published: its structure counts
-            "inference_health": f"http://127.0.0.1:{port}/health",
-            "poll_seconds": 0.1,
-            "stop_seconds": 5.0,
-        }
-    )
-
-
 @contextmanager
 def two_programs(
     folder: Path,
@@ -110,7 +91,8 @@ def two_programs(
     Two ranks have ZeRO's highest stage.
     """
     port = free_port()
-    plan = run_plan(folder, port)
+    health = f"http://127.0.0.1:{port}/health"
+    plan = run_plan(folder, inference_health=health, poll_seconds=0.1, stop_seconds=5.0)
     plan.train_dir.mkdir(parents=True)
     plan.output_dir.parent.mkdir()
     if ranks > 1:

@@ -15,10 +15,10 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_TIMEOUT_S
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
-from mock_env_server.running import serve_in_thread
 from tests.builders import build_qwen3, build_tokenizer
 from tests.evaluation.chat_server import served_chat
 from tests.reporting.made import evaluation
+from tests.served import serve_in_thread
 
 APP = typer.Typer()
 APP.command("evaluate")(evaluate_command)

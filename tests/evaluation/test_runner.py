@@ -18,7 +18,6 @@ from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError
 from miner.evaluation.results import EpisodeRecord
 from miner.evaluation.runner import Rules, evaluate
-from mock_env_server.running import serve_in_thread
 from tests.evaluation.scripted import (
     Event,
     ScriptedConversation,
@@ -29,6 +28,7 @@ from tests.evaluation.scripted import (
     task,
     won,
 )
+from tests.served import serve_in_thread
 from tests.virtual_time import run_paused
 
 AT_ONCE = Rules(retry_delay_s=0)

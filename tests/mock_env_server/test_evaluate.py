@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +13,10 @@ from aiohttp import web
 
 from miner.http_replies import CHAT_REPLY_LIMIT
 from mock_env_server.quirks import DEADLOCK_AT, Quirk
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed, whole
 from tests.mock_env_server.http import evaluate, new_episode, result
+from tests.served import serve_in_thread
 
 TURNS = 7
 """Decisions of an 8-card game."""
@@ -74,30 +73,11 @@ async def test_a_failure_that_passes_is_survived(server: str, model: ChatStub) -
     assert all(count == 3 for turns, count in asked.items() if turns > 2)
 
 
-async def test_failures_that_do_not_pass_run_out_of_time(server: str, model: ChatStub) -> None:
-    url = model.url("m", lambda request, n: web.Response(status=500))
-    graded = await evaluate(server, url, timeout=0.5)
-    assert (graded["score"], graded["success"]) == (0.0, False)
-    assert "limit: 0.5s" in graded["error"]
-    assert graded["extra"]["final_return"] is None
-    assert len(model.requests["m"]) > 3
-
-
-@pytest.mark.parametrize("scheme", ["http://", ""])
-async def test_an_endpoint_that_is_not_there_runs_out_of_time(server: str, scheme: str) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        graded = await evaluate(
-            server, f"{scheme}127.0.0.1:{unused.getsockname()[1]}/v1", timeout=0.3
-        )
-    assert "limit: 0.3s" in graded["error"]
-
-
 async def test_the_pause_between_attempts_doubles(model: ChatStub) -> None:
     url = model.url("m", lambda request, n: web.Response(status=500))
     with serve_in_thread(ServerSettings(chat_backoff_s=0.1)) as server:
         await evaluate(server, url, timeout=1.5)  # attempts at 0, 0.1, 0.3, 0.7 and 1.5 > 1.35 s
-    assert len(model.requests["m"]) <= 4
+    assert 1 < len(model.requests["m"]) <= 4
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 429])

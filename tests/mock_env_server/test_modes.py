@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mock_env_server.rooms import GameRoom
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import Mode, ServerSettings
 from mock_env_server.stepping import SteppedGames
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed
 from tests.mock_env_server.http import evaluate
+from tests.served import serve_in_thread
 
 TIE = -3
 

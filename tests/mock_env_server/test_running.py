@@ -10,9 +10,11 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from mock_env_server.__main__ import app
-from mock_env_server.running import running_server, serve_in_thread
+from mock_env_server.quirks import Quirk
+from mock_env_server.running import running_server
 from tests.mock_env_server.chat_stub import ChatStub
 from tests.mock_env_server.http import evaluate, new_episode, post
+from tests.served import serve_in_thread
 
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "NO_COLOR": "1"}
 
@@ -93,5 +95,5 @@ def test_wrong_options_are_explained(options: list[str], said: str) -> None:
 
 def test_help_names_every_fault_and_quirk() -> None:
     said = CliRunner().invoke(app, ["--help"], env=WIDE).output
-    for name in ("faithful", "correct", "deadlock", "stragglers", "drop_reply", "huge_body"):
+    for name in ("faithful", "correct", *Quirk, "drop_reply", "huge_body"):
         assert name in said

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from mock_env_server.quirks import Quirk
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed
 from tests.mock_env_server.http import evaluate, new_episode, result
+from tests.served import serve_in_thread
 
 LIARS_DICE = 100_000_000
 # A move takes about a second, in which a healthy server answers hundreds of requests.

@@ -10,10 +10,10 @@ import aiohttp
 import orjson
 import pytest
 
-from mock_env_server.running import serve_in_thread
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server import recordings
 from tests.recordings import load
+from tests.served import serve_in_thread
 
 ROWS = load("train_api.jsonl")
 EPISODES = [row for row in ROWS if "group" not in row]
