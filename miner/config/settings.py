@@ -51,8 +51,8 @@ class ModelSettings(Section):
     lora_layers: int | None = Field(
         None,
         ge=1,
-        description="tuning = lora: so many of the last layers have adapters; empty: all. Nothing is "
-        "computed backward, or kept for it, below the first of them.",
+        description="tuning = lora: so many of the last layers have adapters; empty: all. "
+        "Nothing is computed backward, or kept for it, below the first of them.",
     )
 
 
