@@ -73,7 +73,9 @@ async def test_a_server_that_fails_is_a_typed_error(
         if kind is FaultKind.FORGET_EPISODE and path != "/step":
             continue  # there is no episode to forget
         await set_faults(unreliable_url, path, rates={kind: 1.0})
-        faults = await outcomes(opened(unreliable_url))
+        hangs = kind is FaultKind.HANG
+        source = opened(unreliable_url) if hangs else patient(opened, unreliable_url)
+        faults = await outcomes(source)
         # A messy policy may fail by itself before it sends anything to /step.
         met = [fault for fault in faults if not (path == "/step" and fault == 0.0)]
         assert len(met) > 6
