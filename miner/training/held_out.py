@@ -83,11 +83,12 @@ class HeldOut(TrainerCallback):
         return self.published(step) and self.highest.step == step
 
     def published(self, step: int) -> bool:
-        """Whether this process evaluated the weights of `step` last, and published them.
+        """Whether this process evaluated the weights of `step` last, and published them; the base's
+        were, before any step.
 
         `best` may be of a step that an earlier process came to with other weights.
         """
-        return self._better and step == self._last_step
+        return step == 0 or (self._better and step == self._last_step)
 
     def fall(self, step: int) -> Estimate | None:
         """How far the weights of `step` lie below the highest, if more than chance explains it.

@@ -3,8 +3,9 @@
 Invariants:
 * it is decided once for all ranks, right after an evaluation, and a bounded number of times;
 * weights and optimizer become those of the newest whole checkpoint of weights that were published,
-  by this process or an earlier one; where none lies there (nothing was better than the base) they
-  stay, and only the rate is halved. Steps, tasks and the schedule go on;
+  by this process or an earlier one. The base was: a run begins with a checkpoint of it, without
+  which the run that a rate ruins at once would be ruined for good. Steps, tasks and the schedule
+  go on;
 * rotation leaves that checkpoint alone; going back writes one of its own at once, which carries how
   often the rate was halved: a resumed run goes on as this one would have;
 * nothing is written or loaded where no other evaluation has room.
@@ -58,6 +59,13 @@ class Setback(TrainerCallback):
         self._most = most
         self._note = note
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step == 0:
+            self._heart.beat("keeping the base's weights")
+            self._trainer.save_between_steps()
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -65,7 +73,8 @@ class Setback(TrainerCallback):
         state.best_model_checkpoint = str(kept.path) if kept else None  # rotation leaves it alone
         step = state.global_step
         better, fall = self._held_out.rose(step), self._held_out.fall(step)
-        due = better or (fall is not None and self._trainer.halvings < self._most)
+        lost = kept is not None and fall is not None
+        due = better or (lost and self._trainer.halvings < self._most)
         # weights are kept and left for what the next evaluation finds
         due = due and not control.should_training_stop and self._pace.room_for_evaluation()
         due, better, kept = self._ranks.share((due, better, kept))
@@ -75,12 +84,11 @@ class Setback(TrainerCallback):
         self._heart.beat("keeping the best weights" if better else "going back to better weights")
         if better:
             return
-        self._trainer.go_back(kept.path if kept else None)
-        if kept:
-            self._engine.weights_changed(kept.step)
-        target = f"back to the weights of step {kept.step}" if kept else "no better ones were saved"
+        assert kept is not None
+        self._trainer.go_back(kept.path)
+        self._engine.weights_changed(kept.step)
         self._note(
-            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: "
-            f"{target}, learning rate halved ({self._trainer.halvings} of {self._most} times at "
-            "most)"
+            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back to "
+            f"the weights of step {kept.step}, learning rate halved ({self._trainer.halvings} of "
+            f"{self._most} times at most)"
         )

@@ -129,11 +129,15 @@ class EpisodeTrainer(PackedTrainer):
         scored = scored.get_base_model() if isinstance(scored, PeftModel) else scored
         add_fused_lm_head(scored, temperature=temperature, outputs=("log_probs", "entropy"))
 
+    def save_between_steps(self) -> None:
+        """Write a checkpoint as transformers does at the end of a step; collective."""
+        self._save_checkpoint(self.model, trial=None)
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+
     def end_between_steps(self, *, save: bool) -> None:
         """What transformers does at the end of training, where an exception has ended it."""
         if save:
-            self._save_checkpoint(self.model, trial=None)
-            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+            self.save_between_steps()
         self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def create_scheduler(
@@ -155,25 +159,24 @@ class EpisodeTrainer(PackedTrainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def go_back(self, checkpoint: Path | None) -> None:
+    def go_back(self, checkpoint: Path) -> None:
         """Halve the learning rate, with weights and optimizer of a checkpoint; collective.
 
         Steps and the schedule go on as they are.
 
         Args:
-            checkpoint: of this run; None keeps weights and optimizer.
+            checkpoint: of this run.
         """
         assert self.optimizer is not None, "training has begun"
         assert self.lr_scheduler is not None
-        if checkpoint is not None:
-            folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
-            if self.is_deepspeed_enabled:
-                engine = self.model_wrapped
-                deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
-            else:
-                self._load_from_checkpoint(folder)
-                self.optimizer.state.clear()  # it would be held until the checkpoint's is loaded
-            self._load_optimizer_and_scheduler(folder)
+        folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
+        if self.is_deepspeed_enabled:
+            engine = self.model_wrapped
+            deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
+        else:
+            self._load_from_checkpoint(folder)
+            self.optimizer.state.clear()  # it would be held until the checkpoint's is loaded
+        self._load_optimizer_and_scheduler(folder)
         self.halvings += 1
         self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
         self.lr_scheduler.step()

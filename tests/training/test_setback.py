@@ -123,15 +123,23 @@ def test_weights_and_optimizer_return_to_the_best_and_the_rate_is_halved(
     assert rates(work)[6:] == pytest.approx([0.25])
 
 
-def test_where_nothing_was_better_than_the_base_only_the_rate_is_halved(
+def test_where_nothing_was_better_the_base_and_a_new_optimizer_return(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
-    seen = train(work, monkeypatch, [BEST, LOW, LOW], *overrides)
-    assert not same(seen.weights[3], seen.weights[2])
-    assert seen.versions[3] == 2
-    assert rates(work) == pytest.approx([1, 1, 0.5])
-    assert "no better ones were saved, learning rate halved" in work.said.getvalue()
+    """Its checkpoint outlives the rotation."""
+    overrides = ("optimizer.max_steps=7", "checkpoint.every_steps=1")
+    seen = train(work, monkeypatch, [BEST, LOW, LOW, LOW, LOW], *overrides)
+    base = seen.weights[1]
+    assert same(seen.weights[3], base)
+    assert same(seen.weights[5], base)
+    assert not same(seen.weights[2], base)
+    assert seen.moments[3] == []
+    assert seen.moments[2] != []
+    assert [seen.versions[step] for step in (1, 2, 3, 4)] == [0, 1, 0, 3]
+    assert rates(work) == pytest.approx([1, 1, 0.5, 0.5, 0.25, 0.25, 0.25])
+    fell = "step 2: held-out score -1.000 [-1.000, -0.873] against step 0: back to the weights of"
+    assert f"{fell} step 0, learning rate halved (1 of 2 times at most)" in work.said.getvalue()
+    assert (work.run_dir / "checkpoints" / "checkpoint-0" / COMPLETE).exists()
 
 
 def test_a_resumed_run_goes_back_to_what_was_published_not_to_what_has_its_number(
@@ -142,8 +150,8 @@ def test_a_resumed_run_goes_back_to_what_was_published_not_to_what_has_its_numbe
     train(work, monkeypatch, [BASE, BEST, LOW], *overrides)
     shutil.rmtree(work.run_dir / "checkpoints")
     seen = train(work, monkeypatch, [LOW, LOW], *overrides)
-    assert not same(seen.weights[3], seen.weights[2])
-    assert seen.versions[3] == 2
+    assert same(seen.weights[3], seen.weights[1])
+    assert seen.versions[3] == 0
     assert rates(work) == pytest.approx([1, 1, 0.5])
 
 
@@ -289,8 +297,7 @@ def test_only_a_whole_checkpoint_of_published_weights_is_gone_back_to(
         marker = {"step": 1, "elapsed": 1.0, "published": published}
         (folder / COMPLETE).write_text(json.dumps(marker))
     make_setback(tmp_path, Ranks(), trainer, done.append).on_step_end(args, state, TrainerControl())
-    assert done[:-1] == ([folder, "weights of 1"] if published else [None])
-    assert ("no better ones were saved" in str(done[-1])) != published
+    assert done[:-1] == ([folder, "weights of 1"] if published else [])
     assert state.best_model_checkpoint == (str(folder) if published else None)
 
 
