@@ -88,7 +88,7 @@ class Setback(TrainerCallback):
         self._trainer.go_back(kept.path)
         self._engine.weights_changed(kept.step)
         self._note(
-            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back to "
-            f"the weights of step {kept.step}, learning rate halved ({self._trainer.halvings} of "
-            f"{self._most} times at most)"
+            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back "
+            f"to the weights of step {kept.step}, learning rate halved ({self._trainer.halvings} "
+            f"of {self._most} times at most)"
         )
