@@ -107,10 +107,12 @@ class JsonServer:
 
     Attributes:
         what: it is, in messages.
+        too_large_is_away: whether a reply without end is taken for a fault that passes.
         redirects: whether it may send its clients elsewhere.
     """
 
     what: ClassVar[str]
+    too_large_is_away: ClassVar[bool] = False
     redirects: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
@@ -170,7 +172,8 @@ class JsonServer:
                 "running and reachable from here"
             ) from error
         if body is None:
-            raise self._broken(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
+            kind = self._away if self.too_large_is_away else self._broken
+            raise kind(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
         if response.status != 200:
             detail = excerpt(body[:400].decode("utf-8", "replace"))
             raise self._refusal(path, response.status, detail)

@@ -52,7 +52,8 @@ class ModelSettings(Section):
         None,
         ge=1,
         description="tuning = lora: so many of the last layers have adapters; empty: all. "
-        "Nothing is computed backward, or kept for it, below the first of them.",
+        "Below the first of them nothing is computed backward or kept for it, unless "
+        "gradient_checkpointing does so.",
     )
 
 

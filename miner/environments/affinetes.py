@@ -4,9 +4,8 @@ Invariants:
 * every request names the opponent, sends actions as strings and a seed the server accepts; a
   request that cannot work leaves as `ConfigurationError` before a byte is sent;
 * a reply is untrusted: its size is bounded before it is parsed, its types are checked while it is;
-* every failure leaves as `InfrastructureError` (no, late, broken or "episode lost" reply) or
-  `ProtocolError` (a reply of another shape, without end, or about another game than the one asked
-  for).
+* every failure leaves as `InfrastructureError` (no, late, broken, endless or "episode lost" reply)
+  or `ProtocolError` (a reply of another shape, or about another game than the one asked for).
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ class AffinetesClient(EnvironmentServer):
     """
 
     what = "an affinetes environment server"
+    too_large_is_away = True  # or an evaluation would score it 0
 
     def __init__(self, url: str, *, reply_timeout_s: float = 30.0) -> None:
         super().__init__(url)

@@ -20,14 +20,12 @@ from miner.publishing.errors import PublishingError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
-"""What kernels, file systems and sandboxes say that cannot swap names."""
 
 
 def exchange_folders(first: Path, second: Path) -> None:
     """Swap the two names atomically.
 
-    Raises: `OSError` (of `_NO_EXCHANGE` where kernel or file system cannot).
+    Raises: `OSError`; kernels, file systems and sandboxes that cannot say so by various numbers.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -51,9 +49,7 @@ def replace_folder(new: Path, current: Path, *, aside: Path) -> None:
     else:
         try:
             exchange_folders(new, current)
-        except OSError as error:
-            if error.errno not in _NO_EXCHANGE:
-                raise
+        except OSError:  # of whatever number: a real cause stops the renames as well
             os.rename(current, aside)
             os.rename(new, current)
     sync_folder(current.parent)

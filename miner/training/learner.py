@@ -138,7 +138,9 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
         lora_alpha=2 * rank,
         lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
         target_modules="all-linear",
-        exclude_modules=rf".*\blayers\.({'|'.join(map(str, frozen))})\..*" if frozen else None,
+        exclude_modules=rf".*\b(layers|h|blocks)\.({'|'.join(map(str, frozen))})\..*"
+        if frozen
+        else None,
     )
     # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)

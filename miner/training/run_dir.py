@@ -48,7 +48,13 @@ def prepare_run_dir(settings: Settings) -> None:
     checkpoint = newest_checkpoint(folder / CHECKPOINTS)
     written = folder / SETTINGS_FILE
     if written.exists():
-        before = load_settings(written, environ={})
+        try:
+            before = load_settings(written, environ={})
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"run_dir {folder} holds a run whose settings cannot be read any more ({error}): "
+                "choose another run_dir, or remove this one"
+            ) from None
         _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
     base = _checked_base(path, folder) if path else None

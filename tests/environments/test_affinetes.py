@@ -124,7 +124,7 @@ async def test_a_huge_body_is_not_read(announced: bool) -> None:
     body = b" " * (4 * STEP_REPLY_LIMIT)
     head = b"HTTP/1.1 200 X\r\n" + (b"content-length: %d\r\n" % len(body) if announced else b"")
     fault = await failure_of(head + b"\r\n" + body)
-    assert type(fault) is ProtocolError
+    assert type(fault) is InfrastructureError
     assert f"{STEP_REPLY_LIMIT:,}" in str(fault)
 
 

@@ -152,3 +152,11 @@ def test_of_large_weights_samples_from_end_to_end_are_compared(tmp_path):
     assert seen[0]
     assert seen[-1]
     assert all(any(seen[place : place + 3]) for place in range(38))
+
+
+def test_a_folder_whose_settings_are_of_another_version_is_named(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "settings.toml").write_text("[rollout]\nfresh_groups = 0\n")
+    with pytest.raises(ConfigurationError, match=r"run holds a run .*choose another run_dir"):
+        prepare_run_dir(load_settings(None, [f"run_dir={run}"], environ={}))

@@ -96,4 +96,4 @@ def _identity(folder: Path) -> str:
         record = json.loads((folder / PUBLICATION_FILE).read_bytes())
     except (FileNotFoundError, ValueError):
         return ""
-    return f"{record.get('step')} {record.get('weights_sha256')}"
+    return str(record.get("step"))

@@ -92,6 +92,14 @@ class VllmServer(JsonServer):
             )
         return sorted(choices, key=lambda choice: choice.index)
 
+    async def complaint(self) -> str:
+        """Why nothing can be asked of it: vLLM says 200 where its engine lives, a proxy others."""
+        try:
+            await self._get("health")
+        except SamplerError as error:
+            return str(error)
+        return ""
+
     async def model_name(self) -> str:
         """The name under which the server serves its (first) model."""
         served = self._decode(ModelsReply, await self._get("v1/models"), "v1/models").data
