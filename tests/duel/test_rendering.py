@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def test_turns_are_rendered_as_recorded(
     ]
     date = f"{{% set date_string = {line['strftime_now']!r} %}}" if line["strftime_now"] else ""
     assert rendered(request, template, date, bos=line["bos_token"]) == line["rendered"]
+
+
+def test_tools_keep_the_engines_order_of_keys() -> None:
+    tools = _turn(own_wording()).tools
+    engine = shaped(tools)[-1]
+    assert list(engine) == ["type", "function"]
+    assert list(engine["function"]) == ["description", "name", "parameters", "strict"]
+    assert json.dumps(tools[-1]["function"]["parameters"]).startswith('{"properties"')
 
 
 def test_a_prompt_shows_rules_notes_state_and_tools() -> None:

@@ -133,6 +133,11 @@ def test_servers_that_are_still_starting_are_waited_for(serve: Serve) -> None:
     assert server.asked == 3
 
 
+def test_all_servers_are_waited_for_not_only_the_first_that_answers(serve: Serve) -> None:
+    check = check_servers(serve().url, serve(503, 200).url, seconds=30)
+    assert str(check) == "ok   environment servers: 2 of 2 answer"
+
+
 def test_some_silent_servers_are_warned_about(serve: Serve) -> None:
     check = check_servers(serve().url, SILENT)
     assert check.level == "warn"

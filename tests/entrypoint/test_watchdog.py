@@ -86,6 +86,13 @@ def test_lost_servers_are_waited_for(fake: Build, serve: Callable[..., Any]) -> 
     assert server.asked == 3
 
 
+def test_one_server_that_answers_is_enough_to_go_on(fake: Build, serve: Callable[..., Any]) -> None:
+    silent, server = serve(503), serve()
+    supervisor = fake(exits(69), exits(0), servers=(silent.url, server.url), servers_seconds=1)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert (silent.asked, server.asked) == (1, 1)
+
+
 def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
     status, message = watch(fake(exits(69), servers=(NOBODY,)))
     assert status is ExitStatus.ENVIRONMENT

@@ -7,6 +7,7 @@ import pytest
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
+from miner.environments.games.goofspiel import StateTextError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
 from miner.training.tasks import encode_task
@@ -98,6 +99,12 @@ def test_invalid_replies_cost_where_they_happened():
     assert columns["episode_reward"] == pytest.approx([0.75, 1.0, 0.75, 0.75])
     assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
     assert stats.groups_without_variance == 1  # the second: by what is trained, not by scores
+
+
+def test_shaping_that_is_asked_for_reads_the_states_of_the_game():
+    player = Player(*[build_trajectory()] * 4)
+    with pytest.raises(StateTextError):
+        roll(player, RewardSettings(credit="turn", shaping="chance_to_win"))
 
 
 def test_the_base_recipe_trains_the_first_turn_only():
