@@ -93,11 +93,13 @@ def _replies(run: Run) -> list[str]:
         found.append(f"Token drift at {share:.1%} of the turn boundaries ({kinds}).")
     recent = run.steps[-_RECENT_STEPS:]
     replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
+    by_turn = run.settings.get("reward", {}).get("credit") == "turn"  # turns differ, totals or not
+    flat = 0 if by_turn else sum(r.flat_groups for r in recent)
     illegal = "held no legal action" if run.of_games else "were not valid"
     for kind, count, whole, most, what in (
         ("replies", sum(r.invalid_replies for r in recent), replies, _MANY_INVALID, illegal),
         ("replies", sum(r.cut_replies for r in recent), replies, _MANY_INVALID, _CUT_OFF),
-        ("groups", sum(r.flat_groups for r in recent), groups, _MANY_FLAT, _FLAT),
+        ("groups", flat, groups, _MANY_FLAT, _FLAT),
     ):
         if whole and count / whole > most:
             found.append(

@@ -121,6 +121,16 @@ def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> 
         write_report(folder.path)
 
 
+@pytest.mark.parametrize(("credit", "told"), [("episode", True), ("turn", False)])
+def test_equal_totals_teach_nothing_only_where_turns_have_no_credit_of_their_own(
+    folder: RunFolder, credit: str, told: bool
+) -> None:
+    (folder.path / "settings.toml").write_text(f'[reward]\ncredit = "{credit}"\n')
+    folder.steps.append(step(21, groups=999, flat_groups=999))
+    said = "nothing was learned from them" in "\n".join(run_warnings(folder.read()))
+    assert said == told
+
+
 def test_trouble_is_told(folder: RunFolder) -> None:
     folder.steps.append(
         step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,
