@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +25,9 @@ _FILE = TypeAdapter(Outcome)
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Leave the outcome for PID 1; the first one written stays, it is nearest to the cause."""
     if not path.exists():
-        write_atomically(path, _FILE.dump_json(outcome).decode() + "\n")
+        told = outcome.message.encode(errors="backslashreplace").decode()  # a path may be any bytes
+        written = _FILE.dump_json(replace(outcome, message=told)).decode()
+        write_atomically(path, written + "\n")
 
 
 def read_outcome(path: Path) -> Outcome | None:

@@ -62,7 +62,8 @@ class Setback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step == 0:
+        kept = self._ranks.share(newest_checkpoint(Path(str(args.output_dir)), published=True))
+        if state.global_step == 0 and kept is None:  # else it is there, and stays whole
             self._heart.beat("keeping the base's weights")
             self._trainer.save_between_steps()
 

@@ -46,6 +46,12 @@ def test_cause(ended: Ended, outcome: Outcome | None, status: ExitStatus) -> Non
     assert cause_of(ended, outcome).status is status
 
 
+def test_an_outcome_may_name_a_path_of_any_bytes(tmp_path: Path) -> None:
+    write_outcome(tmp_path / "o.json", Outcome(ExitStatus.SUPERVISOR, "no \udcff.bin"))
+    found = read_outcome(tmp_path / "o.json")
+    assert found == Outcome(ExitStatus.SUPERVISOR, "no \\udcff.bin")
+
+
 def test_outcome_survives_its_file_and_the_first_one_stays(tmp_path: Path) -> None:
     first = Outcome(ExitStatus.STALLED, "it hung")
     write_outcome(tmp_path / "o.json", first)

@@ -301,6 +301,24 @@ def test_only_a_whole_checkpoint_of_published_weights_is_gone_back_to(
     assert state.best_model_checkpoint == (str(folder) if published else None)
 
 
+@pytest.mark.parametrize(("step", "held", "saved"), [(0, False, 1), (0, True, 0), (1, False, 0)])
+def test_the_base_is_saved_once_before_anything_is_learned(
+    step: int, held: bool, saved: int, tmp_path: Path
+) -> None:
+    """Not once more over itself: a kill would leave half of what is marked as whole."""
+    if held:
+        folder = tmp_path / "checkpoint-0"
+        folder.mkdir()
+        marker = {"step": 0, "elapsed": 1.0, "published": True}
+        (folder / COMPLETE).write_text(json.dumps(marker))
+    saves: list[int] = []
+    trainer = SimpleNamespace(save_between_steps=lambda: saves.append(step))
+    make_setback(tmp_path, Ranks(), trainer, print).on_train_begin(
+        TrainingArguments(str(tmp_path)), TrainerState(global_step=step), TrainerControl()
+    )
+    assert len(saves) == saved
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "plans", [[(0, "full"), (0, "lora")], [(2, "full"), (2, "lora"), (3, "full"), (3, "lora")]]

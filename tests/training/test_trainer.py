@@ -323,15 +323,22 @@ def test_adapters_alone_are_trained_and_arrive_merged(tmp_path):
         )
 
 
-def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path):
-    base, out = tmp_path / "base", tmp_path / "out"
-    build_qwen3().save_pretrained(base)
+def learner_with_adapters(tmp_path, model, *overrides):
+    """A learner of `model`, saved at `base`, whose adapters are no longer without effect."""
+    base = tmp_path / "base"
+    model.save_pretrained(base)
     build_tokenizer().save_pretrained(base)
-    wanted = ["model.tuning=lora", "model.lora_layers=1", f"run_dir={tmp_path / 'run'}"]
+    wanted = ["model.tuning=lora", f"run_dir={tmp_path / 'run'}", *overrides]
     learner = Learner(load_settings(None, wanted, environ={}), base)
     for name, parameter in learner.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.05)
+    return learner
+
+
+def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path):
+    base, out = tmp_path / "base", tmp_path / "out"
+    learner = learner_with_adapters(tmp_path, build_qwen3(), "model.lora_layers=1")
     below, above = learner.model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)[
         "hidden_states"
     ][1:]
@@ -360,14 +367,9 @@ def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tu
 
 def test_adapters_are_evaluated_as_they_are_published(tmp_path):
     """Merged and rounded to the base's dtype, and afterwards exactly as they were."""
-    base, out = tmp_path / "base", tmp_path / "out"
-    build_qwen3().to(torch.bfloat16).save_pretrained(base)
-    build_tokenizer().save_pretrained(base)
-    wanted = ["model.dtype=bfloat16", "model.tuning=lora", f"run_dir={tmp_path / 'run'}"]
-    learner = Learner(load_settings(None, wanted, environ={}), base)
-    for name, parameter in learner.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.05)
+    out = tmp_path / "out"
+    model = build_qwen3().to(torch.bfloat16)
+    learner = learner_with_adapters(tmp_path, model, "model.dtype=bfloat16")
     ids, before = torch.tensor([[5, 6, 7, 8]]), learner.model.state_dict()
     before = {name: weight.clone() for name, weight in before.items()}
     out.mkdir()
