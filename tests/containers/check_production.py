@@ -18,6 +18,7 @@ from entrypoint.programs import vllm_command
 from entrypoint.topology import BatchShape, plan_topology
 from tests.containers.harness import IMAGE, Miner, Place
 from tests.entrypoint.test_topology import MODELS
+from tests.images.test_image_files import READABLE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPLIT = ("4xH100-80GB", "8xH100-80GB", "4xL40S-48GB", "2xA6000-48GB")  # for one model at least
@@ -89,7 +90,7 @@ def test_the_compilers_fit_each_other() -> None:
 
 def test_whatever_is_ours_can_be_read() -> None:
     listed = inside("find", "/app", "-type", "f").split()
-    assert {Path(name).suffix for name in listed} <= {".py", ".md", ".j2", ".toml", ""}
+    assert {Path(name).suffix for name in listed} <= READABLE
     packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
     purelib = inside("python", "-c", packages).strip()
     assert inside("find", purelib, "/cache", "/app", "-name", "*.pyc") == ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from entrypoint.environment import program_environment, writable_folders
 from entrypoint.paths import Paths
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+READABLE = {".py", ".md", ".j2", ".toml", ""}  # suffixes of the image's own files
 PRODUCTION = (REPOSITORY / "Dockerfile").read_text()
 SMALL = (REPOSITORY / "Dockerfile.cpu").read_text()
 
@@ -42,6 +45,27 @@ def test_the_orchestrator_is_what_the_image_runs(text: str) -> None:
     copied = re.findall(r"^COPY (\w+) (\w+)$", text, re.MULTILINE)
     assert {source for source, _ in copied} == {"entrypoint", "miner", "mock_env_server", "recipes"}
     assert all(source == there for source, there in copied)
+
+
+def test_every_copied_file_has_a_suffix_that_can_be_read() -> None:
+    folders = re.findall(r"^COPY (\w+) \w+$", PRODUCTION, re.MULTILINE)
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip(f"git does not list the files: {listed.stderr.strip()}")
+    others = [name for name in listed.stdout.split() if Path(name).suffix not in READABLE]
+    assert len(listed.stdout.split()) > 200
+    assert others == []
+
+
+def test_the_builds_smoke_test_names_what_exists() -> None:
+    [line] = re.findall(r'python -c "import (miner\..*)"', PRODUCTION)
+    for module in line.split(", "):
+        assert importlib.util.find_spec(module) is not None, module
+    [others] = re.findall(r'python -c "import (torch, .*)"', PRODUCTION)
+    pinned = packages("requirements.txt")
+    for module in others.split(", "):
+        assert module.replace("_", "-") in pinned, f"{module} is not among the direct pins"
 
 
 @pytest.mark.parametrize("text", [PRODUCTION, SMALL], ids=["production", "cpu"])

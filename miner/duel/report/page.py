@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader
 
 from miner.duel.league import LeagueResult
 from miner.duel.match import MatchResult
@@ -16,8 +13,7 @@ from miner.duel.report.figure import game_title, league_figure
 from miner.duel.report.scenes import frames
 from miner.duel.report.tables import advice, price
 from miner.reporting.style import svg_of
-
-_HERE = Path(__file__).parent
+from miner.reporting.templates import render
 
 
 def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) -> str:
@@ -25,8 +21,8 @@ def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) ->
     shown = [
         _replay(match, record) for match in result.matches for record in _chosen(match, replays)
     ]
-    environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True)
-    return environment.get_template("page.html.jinja").render(
+    return render(
+        "league.html.j2",
         result=result,
         rows={game: [result.row(name, game) for name in result.players] for game in result.games},
         title=game_title,
