@@ -31,6 +31,7 @@ from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.duel.writing import write_calls
 from miner.environments.base import Observation, Transition
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
@@ -52,10 +53,7 @@ def source(*, opponent: Scripted | None = None, published: Path | None = None) -
 
 def written(reply: Reply) -> str:
     """A reply as a model of Qwen's family says it."""
-    return "\n".join(
-        f'<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
-        for call in reply.calls
-    )
+    return write_calls("qwen25", reply.calls)
 
 
 async def played(duel: Duel, game: str, seed: int, seat: int) -> tuple[list[str], Transition]:
