@@ -84,8 +84,7 @@ Setting = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Of own, code_agent, openenv and intercode, as for training: "
-        "environment.tasks=FOLDER.",
+        help="Of own, code_agent and openenv, as for training: environment.openenv.max_turns=1.",
         rich_help_panel=_WHERE,
     ),
 ]

@@ -37,16 +37,13 @@ OpenEnv = Annotated[
         "serves one here, such as examples/openenv/echo.py."
     ),
 ]
-InterCode = Annotated[
-    Path | None, typer.Option(help="A folder of InterCode's tasks in place of servers.")
-]
 Setting = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="As for training, with --entry, --openenv and --intercode; max_turns=1 will do "
-        "for environment.openenv.max_turns=1.",
+        help="As for training, with --entry and --openenv; max_turns=1 will do for "
+        "environment.openenv.max_turns=1.",
     ),
 ]
 JsonFile = Annotated[
@@ -63,7 +60,6 @@ def probe_command(
     entry: Entry = None,
     model: ModelFolder = None,
     openenv: OpenEnv = None,
-    intercode: InterCode = None,
     setting: Setting = None,
     json_file: JsonFile = None,
     limit: Limit = 5.0,
@@ -82,19 +78,15 @@ def probe_command(
     With --openenv, look at an OpenEnv server: how does a reply become an action, does the seed
     decide about the game, how many sessions does it take, what are its rewards?
 
-    With --intercode, look at a folder of InterCode's tasks: are they there with their file systems,
-    and can this machine lock in the shell that they are played in?
-
     Examples:
       python -m miner probe --env-url http://127.0.0.1:8000
       python -m miner probe --entry examples/guess.py:Guess
       python -m miner probe --model MODEL
       python -m miner probe --openenv URL --set max_turns=1
-      python -m miner probe --intercode FOLDER --set tool_parser=qwen25
     """
     if model is not None:
         _tell(_looked_at(model), json_file)
-    elif (named := _channel(entry, openenv, intercode, limit)) is not None:
+    elif (named := _channel(entry, openenv, limit)) is not None:
         channel, values = named
         settings = channel_settings(channel, setting or (), **values)
         _tell(asyncio.run(_checked(settings, openenv)), json_file)
@@ -115,13 +107,11 @@ def probe_command(
 
 
 def _channel(
-    entry: str | None, openenv: str | None, intercode: Path | None, limit: float
+    entry: str | None, openenv: str | None, limit: float
 ) -> tuple[str, dict[str, Any]] | None:
     """The channel that an option names, and its settings; None where servers are to be asked."""
     if openenv is not None:
         return "openenv", _openenv_place(openenv, limit)
-    if intercode is not None:
-        return "intercode", {"tasks": intercode}
     return None if entry is None else ("own", {"entry": entry})
 
 

@@ -31,7 +31,6 @@ DECK_SIZES: Final = (8, 10, 12, 14, 16)
 """Goofspiel's on servers, by task_id modulo 5; duels have others (`DUEL_CARDS`)."""
 
 DUEL_CHANNEL: Final = "duel"
-INTERCODE_CHANNEL: Final = "intercode"
 DuelCards = Literal[5, 8, 10, 13]
 DUEL_CARDS: Final = (5, 8, 10, 13)
 """Goofspiel's deck sizes in duels, by seed; servers have others (`DECK_SIZES`)."""

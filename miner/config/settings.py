@@ -63,9 +63,7 @@ class OutputSettings(Section):
     )
 
 
-Channel = Literal[
-    "auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel", "intercode"
-]
+Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
 
 
 class EnvironmentSettings(Section):
@@ -74,8 +72,7 @@ class EnvironmentSettings(Section):
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
         "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
-        "OpenEnv server; duel: today's tournament, played in this process; intercode: its tasks "
-        "in a shell, from a folder of yours (tasks).",
+        "OpenEnv server; duel: today's tournament, played in this process.",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -103,12 +100,7 @@ class EnvironmentSettings(Section):
     tool_parser: ToolParser | None = Field(
         None,
         description="channel = duel: what reads the model's tool calls; empty: by the model's "
-        "family, as it will be served. channel = intercode: the same, always named.",
-    )
-    tasks: Path | None = Field(
-        None,
-        description="channel = intercode: folder of the benchmark's nl2bash_fs_N.json, each with "
-        "its file system fsN.tar or fsN/.",
+        "family, as it will be served.",
     )
     openenv: OpenEnvSettings = OpenEnvSettings()
 

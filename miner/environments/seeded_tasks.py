@@ -17,17 +17,13 @@ _MIDDLE = 2**30
 
 
 class SeededTasks:
-    """`TaskStream` of seeds, or of the numbers of problems where there are so many only.
+    """`TaskStream` of seeds, or of the numbers of problems where there are so many only."""
 
-    Args:
-        first: number of the first problem.
-    """
-
-    def __init__(self, name: str, problems: int | None = None, *, first: int = 0) -> None:
+    def __init__(self, name: str, problems: int | None = None) -> None:
         self.name = name
         self._problems = problems
         if self._problems is not None:
-            self._held_out, self._trained = split(range(first, first + self._problems))
+            self._held_out, self._trained = split(range(self._problems))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
         """See `TaskStream`. Raises: `ConfigurationError` where all there is is held out."""

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from rich.console import RenderableType
 
-from miner.config.contract import INTERCODE_CHANNEL
 from miner.config.overrides import merged, parse_overrides
 from miner.config.settings import EnvironmentSettings, resolve
 from miner.environments.base import EnvironmentSource, TaskStream
@@ -81,18 +80,10 @@ def _in_full(text: str, channel: str) -> str:
     return f"environment.{text}" if first in fields else text
 
 
-def _intercode(settings: EnvironmentSettings) -> Channel:
-    """Its calls are read as a duel's are, by a package that stands above this one."""
-    from miner.duel.intercode.channel import InterCodeChannel
-
-    return InterCodeChannel(settings)
-
-
 CHANNELS: dict[str, Callable[[EnvironmentSettings], Channel]] = {
     "own": OwnChannel,
     "code_agent": CodeAgentChannel,
     "openenv": OpenEnvChannel,
-    INTERCODE_CHANNEL: _intercode,
 }
 """By the name in `environment.channel`; each raises `ConfigurationError` for settings that cannot
 work. A name that is not here is one of the games' channels."""

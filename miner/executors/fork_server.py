@@ -86,7 +86,7 @@ class ForkServer:
             "cpu_seconds": ceil(limits.seconds) + 1,
             "system_calls": base64.b64encode(system_call_filter(files=landlock)).decode(),
         }
-        process, ours = jailer(PROGRAM)
+        process, ours = _start_process()
         server = cls(process, ours)
         try:
             await server._first_words(settings)
@@ -223,9 +223,8 @@ class ForkServer:
         self._endings.clear()
 
 
-def jailer(program: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start `program` in a bare Python, its argument the folder of `jail`: the process, and the end
-    of ours of the packets that it reads its orders from."""
+def _start_process() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `PROGRAM` in a bare Python; return it and our end of its socket of orders."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     folder = str(Path(__file__).parent)
@@ -233,7 +232,7 @@ def jailer(program: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     interpreter = str(getattr(sys, "_base_executable", None) or sys.executable)
     with theirs:
         process = subprocess.Popen(
-            [interpreter, "-s", "-S", "-P", "-B", "-c", program, folder],
+            [interpreter, "-s", "-S", "-P", "-B", "-c", PROGRAM, folder],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

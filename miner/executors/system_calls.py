@@ -1,7 +1,6 @@
-"""Which system calls code may make, compiled by libseccomp: for code a list of what is allowed, for
-bash, whose realm confines it otherwise, a list of what is not.
+"""The list of system calls that code may make, compiled by libseccomp.
 
-Invariants of the list for code:
+Invariants:
 * what is not listed fails with EPERM, which code sees as a `PermissionError`; a call by another
   ABI (32 bits, x32) kills the process;
 * nothing listed reaches beyond the process: no process, thread, socket, signal, file to write, or
@@ -13,7 +12,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import socket
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -56,46 +54,6 @@ def system_call_filter(*, files: bool) -> bytes:
         rules.add_rule(lib.ALLOW, "fcntl", lib.Arg(1, lib.EQ, command))
     if files:
         rules.add_rule(lib.ALLOW, "openat", lib.Arg(2, lib.MASKED_EQ, NOT_TO_READ, os.O_RDONLY))
-    return _program(rules)
-
-
-NAMESPACES = (
-    0x00000080, 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
-"""Flags of clone: each kind of namespace."""
-
-NOT_IN_BASH = (
-    "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount",
-    "fspick", "move_mount", "open_tree", "mount_setattr", "swapon", "swapoff", "quotactl",
-    "name_to_handle_at", "open_by_handle_at", "fanotify_init",
-    "ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "perf_event_open",
-    "bpf", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "seccomp",
-    "add_key", "request_key", "keyctl", "personality", "modify_ldt", "vhangup", "acct", "syslog",
-    "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot",
-    "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "iopl", "ioperm",
-    "memfd_create", "memfd_secret", "shmget", "semget", "msgget", "mq_open",
-    "move_pages", "migrate_pages", "mbind", "set_mempolicy",
-)  # fmt: skip
-"""What changes or looks into more than the own realm, what the kernel has had most holes in, and
-memory that no limit counts."""
-
-
-@lru_cache(maxsize=1)
-def bash_filter() -> bytes:
-    """The filter for commands in a realm: no namespaces, mounts, devices, sockets but local ones.
-
-    Raises: `ConfigurationError` where libseccomp is missing.
-    """
-    lib = _libseccomp()
-    rules = lib.SyscallFilter(lib.ALLOW)
-    rules.set_attr(lib.Attr.ACT_BADARCH, lib.KILL_PROCESS)
-    refused = lib.ERRNO(errno.EPERM)
-    for name in NOT_IN_BASH:
-        rules.add_rule(refused, name)
-    for flag in NAMESPACES:
-        rules.add_rule(refused, "clone", lib.Arg(0, lib.MASKED_EQ, flag, flag))
-    rules.add_rule(lib.ERRNO(errno.ENOSYS), "clone3")  # its flags lie in memory: clone is used then
-    rules.add_rule(refused, "socket", lib.Arg(0, lib.NE, socket.AF_UNIX))
     return _program(rules)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,29 +81,6 @@ def _fate(result: str) -> str:
     return "cut" if result.endswith(")") else "stored"
 
 
-def intercode(folder: Path) -> Iterator[Line]:
-    """Tasks with all their requests; each sentence of the tournament's as a name in brackets."""
-    lines = read(folder / "intercode.jsonl")
-    text = "".join(json.dumps(line, ensure_ascii=False) for line in lines)
-    for name, found in _SENTENCES.items():
-        [sentence] = {match[1] for match in found.finditer(text)}
-        text = text.replace(sentence, f"<{name}>")
-    decoder, at = json.JSONDecoder(), 0
-    while at < len(text):
-        line, at = decoder.raw_decode(text, at)
-        yield line
-
-
-_END = r"(?=(?:\\n)+(?:Tool|Turn) )"
-_SENTENCES = {
-    "NOTHING YET": re.compile(rf"Previous steps:\\n(?!Tool|Thought)(.+?){_END}"),
-    "ASK": re.compile(r"\\n\\nTurn \d+: (.+?)\"\}"),
-    "NO CALL": re.compile(rf"no valid tool call\\nObservation \d+: (.+?){_END}"),
-    "NO COMMAND": re.compile(rf'command=\\"\\"\)\\nObservation \d+: (.+?){_END}'),
-}
-"""Where a transcript shows each, as JSON is written."""
-
-
 def without_descriptions(value: Any) -> Any:
     """`value` with every description replaced by nothing."""
     if isinstance(value, dict):
@@ -123,7 +99,7 @@ def extract(folder: Path, name: str) -> list[Line]:
     return list(made(folder)) if made else read(folder / f"{name}.jsonl")
 
 
-_MADE = {"forfeits": forfeits, "tools": tools, "memory": memory, "intercode": intercode}
+_MADE = {"forfeits": forfeits, "tools": tools, "memory": memory}
 
 NAMES = (*(f"games_{name}" for name in GAMES), *_MADE, "matchups", "scoring")
 

@@ -90,7 +90,5 @@ def test_what_is_no_player_is_said(specification: str, games: list[str], said: s
 def test_games_are_chosen_by_name() -> None:
     assert chosen_games(None) == list(GAMES)
     assert chosen_games("othello, clobber,othello") == ["othello", "clobber"]
-    with pytest.raises(ConfigurationError, match="intercode is no duel"):
-        chosen_games("othello,intercode")
     with pytest.raises(ConfigurationError, match="'chess' is no game"):
         chosen_games("chess")

@@ -16,7 +16,6 @@ from miner.environments.probe_report import GAME_CHANNELS
 from miner.evaluation.channels import CHANNELS
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
-from tests.duel.intercode_shells import require_realms, task_folder
 from tests.training.in_process import Work, working_in
 
 HIGH = """
@@ -80,26 +79,6 @@ def test_code_agents_are_trained(work: Work) -> None:
     probe = json.loads((work.run_dir / "probe.json").read_text())
     assert probe["environment"] == "arithmetic"
     assert "sandbox" in probe["reason"]
-
-
-def test_intercode_is_trained_on_the_tasks_of_a_folder(work: Work) -> None:
-    """A random model calls nothing: each episode is its ten turns, and worth its task's least."""
-    require_realms()
-    folder = task_folder(work.folder)
-    rows = [{"query": f"Say {n}", "gold": f"echo word{n}"} for n in range(50)]
-    (folder / "nl2bash_fs_4.json").write_text(json.dumps(rows))
-    work.train(
-        "environment.channel=intercode",
-        f"environment.tasks={folder}",
-        "environment.tool_parser=qwen25",
-        "rollout.groups_per_step=1",
-        "rollout.group_size=2",
-        "optimizer.max_steps=1",
-    )
-    assert work.steps == [1]
-    run = RunFolder(work.run_dir).read()
-    assert run.evaluations[0].score.mean == pytest.approx(0.67)
-    assert "a locked shell runs a trial" in (work.run_dir / "probe.json").read_text()
 
 
 @pytest.mark.parametrize(

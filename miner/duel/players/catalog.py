@@ -100,10 +100,5 @@ def chosen_games(listed: str | None) -> list[str]:
     """Names of games from a list with commas; None: all. Raises: `ConfigurationError`."""
     names = list(GAMES) if listed is None else [name.strip() for name in listed.split(",")]
     for name in names:
-        if name == "intercode":
-            raise ConfigurationError(
-                "intercode is no duel: its tasks and images are the tournament's and are not here; "
-                "leave it out of --games"
-            )
         duel_game(name)
     return list(dict.fromkeys(names))

@@ -102,17 +102,15 @@ def read_nothing_but(stdlib: Path) -> None:
     os.close(handle)
 
 
-def limit_resources(
-    memory_bytes: int, cpu_seconds: int, descriptors: int, file_bytes: int = 0, processes: int = 0
-) -> None:
-    """Bound memory, processor time, open files, their size and processes; no core is dumped."""
+def limit_resources(memory_bytes: int, cpu_seconds: int, descriptors: int) -> None:
+    """Bound memory, processor time and open files; forbid processes, writes and core dumps."""
     for what, most in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_NOFILE, descriptors),
-        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):

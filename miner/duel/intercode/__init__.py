@@ -1,1 +1,0 @@
-"""InterCode, the tournament's seventh environment: bash tasks in a file system of their own."""
