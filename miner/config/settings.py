@@ -116,7 +116,7 @@ class RolloutSettings(Section):
         gt=0,
         lt=1,
         description="At the start the temperature is lowered until at most this share of the "
-        "base's sampled replies names no legal action; empty: it stays as it is set.",
+        "base's sampled games ends by an invalid reply; empty: it stays as it is set.",
     )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(

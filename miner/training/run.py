@@ -49,7 +49,12 @@ from miner.training.rollouts import Rollouts
 from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import task_stream, training_dataset
-from miner.training.temperature import GAMES, FittedTemperature, Tried, fit_temperature
+from miner.training.temperature import (
+    FittedTemperature,
+    TimeForRounds,
+    fit_temperature,
+    round_size,
+)
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_lost_rows
 
@@ -140,7 +145,11 @@ class Run:
         fit = self._ranks.share(FittedTemperature.read(run_dir))
         if fit is None:
             self._heart.beat("looking for the temperature")
-            fit = fit_temperature(rollout.temperature, rollout.most_invalid, self._try_at)
+            in_time = TimeForRounds(self.pace.training_left())
+            fit = fit_temperature(
+                *(rollout.temperature, rollout.most_invalid, self._play_round),
+                room=lambda: self._ranks.share(in_time()),
+            )
             if self._ranks.leads:
                 fit.write(run_dir)
         self.trainer.sample_at(fit.temperature)
@@ -255,22 +264,23 @@ class Run:
             outages=self._outages,
         )
 
-    def _try_at(self, temperature: float) -> Tried:
-        """See `TryAt`; each rank plays its share of the games."""
+    def _play_round(self, temperature: float, number: int) -> tuple[int, int]:
+        """See `PlayRound`; each rank plays its share of the games."""
         settings, ranks = self._settings, self._ranks
         scheduler = self._scheduler_at(temperature)
         tasks = task_stream(settings.environment)
+        size = round_size(tasks.kinds)
         games = [
-            Group(tasks.training(number, settings.seed), 1)
-            for number in range(ranks.rank, GAMES, ranks.count)
+            Group(tasks.training(index, settings.seed), 1)
+            for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
         ]
         results = play_through(
             self._engine, lambda some: self._loop.run(scheduler.run(some)), games
         )
-        turns = [turn for result in results for game in result.trajectories for turn in game.turns]
-        counts = ranks.gather((len(turns), sum(not turn.valid for turn in turns)))
-        replies, invalid = map(sum, zip(*counts, strict=True))
-        return Tried(temperature=temperature, replies=replies, invalid=invalid)
+        forfeits = [game.forfeited for result in results for game in result.trajectories]
+        counts = ranks.gather((len(forfeits), sum(forfeits)))
+        episodes, forfeited = map(sum, zip(*counts, strict=True))
+        return episodes, forfeited
 
     def _patience(self) -> float:
         """Seconds for which servers that are away are waited for from now on."""

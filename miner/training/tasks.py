@@ -34,13 +34,17 @@ class GameTasks:
         """The game's name."""
         return self._settings.name
 
+    @property
+    def kinds(self) -> int:
+        """See `TaskStream`."""
+        return len(self._kinds())
+
     def training(self, index: int, seed: int) -> EpisodeTask:
         """See `TaskStream`.
 
         Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
         """
-        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else (None,)
-        kinds = list(product(sizes, (0, 1)))
+        kinds = self._kinds()
         cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
         deck_size, seat = kinds[position]
@@ -61,6 +65,11 @@ class GameTasks:
         """See `TaskStream`."""
         sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else ()
         return held_out_list(count, base_seed, self.name, sizes=sizes)
+
+    def _kinds(self) -> list[tuple[int | None, int]]:
+        """Deck sizes and seats."""
+        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else (None,)
+        return list(product(sizes, (0, 1)))
 
 
 def task_stream(settings: EnvironmentSettings) -> TaskStream:

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from miner.config.errors import ConfigurationError
-from miner.environments import InfrastructureError
+from miner.config.settings import EnvironmentSettings
+from miner.environments import EpisodeTask, InfrastructureError
 from miner.training import run as training
-from miner.training.temperature import FittedTemperature, Tried, fit_temperature
+from miner.training.tasks import task_stream
+from miner.training.temperature import (
+    MOST_EPISODES,
+    FittedTemperature,
+    SequentialTest,
+    TimeForRounds,
+    fit_temperature,
+    round_size,
+)
 from miner.training.trainer import EpisodeTrainer
 from tests.training.in_process import Work, working_in
 
 
+def forfeiting(share_at: Callable[[float], float], asked: list[float], size: int = 20):
+    """Rounds of this many games, of which a base forfeits the share at each temperature."""
+
+    def play(temperature: float, number: int) -> tuple[int, int]:
+        if number == 0:
+            asked.append(temperature)
+        return size, round(size * share_at(temperature))
+
+    return play
+
+
 def answering_until(limit: float, asked: list[float]):
-    """A base half of whose replies are invalid above `limit`, and one in ten below."""
-
-    def try_at(temperature: float) -> Tried:
-        asked.append(temperature)
-        return Tried(temperature=temperature, replies=50, invalid=5 if temperature <= limit else 25)
-
-    return try_at
+    """A base that forfeits half of its games above `limit`, and none below."""
+    return forfeiting(lambda temperature: 0.0 if temperature <= limit else 0.5, asked)
 
 
 @pytest.mark.parametrize(
@@ -32,28 +50,102 @@ def answering_until(limit: float, asked: list[float]):
 )
 def test_the_highest_temperature_that_fits_is_found_in_three_tries(limit, chosen):
     asked: list[float] = []
-    fitted = fit_temperature(1.0, 0.2, answering_until(limit, asked))
+    fitted = fit_temperature(1.0, 0.25, answering_until(limit, asked))
     assert fitted.temperature == chosen
     assert len(asked) <= 3
     assert [each.temperature for each in fitted.tried] == asked
 
 
 def test_the_ladder_begins_at_the_temperature_that_is_set():
-    assert fit_temperature(0.8, 0.2, answering_until(0.7, [])).temperature == 0.68
+    assert fit_temperature(0.8, 0.25, answering_until(0.7, [])).temperature == 0.68
 
 
 def test_what_was_found_is_said_also_where_nothing_fits():
-    good = fit_temperature(1.0, 0.2, answering_until(0.6, []))
+    good = fit_temperature(1.0, 0.25, answering_until(0.6, []))
     assert str(good) == (
-        "temperature 0.6 (invalid replies of the base: at 0.85 25 of 50, at 0.7 25 of 50, "
-        "at 0.6 5 of 50; at most 20% wanted)"
+        "temperature 0.6 (games that the base ended by an invalid reply: at 0.85 10 of 20, "
+        "at 0.7 10 of 20, at 0.6 0 of 20; at most 25% wanted)"
     )
-    assert "none is low enough" in str(fit_temperature(1.0, 0.2, answering_until(0.0, [])))
+    assert "none is low enough" in str(fit_temperature(1.0, 0.25, answering_until(0.0, [])))
 
 
 def test_games_that_cannot_be_played_find_nothing():
-    with pytest.raises(InfrastructureError, match=r"none of 4 games .* temperature 0\.6"):
-        fit_temperature(1.0, 0.2, lambda t: Tried(temperature=t, replies=0, invalid=0))
+    with pytest.raises(InfrastructureError, match=r"not one game .* temperature 0\.6"):
+        fit_temperature(1.0, 0.25, lambda *_: (0, 0))
+
+
+@pytest.mark.parametrize(("offset", "right"), [("low", True), ("high", False)])
+@pytest.mark.parametrize("limit", [0.1, 0.25, 0.6])
+def test_decisions_are_as_often_wrong_as_is_stated(limit: float, offset: str, right: bool) -> None:
+    test, draw = SequentialTest(limit), random.Random(offset)
+    share = getattr(test, offset)
+    wrong = 0
+    for _ in range(1000):
+        played = forfeited = 0
+        while (fits := test.fits(played, forfeited)) is None:
+            played += 1
+            forfeited += draw.random() < share
+        wrong += fits is not right
+    assert 0 < wrong <= 1000 * test.error
+
+
+def test_one_forfeit_of_a_few_games_decides_nothing():
+    """One in four, of which the rule by replies was sure."""
+    rounds: list[int] = []
+
+    def play(temperature: float, number: int) -> tuple[int, int]:
+        rounds.append(number)
+        return 4, int(number == 0)
+
+    first = fit_temperature(1.0, 0.25, play).tried[0]
+    assert first.fits
+    assert first.episodes > 4
+    assert rounds[:3] == [0, 1, 2]
+
+
+def test_a_share_at_the_limit_comes_to_an_end():
+    tried = fit_temperature(1.0, 0.25, forfeiting(lambda _: 0.25, [])).tried
+    assert {each.episodes for each in tried} == {MOST_EPISODES}
+
+
+@pytest.mark.parametrize(
+    ("share", "chosen", "sentence"),
+    [(0.0, 0.6, "wanted)"), (0.5, 0.4, "no time to try it")],
+)
+def test_without_time_the_first_round_decides(share: float, chosen: float, sentence: str) -> None:
+    asked: list[float] = []
+    fitted = fit_temperature(1.0, 0.25, forfeiting(lambda _: share, asked), room=lambda: False)
+    assert asked == [0.6]
+    assert fitted.temperature == chosen
+    assert sentence in str(fitted)
+
+
+def test_rounds_after_the_first_one_take_their_share_of_the_time():
+    now = 100.0
+    room = TimeForRounds(1000.0, clock=lambda: now)  # 30 seconds
+    for took, left in ((8.0, True), (4.0, True), (11.0, False)):
+        now += took
+        assert room() is left
+    assert TimeForRounds(math.inf)()
+
+
+def test_rounds_have_every_kind_equally_often() -> None:
+    duels = EnvironmentSettings(channel="duel", opponents=("random", "mcts:10"))
+    served = EnvironmentSettings(channel="builtin", deck_sizes=(8, 10, 16))
+    for settings, kinds in ((duels, 24), (served, 6)):
+        stream = task_stream(settings)
+        assert stream.kinds == kinds
+        size = round_size(stream.kinds)
+        tasks = [stream.training(index, 5) for index in range(size, 2 * size)]
+        seen = Counter(
+            (task.environment, task.opponent, task.seed % 2, deck_of(task)) for task in tasks
+        )
+        assert set(seen.values()) == {size // kinds}
+        assert len(seen) == kinds
+
+
+def deck_of(task: EpisodeTask) -> int:
+    return 0 if task.environment.startswith("duel:") else task.task_id % 5
 
 
 @pytest.fixture
@@ -95,7 +187,7 @@ def test_the_fitted_temperature_is_that_of_sampler_and_trainer_and_stays(
     assert kept is not None
     assert kept.temperature < 1.0
     assert work.trainers[0].temperature == kept.temperature
-    assert f"sampling at temperature {kept.temperature:g} (invalid" in work.said.getvalue()
+    assert f"sampling at temperature {kept.temperature:g} (games that" in work.said.getvalue()
     assert max(fitted for fitted, _ in gaps) < 1e-3
     assert max(at_one for _, at_one in gaps) > 0.1
 

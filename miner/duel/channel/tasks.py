@@ -52,10 +52,15 @@ class DuelTasks:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
 
+    @property
+    def kinds(self) -> int:
+        """See `TaskStream`."""
+        return len(self._kinds())
+
     def training(self, index: int, seed: int) -> EpisodeTask:
         """See `TaskStream`; in shuffled cycles of games, opponents and seats."""
         settings = self._settings
-        kinds = list(product(settings.games, settings.opponents, (0, 1)))
+        kinds = self._kinds()
         cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
         game, opponent, seat = kinds[position]
@@ -75,6 +80,10 @@ class DuelTasks:
         rng = random.Random(base_seed)
         drawn = (rng.choice(HELD_OUT_SEEDS) for _ in itertools.count())
         return _pairs(count, drawn, settings.games, opponents, settings.cards)
+
+    def _kinds(self) -> list[tuple[str, str, int]]:
+        settings = self._settings
+        return list(product(settings.games, settings.opponents, (0, 1)))
 
 
 def evaluation_duels(

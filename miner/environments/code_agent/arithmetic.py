@@ -34,6 +34,7 @@ class Arithmetic:
     """`Problems` of two operands and a word for what to do with them."""
 
     name = "arithmetic"
+    kinds = 1
 
     def problem(self, task_id: int) -> Problem:
         """See `Problems`."""
