@@ -113,7 +113,7 @@ def hand_over_base(prepared: Prepared, why: str) -> Outcome:
     plan, model_dir = prepared.plan, prepared.paths.model_dir
     cause = Outcome(ExitStatus.TRAINER, why)
     try:
-        Publisher(plan.output_dir, full_check=False).publish_base(model_dir)
+        Publisher(plan.output_dir, full_check=False, take_over=True).publish_base(model_dir)
     except PublishingError as error:
         cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
     else:

@@ -151,7 +151,7 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
             "tuning": topology.tuning,
             "gradient_checkpointing": topology.checkpointing,
         },
-        "output": {"dir": paths.output_dir},
+        "output": {"dir": paths.output_dir, "take_over": True},
         "rollout": {"groups_per_step": topology.groups},
         "optimizer": {
             "micro_batch_tokens": topology.pass_tokens,

@@ -13,7 +13,8 @@ from entrypoint.reaper import Ended
 from entrypoint.run_plan import RunPlan
 from miner.publishing import fresh_process
 from miner.publishing.errors import PublishingError, UnverifiedModelError
-from miner.publishing.publisher import PUBLICATION_FILE, Publisher
+from miner.publishing.output_path import PUBLICATION_FILE
+from miner.publishing.publisher import Publisher
 from miner.publishing.structure import ModelReport, read_json
 from miner.publishing.verify import verify_model
 

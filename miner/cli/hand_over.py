@@ -13,8 +13,10 @@ def hand_over_command(
     output: Annotated[Path, typer.Argument(help="Where it has to lie.")],
 ) -> None:
     """Publish a base model untrained; its chat template is mended where it cannot hold a game."""
+    from miner.publishing.output_path import check_apart
     from miner.publishing.publisher import Publisher
     from miner.training.preparation import publish_base  # imports torch: seconds
 
+    check_apart(output, model)
     publish_base(Publisher(output, in_process=True), model)
     typer.echo(f"published the base model at {output}")

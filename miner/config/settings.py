@@ -59,7 +59,13 @@ class ModelSettings(Section):
 
 class OutputSettings(Section):
     dir: Path | None = Field(
-        None, description="Where the published model must lie: {checkpoints}/{task_id}/{repo name}."
+        None,
+        description="Folder of the published model: a new one, or one that the miner published.",
+    )
+    take_over: bool = Field(
+        False,
+        description="Rename other content of dir to a hidden folder beside it instead of refusing "
+        "it; the container does so, whose path is fixed.",
     )
 
 

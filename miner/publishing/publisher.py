@@ -7,7 +7,7 @@ Invariants:
 * whatever fails, the model published before is untouched and nothing is left in the way;
 * hidden siblings of the output folder (`.NAME.staging-*`, `.NAME.previous`) belong to a publication
   in flight; those of a killed process are removed by the next one;
-* a folder that no publisher wrote is moved aside to `.NAME.kept-*`, never deleted.
+* a folder that no publisher wrote is refused, or moved aside to `.NAME.kept-*`, never deleted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from miner.publishing.filesystem import (
     make_durable,
     replace_folder,
 )
+from miner.publishing.output_path import PUBLICATION_FILE, check_replaceable, is_published
 from miner.publishing.structure import ModelReport, read_json
 from miner.publishing.verify import verify_model
-
-PUBLICATION_FILE = "miner_publication.json"
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +64,26 @@ class Publisher:
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
+        take_over: move aside what lies there and was not published, instead of refusing it.
 
-    Raises: `PublishingError` if folders cannot be written there or another process publishes.
+    Raises: `PublishingError` if folders cannot be written there or another process publishes;
+        `ConfigurationError` if the folder holds anything that was not published.
     """
 
     def __init__(
-        self, output_dir: Path, *, full_check: bool = True, in_process: bool = False
+        self,
+        output_dir: Path,
+        *,
+        full_check: bool = True,
+        in_process: bool = False,
+        take_over: bool = False,
     ) -> None:
         self.output_dir = output_dir.resolve()
         self._root = self.output_dir.parent
         self._full_check = full_check
         self._in_process = in_process
+        if not take_over:
+            check_replaceable(self.output_dir)
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             self._check_file_system()
@@ -188,7 +196,7 @@ class Publisher:
                     logger.warning("could not remove all of %s", folder)
 
     def _keep_foreign_content(self) -> None:
-        if not self.output_dir.exists() or self.current() is not None:
+        if not self.output_dir.exists() or is_published(self.output_dir):
             return
         if self.output_dir.is_dir() and not any(self.output_dir.iterdir()):
             return

@@ -10,6 +10,7 @@ from pathlib import Path
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.evaluation.channels import CHANNELS
+from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
@@ -39,7 +40,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     prepare_trackers(settings)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")
-    publisher = Publisher(output, in_process=in_process)
+    publisher = Publisher(output, in_process=in_process, take_over=settings.output.take_over)
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
@@ -63,11 +64,17 @@ def publish_base(publisher: Publisher, base: Path) -> None:
 
 
 def checked_paths(settings: Settings) -> tuple[Path, Path]:
-    """The base model's folder and the output path. Raises: `ConfigurationError`."""
+    """The base model's folder and the output path.
+
+    Raises: `ConfigurationError` if one is missing, or publishing would replace a folder in use.
+    """
     base, output = settings.model.path, settings.output.dir
     if base is None:
         raise ConfigurationError("model.path is not set: name the folder of the base model")
     check_model_folder(base, named="model.path ")
     if output is None:
         raise ConfigurationError("output.dir is not set: name the folder to publish the model to")
+    check_apart(output, base, settings.run_dir)
+    if not settings.output.take_over:
+        check_replaceable(output)
     return base, output

@@ -15,7 +15,7 @@ from entrypoint.outcome import Outcome, read_outcome, write_outcome
 from entrypoint.reaper import Ended
 from entrypoint.verdict import cause_of, decide, verify_output
 from miner.publishing.errors import UnverifiedModelError
-from miner.publishing.publisher import PUBLICATION_FILE
+from miner.publishing.output_path import PUBLICATION_FILE
 from tests.entrypoint.plans import run_plan
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "exit-statuses.md"

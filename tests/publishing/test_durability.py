@@ -18,7 +18,8 @@ from miner.distributed.ranks import Ranks
 from miner.publishing import filesystem
 from miner.publishing import publisher as publishing
 from miner.publishing.filesystem import sync_folder
-from miner.publishing.publisher import PUBLICATION_FILE, PublishedScore, Publisher
+from miner.publishing.output_path import PUBLICATION_FILE
+from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.checkpoints import CheckpointMarker
 from miner.training.pace import Pace
 from tests.publishing.killed_publisher import cannot_exchange

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.publishing import filesystem
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
@@ -216,12 +217,19 @@ class TestStart:
         assert open_publisher(tmp_path / "repo").current() == PublishedScore(step=0)
         assert sorted(os.listdir(tmp_path)) == [".repo.lock", "repo"]
 
-    def test_keeps_what_someone_else_put_there(
+    def test_refuses_what_was_not_published_and_keeps_it_where_it_takes_over(
         self, tmp_path: Path, base_model: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "repo").mkdir()
         (tmp_path / "repo" / "thesis.txt").write_text("three years of work")
-        open_publisher(tmp_path / "repo").publish_base(base_model)
+        with pytest.raises(
+            ConfigurationError, match=r"not published \(thesis.txt\): name a folder"
+        ):
+            open_publisher(tmp_path / "repo")
+        assert sorted(os.listdir(tmp_path)) == ["repo"]
+
+        publisher = Publisher(tmp_path / "repo", full_check=False, take_over=True)
+        publisher.publish_base(base_model)
         (kept,) = tmp_path.glob(".repo.kept-*")
         assert (kept / "thesis.txt").read_text() == "three years of work"
         assert kept.name in caplog.text

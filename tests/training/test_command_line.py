@@ -15,7 +15,8 @@ import miner.__main__
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.merge import write_trained_model
-from miner.publishing.publisher import PUBLICATION_FILE, Publisher
+from miner.publishing.output_path import PUBLICATION_FILE
+from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run

@@ -70,3 +70,12 @@ def test_dry_run_prints_settings_and_does_nothing(train, tmp_path):
     assert code == 0
     assert "seed = 5" in said.out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("channel", ["auto", "builtin"])
+def test_the_models_own_folder_is_not_published_to(refused, tmp_path, chatty, channel):
+    before = {path: path.read_bytes() for path in chatty.iterdir()}
+    arguments = [*places(tmp_path, chatty), f"output.dir={chatty}"]
+    refused([*arguments, f"environment.channel={channel}"], 2, "output.dir", "base model's folder")
+    assert {path: path.read_bytes() for path in chatty.iterdir()} == before
+    assert not (tmp_path / "run").exists()

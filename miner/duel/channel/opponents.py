@@ -18,7 +18,7 @@ from miner.duel.players.base import Player, Reply
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer
 from miner.duel.turn import Request
-from miner.publishing.publisher import PUBLICATION_FILE
+from miner.publishing.output_path import PUBLICATION_FILE
 
 
 class Opponents:
