@@ -16,6 +16,7 @@ from miner.config.settings import Settings, check_divides, load_settings, to_tom
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
 from miner.heavy_imports import heavy_imports
+from miner.training.ownership import owned, undone_if_refused
 
 QUIET = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -55,21 +56,25 @@ def train_command(
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     with heavy_imports():
-        from miner.training.preparation import prepare_run  # imports torch: seconds
+        from miner.training.preparation import checked_paths, prepare_run  # imports torch: seconds
 
-    if processes > 1:
-        prepare_run(settings, in_process=False)
+    if launched():
+        _train(settings)
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigurationError(
+            "WORLD_SIZE is set, by torchrun for example: start several trainer processes with "
+            "--processes N instead"
+        )
+    checked_paths(settings)
+    with owned(settings), undone_if_refused(settings.run_dir):
+        prepare_run(settings, in_process=processes == 1 and not settings.optimizer.zero_stage)
+        if processes == 1:
+            _train(settings)
+            return
         options = ["--config", str(config)] if config else []
         rank = [sys.executable, "-m", "miner", "train", *options, *(overrides or ())]
         _end_like(launch(processes, rank))
-    if not launched():
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigurationError(
-                "WORLD_SIZE is set, by torchrun for example: start several trainer processes with "
-                "--processes N instead"
-            )
-        prepare_run(settings, in_process=not settings.optimizer.zero_stage)
-    _train(settings)
 
 
 def _train(settings: Settings) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 HEARTBEAT_FILE: Final = "heartbeat.json"
 CHECKPOINTS: Final = "checkpoints"
+BEST_FILE: Final = "best.json"
 COMPLETE: Final = "complete.json"
 """Written into a checkpoint last: one without it is never resumed from."""
 
@@ -19,6 +20,11 @@ written there is one more."""
 def has_checkpoint(run_dir: Path) -> bool:
     """Whether there is a complete checkpoint to go on from."""
     return any((run_dir / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"))
+
+
+def has_begun(run_dir: Path) -> bool:
+    """Whether there is anything to resume: a checkpoint, or scores of a published model."""
+    return has_checkpoint(run_dir) or (run_dir / BEST_FILE).exists()
 
 
 def write_atomically(path: Path, text: str) -> None:

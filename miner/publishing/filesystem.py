@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from miner.publishing.errors import PublishingError
+from miner.publishing.errors import LockedError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -87,15 +87,17 @@ def sync_folder(folder: Path) -> None:
 def exclusive_lock(file: Path) -> Iterator[None]:
     """Hold `file` locked against other processes; the kernel releases it when this one dies.
 
-    A POSIX record lock: a forked worker that outlives its killed parent does not inherit it.
-    Raises: `PublishingError` if another process holds it.
+    A POSIX record lock: a forked worker that outlives its killed parent does not inherit it, and
+    this process loses it with the first descriptor of `file` that it closes. The file holds the
+    owner's pid, and stays.
+    Raises: `LockedError` if another process holds it.
     """
     with file.open("a") as stream:
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows EAGAIN and EACCES
-            raise PublishingError(
-                f"{file} is locked: another process is publishing to the same folder; let only the"
-                " main process publish."
-            ) from error
+            raise LockedError(file, f"another process (pid {file.read_text() or '?'})") from error
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without the pid
+            os.ftruncate(stream.fileno(), 0)
+            os.write(stream.fileno(), str(os.getpid()).encode())
         yield

@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.config.run_files import write_atomically
+from miner.config.run_files import BEST_FILE, write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
@@ -25,8 +25,6 @@ from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
-
-BEST_FILE = "best.json"
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""

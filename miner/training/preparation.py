@@ -8,13 +8,13 @@ import logging
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
 from miner.evaluation.channels import CHANNELS
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heart import Heart
-from miner.training.held_out import BEST_FILE
 from miner.training.run_dir import prepare_run_dir
 from miner.training.tasks import task_stream
 from miner.training.tracking import prepare_trackers

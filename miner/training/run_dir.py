@@ -1,4 +1,8 @@
-"""The folder of a run: its settings, its base model, and whether it can be resumed."""
+"""The folder of a run: its settings, its base model, and whether it can be resumed.
+
+Invariant: settings and base bind from the first score or checkpoint on; a start that was refused
+before that binds nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import CHECKPOINTS, write_atomically
+from miner.config.run_files import CHECKPOINTS, has_begun, write_atomically
 from miner.config.settings import Settings, load_settings, to_toml
 from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
@@ -26,7 +30,7 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
-    "optimizer": {"micro_batch_tokens", "most_halvings"},
+    "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "engine", "server"),
         *("weights", "memory_share", "start_seconds", "sync_seconds", "ahead"),
@@ -55,7 +59,8 @@ def prepare_run_dir(settings: Settings) -> None:
                 f"run_dir {folder} holds a run whose settings cannot be read any more ({error}): "
                 "choose another run_dir, or remove this one"
             ) from None
-        _check_same_run(settings, before, folder, begun=checkpoint is not None)
+        if has_begun(folder):
+            _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
     base = _checked_base(path, folder) if path else None
     try:
@@ -100,10 +105,10 @@ def _checked_base(path: Path, folder: Path) -> dict[str, str]:
         now = base_fingerprint(path)
     except OSError as error:
         raise ConfigurationError(f"model.path {path} cannot be read: {error}") from None
+    if not has_begun(folder) or not (folder / BASE_FILE).exists():
+        return now
     try:
         then = json.loads((folder / BASE_FILE).read_text())
-    except FileNotFoundError:
-        return now
     except ValueError as error:
         raise ConfigurationError(
             f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.killed_publisher import cannot_exchange
+from tests.publishing.locked import locked_elsewhere
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
 
@@ -166,20 +165,11 @@ class TestFailures:
             publisher.publish(copy_of(trained_model), SCORE)
 
     def test_another_process_publishes(self, publisher: Publisher, output: Path) -> None:
-        code = (
-            "import sys, fcntl\nf = open(sys.argv[1], 'a')\n"
-            "fcntl.lockf(f, fcntl.LOCK_EX)\nprint('locked', flush=True)\nsys.stdin.read()"
-        )
-        other = subprocess.Popen(
-            [sys.executable, "-c", code, str(output.parent / ".repo.lock")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(PublishingError, match="another process is publishing"):
+        with (
+            locked_elsewhere(output.parent / ".repo.lock") as pid,
+            pytest.raises(PublishingError, match=rf"another process \(pid {pid}\) is publishing"),
+        ):
             publisher.publish(lambda folder: None, SCORE)
-        other.communicate()
 
 
 class TestStart:

@@ -26,6 +26,7 @@ def refused(train, tmp_path):
         for word in words:
             assert word in sentence
         assert "Traceback" not in said.err
+        assert not (tmp_path / "run").exists()
         out = tmp_path / "out"
         assert not out.exists() or not any(p.name.startswith(".repo.st") for p in out.rglob("*"))
 
@@ -78,4 +79,3 @@ def test_the_models_own_folder_is_not_published_to(refused, tmp_path, chatty, ch
     arguments = [*places(tmp_path, chatty), f"output.dir={chatty}"]
     refused([*arguments, f"environment.channel={channel}"], 2, "output.dir", "base model's folder")
     assert {path: path.read_bytes() for path in chatty.iterdir()} == before
-    assert not (tmp_path / "run").exists()

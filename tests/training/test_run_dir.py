@@ -40,6 +40,12 @@ def settings(tmp_path, *overrides):
     return load_settings(None, [f"run_dir={tmp_path / 'run'}", *overrides], environ={})
 
 
+def begin(tmp_path, *overrides):
+    """Prepare a run and come as far as its first scores."""
+    prepare_run_dir(settings(tmp_path, *overrides))
+    (tmp_path / "run" / "best.json").write_text("{}")
+
+
 def test_settings_are_written_and_equal_ones_resume(tmp_path):
     prepare_run_dir(settings(tmp_path, "seed=4"))
     write_checkpoint(tmp_path / "run", 20, complete(20))
@@ -50,7 +56,7 @@ def test_settings_are_written_and_equal_ones_resume(tmp_path):
 
 
 def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
-    prepare_run_dir(settings(tmp_path, "environment.channel=graded"))
+    begin(tmp_path, "environment.channel=graded")
     prepare_run_dir(settings(tmp_path, "environment.channel=builtin"))
     own = ("environment.channel=own", "environment.entry=guess.py")
     for now in (own, ["environment.channel=code_agent"]):
@@ -58,17 +64,25 @@ def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
             prepare_run_dir(settings(tmp_path, *now))
 
 
-@pytest.mark.parametrize("other", ["micro_batch_tokens=8192", "most_halvings=1"])
-def test_memory_and_going_back_may_be_bounded_in_another_way_on_resume(other, tmp_path):
-    prepare_run_dir(settings(tmp_path))
+@pytest.mark.parametrize("other", ["micro_batch_tokens=8192", "most_halvings=1", "max_steps=900"])
+def test_memory_going_back_and_length_may_be_bounded_in_another_way_on_resume(other, tmp_path):
+    begin(tmp_path)
     prepare_run_dir(settings(tmp_path, f"optimizer.{other}"))
 
 
 def test_other_settings_are_refused_and_named(tmp_path):
-    prepare_run_dir(settings(tmp_path, "seed=4"))
+    begin(tmp_path, "seed=4")
     with pytest.raises(ConfigurationError, match=r"rollout\.group_size, .*seed|seed.*rollout"):
         prepare_run_dir(settings(tmp_path, "seed=5", "rollout.group_size=16"))
     assert load_settings(tmp_path / "run" / "settings.toml", environ={}).seed == 4
+
+
+def test_settings_of_a_run_that_never_began_bind_nothing(tmp_path):
+    base = save_base(tmp_path / "base")
+    prepare_run_dir(settings(tmp_path, "seed=4", f"model.path={base}"))
+    save_base(base, seed=1)
+    prepare_run_dir(settings(tmp_path, "seed=5", f"model.path={base}"))
+    assert load_settings(tmp_path / "run" / "settings.toml", environ={}).seed == 5
 
 
 def test_records_of_a_run_without_a_checkpoint_start_afresh(tmp_path):
@@ -90,48 +104,44 @@ def save_base(folder, seed=0, **config):
     return folder
 
 
-def begin(tmp_path):
-    prepare_run_dir(settings(tmp_path, f"model.path={tmp_path / 'base'}"))
-
-
 def test_a_run_goes_on_with_a_copy_of_its_base_model(tmp_path):
     save_base(tmp_path / "base")
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
     write_checkpoint(tmp_path / "run", 20, complete(20))
     shutil.copytree(tmp_path / "base", tmp_path / "copy")
     shutil.rmtree(tmp_path / "base")
     (tmp_path / "copy").rename(tmp_path / "base")
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
 @pytest.mark.parametrize("changed", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_another_base_model_at_the_same_path_is_refused_and_its_files_named(tmp_path, changed):
     base = save_base(tmp_path / "base")
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
     other = save_base(tmp_path / "other", seed=1, rope_theta=5e5)
     tokenizer = json.loads((other / "tokenizer.json").read_text())
     (other / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None, "more": 1}))
     shutil.copyfile(other / changed, base / changed)
     with pytest.raises(ConfigurationError, match=rf"another base model .*\({changed}\): put that"):
-        begin(tmp_path)
+        begin(tmp_path, f"model.path={tmp_path / 'base'}")
     shutil.copyfile(save_base(tmp_path / "again") / changed, base / changed)
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
 def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
     base = save_base(tmp_path / "base")
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
     (base / "generation_config.json").unlink()
     with pytest.raises(ConfigurationError, match=r"\(generation_config\.json\)"):
-        begin(tmp_path)
+        begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
 def test_a_damaged_fingerprint_is_an_error_with_a_way_out(tmp_path):
     save_base(tmp_path / "base")
-    begin(tmp_path)
+    begin(tmp_path, f"model.path={tmp_path / 'base'}")
     (tmp_path / "run" / BASE_FILE).write_text('{"config.json": "12')
     with pytest.raises(ConfigurationError, match=r"base_fingerprint\.json is damaged .*delete it"):
-        begin(tmp_path)
+        begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
 def large_weights(folder, change_at=None):

@@ -1,0 +1,74 @@
+"""Two runs in one folder, and starts that are refused."""
+
+import pytest
+import typer
+
+from miner.config.errors import ConfigurationError
+from miner.config.settings import load_settings
+from miner.training.ownership import owned, undone_if_refused
+from tests.publishing.locked import locked_elsewhere
+from tests.training.commands import places
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return load_settings(None, places(tmp_path, tmp_path / "base"), environ={})
+
+
+@pytest.mark.parametrize("name", ["run_dir", "output.dir"])
+def test_a_folder_of_another_process_is_refused_until_that_is_killed(settings, tmp_path, name):
+    folder = settings.run_dir if name == "run_dir" else settings.output.dir
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked_elsewhere(folder.parent / f".{folder.name}.owner") as pid:
+        refusal = rf"{name} \S+ is used by another process \(pid {pid}\): wait for its end"
+        with pytest.raises(ConfigurationError, match=refusal), owned(settings):
+            pytest.fail("two owners")
+    with owned(settings):
+        pass
+
+
+def test_a_run_that_is_owned_can_be_reached_by_no_other_name(settings, tmp_path):
+    (tmp_path / "link").symlink_to(settings.run_dir.parent)
+    other = settings.having(run_dir=tmp_path / "link" / settings.run_dir.name)
+    with (
+        locked_elsewhere(settings.run_dir.parent / f".{settings.run_dir.name}.owner"),
+        pytest.raises(ConfigurationError, match="is used by another process"),
+        owned(other),
+    ):
+        pytest.fail("two owners")
+
+
+def start(run_dir, error, *files):
+    """A start that writes these files and a folder, and then fails."""
+    with undone_if_refused(run_dir):
+        (run_dir / "checkpoints").mkdir(parents=True)
+        for name in ("settings.toml", "heartbeat.json", *files):
+            (run_dir / name).write_text("")
+        raise error
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("no server"), typer.Exit(2)])
+def test_a_refused_start_leaves_nothing(tmp_path, error):
+    with pytest.raises(type(error)):
+        start(tmp_path / "run", error)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(type(error)):
+        start(tmp_path / "run", error)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"notes.txt", "heartbeat.json"}
+
+
+@pytest.mark.parametrize(
+    ("error", "files"),
+    [
+        (typer.Exit(1), []),
+        (typer.Exit(75), []),
+        (KeyboardInterrupt(), []),
+        (ConfigurationError("after the first scores"), ["best.json"]),
+    ],
+)
+def test_other_ends_leave_all(tmp_path, error, files):
+    with pytest.raises(type(error)):
+        start(tmp_path / "run", error, *files)
+    assert (tmp_path / "run" / "settings.toml").exists()
