@@ -1,4 +1,4 @@
-"""Players by what a person types: `random`, `mcts:50`, `bid`, `cfr`, `strong`, a folder, a URL."""
+"""Players by what a user types: `random`, `mcts:50`, `teacher`, `strong`, a folder, a URL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from miner.duel.games import GAMES, duel_game
 from miner.duel.players.base import Player
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
+from miner.duel.teachers import taught_move
 from miner.duel.turn import Request
 from miner.http_replies import API_KEY_VARIABLE
 
@@ -21,8 +22,8 @@ GIN_SIMULATIONS = 10
 
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
-    "(bid, cfr or search, as the game needs), a model folder, or an endpoint such as "
-    "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
+    "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), a model folder, "
+    "or an endpoint such as http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
 )
 
 
@@ -89,6 +90,7 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
     "bid": lambda number, seat: ("goofspiel", bid_the_prize),
     "mcts": lambda number, seat: ("", search(number or SIMULATIONS)),
     "cfr": lambda number, seat: ("leduc_poker", equilibrium(number or CFR_ITERATIONS)),
+    "teacher": lambda number, seat: ("", taught_move),
     "strong": lambda number, seat: ("", _strong(number or STRONG_SIMULATIONS)),
 }
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""

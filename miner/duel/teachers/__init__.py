@@ -1,0 +1,37 @@
+"""Teachers: good moves from what a prompt shows, one module a game."""
+
+from functools import cache
+
+from miner.duel.teachers.base import Label, Seen, Teacher, Values, label
+from miner.duel.teachers.clobber import ClobberTeacher
+from miner.duel.teachers.gin_rummy import GinRummyTeacher
+from miner.duel.teachers.goofspiel import GoofspielTeacher
+from miner.duel.teachers.leduc_poker import LeducTeacher
+from miner.duel.teachers.liars_dice import LiarsDiceTeacher
+from miner.duel.teachers.othello import OthelloTeacher
+from miner.duel.turn import Request
+
+TEACHERS = {
+    "goofspiel": GoofspielTeacher,
+    "liars_dice": LiarsDiceTeacher,
+    "leduc_poker": LeducTeacher,
+    "gin_rummy": GinRummyTeacher,
+    "othello": OthelloTeacher,
+    "clobber": ClobberTeacher,
+}
+"""By the game's name."""
+
+
+@cache
+def teacher_of(game: str) -> Teacher:
+    """The teacher of a game of the tournament; what it has solved is kept."""
+    teacher: Teacher = TEACHERS[game]()
+    return teacher
+
+
+def taught_move(request: Request) -> int:
+    """What the game's teacher plays, from what the request shows."""
+    return label(teacher_of(request.table.game.name), Seen.of(request)).move
+
+
+__all__ = ["TEACHERS", "Label", "Seen", "Teacher", "Values", "label", "taught_move", "teacher_of"]

@@ -1,0 +1,107 @@
+"""What a teacher is: a chance to win for every legal move, from what a turn's prompt shows.
+
+Invariant: a teacher gets a `Seen` and nothing else, so no label depends on a hidden card.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from miner.duel.turn import Request
+
+Values = dict[int, float]
+"""Chance to win (a draw is half of one) by legal action id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The part of a turn's prompt that a move may depend on.
+
+    Attributes:
+        state: text of the state, as the player is shown it.
+        player: the seat that is asked, 0 or 1.
+        actions: labels of the legal actions by id, ascending.
+    """
+
+    state: str
+    player: int
+    actions: Mapping[int, str]
+
+    @staticmethod
+    def of(request: Request) -> Seen:
+        """What a turn's request shows."""
+        table, player = request.table, request.player
+        actions = {action: table.label(player, action) for action in request.legal}
+        return Seen(table.text(player), player, actions)
+
+    @property
+    def seed(self) -> int:
+        """For searches and samples, so that equal prompts have equal labels."""
+        return Random(f"{self.player} {self.state}").getrandbits(31)
+
+    def field(self, name: str) -> str:
+        """Rest of the line that begins with `name` and a colon. Raises: `ValueError`."""
+        for line in self.state.splitlines():
+            if line.startswith(f"{name}:"):
+                return line.removeprefix(f"{name}:").strip()
+        raise ValueError(f"no line {name!r} in {self.state[:120]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A teacher's move.
+
+    Attributes:
+        why: one short clause for a reply or a note.
+    """
+
+    move: int
+    why: str
+
+
+class Teacher(Protocol):
+    """Knows one game."""
+
+    def values(self, seen: Seen) -> Values:
+        """Chance to win after each legal action. Raises: `ValueError` for a text it cannot read."""
+        ...
+
+    def move(self, seen: Seen) -> int:
+        """The move that it teaches."""
+        ...
+
+    def why(self, seen: Seen, move: int) -> str:
+        """The reason for a move in a few words."""
+        ...
+
+
+class ByValue:
+    """Teaches the move with the highest value."""
+
+    def values(self, seen: Seen) -> Values:
+        """See `Teacher`."""
+        raise NotImplementedError
+
+    def move(self, seen: Seen) -> int:
+        """See `Teacher`."""
+        return best(self.values(seen))
+
+
+def best(values: Values) -> int:
+    """The move with the highest value; of equal ones the lowest id."""
+    return max(values, key=lambda action: (values[action], -action))
+
+
+def label(teacher: Teacher, seen: Seen) -> Label:
+    """What `teacher` plays, and why."""
+    move = teacher.move(seen)
+    return Label(move, teacher.why(seen, move))
+
+
+def chance(lead: float, scale: float) -> float:
+    """A lead in units of a heuristic as a chance: 0.5 at 0, 0.73 at `scale`."""
+    return 1 / (1 + math.exp(-lead / scale))

@@ -1,0 +1,60 @@
+"""Clobber: a search with exact endings over the board that is shown; nothing is hidden."""
+
+from __future__ import annotations
+
+import pyspiel
+
+from miner.duel.games.base import DuelGame
+from miner.duel.games.clobber import CLOBBER
+from miner.duel.teachers.base import ByValue, Seen, Values
+
+SIMULATIONS = 1000
+_UCT_C = 2.0
+_MEMORY_MB = 64
+
+
+class ClobberTeacher(ByValue):
+    """See the module.
+
+    Args:
+        simulations: of one search; endings within reach are solved.
+    """
+
+    def __init__(self, simulations: int = SIMULATIONS) -> None:
+        self._simulations = simulations
+
+    def values(self, seen: Seen) -> Values:
+        """See `Teacher`."""
+        state = board(CLOBBER, seen)
+        game = state.get_game()
+        evaluator = pyspiel.RandomRolloutEvaluator(1, seen.seed)
+        bot = pyspiel.MCTSBot(
+            game, evaluator, _UCT_C, self._simulations, _MEMORY_MB, True, seen.seed, False
+        )
+        root = bot.mcts_search(state)
+        values = dict.fromkeys(seen.actions, 0.0)
+        for child in root.children:
+            values[child.action] = _chance(child, seen.player, root.explore_count)
+        return values
+
+    def why(self, seen: Seen, move: int) -> str:
+        """See `Teacher`."""
+        return f"{seen.actions[move]} leaves them fewer moves"
+
+
+def board(game: DuelGame, seen: Seen) -> pyspiel.State:
+    """The state that is shown, with `seen.player` to move. Raises: `ValueError`."""
+    rows = [line.lstrip("0123456789") for line in seen.state.splitlines() if line[:1].isdecimal()]
+    if not rows or len({len(row) for row in rows}) > 1:
+        raise ValueError(f"no board in {seen.state[:120]!r}")
+    size = {"rows": len(rows), "columns": len(rows[0])}
+    return pyspiel.load_game(game.name, size).new_initial_state(f"{seen.player}{''.join(rows)}")
+
+
+def _chance(child: pyspiel.SearchNode, player: int, visits: int) -> float:
+    """Known outcomes, else the mean result; what was tried little is trusted little."""
+    if child.outcome:
+        return (child.outcome[player] + 1) / 2
+    mean = child.total_reward / child.explore_count if child.explore_count else -1.0
+    trust = child.explore_count / (child.explore_count + visits**0.5)
+    return (trust * mean + 1) / 2

@@ -1,0 +1,207 @@
+"""Teachers: what they teach follows from the prompt alone, and wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import comb
+from random import Random
+
+import pyspiel
+import pytest
+
+from miner.duel.games import GAMES, Table
+from miner.duel.match import Limits, play_match
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.play import Rules
+from miner.duel.players.catalog import make_player
+from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
+from miner.duel.players.search import equilibrium
+from miner.duel.teachers import Seen, label, teacher_of
+from miner.duel.teachers.liars_dice import LIAR
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+
+
+async def _score(game: str, opponent: Callable[[Request], int], pairs: int) -> float:
+    """The teacher's score in a match that losses in a row do not end."""
+    players = make_player("teacher", [game]), RulePlayer("other", opponent)
+    won = played = 0.0
+    for seed in range(pairs):
+        rules = Rules(seed, own_wording())
+        match = await play_match(GAMES[game], *players, rules, Limits(seconds=1e9, pairs=1))
+        assert match.failure is None
+        won += match.count("win") + match.count("draw") / 2
+        played += len(match.games)
+    return won / played
+
+
+def by_odds(request: Request) -> int:
+    """Liar's dice: doubt a bid that is more likely false than true, else the likeliest bid."""
+    seen = Seen.of(request)
+    dice = seen.field("Your dice").partition("(")[0]
+
+    def odds(bid: int) -> float:
+        count, face = bid // 6 + 1, str(bid % 6 + 1)
+        missing = count - dice.count(face) - (dice.count("6") if face != "6" else 0)
+        hit = 1 / 6 if face == "6" else 1 / 3
+        return sum(comb(5, n) * hit**n * (1 - hit) ** (5 - n) for n in range(max(0, missing), 6))
+
+    bids = [action for action in request.legal if action != LIAR]
+    if LIAR in request.legal and (not bids or odds(bids[0] - 1) < 0.5):
+        return LIAR
+    return max(bids, key=odds)
+
+
+@pytest.mark.parametrize(
+    ("game", "pairs", "least"),
+    [
+        ("leduc_poker", 200, 0.74),  # 0.80 in 1,000 games
+        ("goofspiel", 150, 0.87),  # 0.93
+        ("liars_dice", 150, 0.92),  # 0.97
+        ("clobber", 15, 0.75),  # 0.97
+        ("othello", 8, 0.75),  # 1.00
+        ("gin_rummy", 8, 0.75),  # 1.00
+    ],
+)
+async def test_teachers_beat_random_moves(game: str, pairs: int, least: float) -> None:
+    assert await _score(game, random_move(3), pairs) > least
+
+
+async def test_raising_beats_the_equilibrium_of_chips_by_the_sign() -> None:
+    assert await _score("leduc_poker", equilibrium(50), 200) > 0.62  # 0.72 in 1,000 games
+
+
+async def test_bids_of_the_prize_are_found_out_and_beaten() -> None:
+    assert await _score("goofspiel", bid_the_prize, 50) > 0.75  # 0.92 in 200 games
+
+
+async def test_the_solution_beats_the_odds() -> None:
+    assert await _score("liars_dice", by_odds, 150) > 0.5  # 0.6 in 400 games
+
+
+def _states(game: str) -> list[tuple[Table, int]]:
+    """Positions of a random game, each with the seat to move."""
+    found = []
+    for length in range(6):
+        table, rng = Table(GAMES[game], 5), Random(7)
+        for _ in range(length):
+            if not table.state.is_terminal():
+                table.apply(rng.choice(table.state.legal_actions()))
+        if not table.state.is_terminal():
+            found.append((table, table.state.current_player()))
+    return found
+
+
+def _seen(table: Table, player: int) -> Seen:
+    legal = table.state.legal_actions()
+    notes = Notes(WordCounter())
+    return Seen.of(Request(table, player, notes, own_wording(), legal=legal))
+
+
+HIDDEN = {"leduc_poker": slice(0, 2), "liars_dice": slice(0, 10), "gin_rummy": slice(0, 16)}
+"""Where a game's history has its deal."""
+
+
+@pytest.mark.parametrize("game", HIDDEN)
+def test_labels_do_not_know_hidden_cards(game: str) -> None:
+    """Other cards for the opponent: another state, and the same prompt, label and values."""
+    others = 0
+    for table, player in _states(game):
+        before = table.state.history()
+        seen = _seen(table, player)
+        teacher = teacher_of(game)
+        first = label(teacher, seen), teacher.values(seen)
+        for other in _with_other_cards(table, player, HIDDEN[game]):
+            others += other.history() != before
+            table.state = other
+            again = _seen(table, player)
+            assert (label(teacher, again), teacher.values(again)) == first
+    assert others > 3
+
+
+def _with_other_cards(table: Table, player: int, deal: slice) -> list[pyspiel.State]:
+    """States of which `player` is shown the same, with the dealt cards in other hands."""
+    history, shown, found = table.state.history(), table.text(player), []
+    rng = Random(1)
+    for _ in range(60):
+        dealt = history[deal]
+        for _ in range(2):  # of cards in the opponent's hand for ones that nobody has
+            place = rng.randrange(len(dealt))
+            card = rng.randrange(6 if len(dealt) < 16 else 52)
+            if len(dealt) == 10 or card not in history:
+                dealt[place] = card
+        state = table.loaded.new_initial_state()
+        try:
+            for action in (*dealt, *history[deal.stop :]):
+                if action not in state.legal_actions():
+                    break
+                state.apply_action(action)
+            else:
+                if table.game.state_text(state, player) == shown:
+                    found.append(state)
+        except pyspiel.SpielError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("winners", "left", "card"),
+    [
+        ("", "1235678", 4),
+        ("-3 -3", "1235", 6),  # they bid the prize as well: 5 for a 4 wins as well as 6 does
+        ("0 -3", "1235", 4),
+    ],
+)
+def test_goofspiel_bids_the_next_card_once_bids_are_copied(
+    winners: str, left: str, card: int
+) -> None:
+    prizes = sorted({4, *map(int, left)})
+    state = (
+        "You are Player 0 (P0).\nCurrent player: 0\nCurrent point card: 4\n"
+        f"Remaining Point Cards: {left}\nPoints: 0 0 \nP0 hand: \nWin sequence: {winners} \n"
+    )
+    seen = Seen(state, 0, {value - 1: f"[P0]Bid: {value}" for value in prizes})
+    move = label(teacher_of("goofspiel"), seen).move
+    assert (move + 1 > 4) == (card > 4)
+
+
+def test_certain_bids_are_called_and_true_ones_are_not() -> None:
+    teacher = teacher_of("liars_dice")
+    lines = "Your dice: [1, 1, 2, 3, 6] (showing: 1, 1, 2, 3, 6)\nCurrent bid: \n"
+    legal = {**{bid: f"{bid // 6 + 1}-{bid % 6 + 1}" for bid in range(1, LIAR)}, LIAR: "Liar"}
+    true = Seen(lines, 0, legal)  # at least one die shows 1
+    high = Seen(lines, 0, {59: "10-6", LIAR: "Liar"})
+    assert teacher.values(true)[LIAR] == 0
+    assert label(teacher, high).move == LIAR
+
+
+def test_clobber_finds_the_win_where_there_is_one() -> None:
+    """Against all lines of play, from late positions of random games."""
+    decided = 0
+    for seed in range(12):
+        table, rng = Table(GAMES["clobber"], seed), Random(seed)
+        while len(table.state.legal_actions()) > 6:
+            table.apply(rng.choice(table.state.legal_actions()))
+        if table.state.is_terminal():
+            continue
+        player = table.state.current_player()
+        won = {
+            action for action in table.state.legal_actions() if not _wins(table.state.child(action))
+        }
+        seen = _seen(table, player)
+        move = teacher_of("clobber").move(seen)
+        if won:
+            assert move in won
+            assert teacher_of("clobber").values(seen)[move] == 1
+            decided += len(won) < len(seen.actions)
+    assert decided > 1
+
+
+def _wins(state: pyspiel.State) -> bool:
+    """Whether the side to move wins."""
+    return any(not _wins(state.child(action)) for action in state.legal_actions())
+
+
+def test_unreadable_states_are_named() -> None:
+    with pytest.raises(ValueError, match="Your card"):
+        teacher_of("leduc_poker").values(Seen("nothing", 0, {1: "Call"}))
