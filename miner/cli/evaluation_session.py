@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
@@ -23,9 +24,8 @@ from rich.console import Console
 
 from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL, GRADER_BASE_SEED, is_game
 from miner.config.errors import ConfigurationError
-from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opening import open_duels
-from miner.duel.channel.replay import replay_duel
+from miner.duel.channel.replay import chosen_replays
 from miner.duel.channel.tasks import evaluation_duels
 from miner.duel.players.catalog import chosen_games
 from miner.environments import EnvironmentSource, EpisodeTask
@@ -35,14 +35,13 @@ from miner.evaluation.channels import CHANNELS, channel_settings
 from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
-from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name, played_alike
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress, say
 from miner.reporting.records import EvaluationRecord, Replay, Split
-from miner.reporting.replay import replay_of
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
 from miner.reporting.tables import evaluation_tables, print_scores, uneven_sizes
@@ -166,28 +165,11 @@ async def _play(
                 highlight=False,
                 soft_wrap=True,
             )
-        replays = []
-        for episode in _worth_a_look(result, request.replays):
-            try:
-                if isinstance(source, DuelSource):
-                    replays.append(await replay_duel(source, result, episode))
-                else:
-                    replays.append(replay_of(result, episode))
-            except ValueError as error:
-                say(console, f"no replay: {error}")
-        return result, replays
+        failed = partial(say, console)
+        return result, await chosen_replays(source, result, request.replays, failed)
     finally:
         await source.close()
         await policy.close()
-
-
-def _worth_a_look(result: EvaluationResult, count: int) -> list[EpisodeRecord]:
-    """A lost or broken episode first, then a won one, then whatever comes."""
-    played = [episode for episode in result.episodes if episode.replies]
-    lost = [episode for episode in played if episode.score is not None and episode.score < 0.5]
-    won = [episode for episode in played if episode.score is not None and episode.score > 0.5]
-    first = lost[:1] + won[:1]
-    return (first + [episode for episode in played if episode not in first])[:count]
 
 
 async def _opened(

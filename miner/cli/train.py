@@ -32,7 +32,8 @@ def train_command(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")
+        bool,
+        typer.Option("--dry-run", help="Print the settings that this run uses as TOML and stop."),
     ] = False,
     processes: Annotated[
         int, typer.Option(min=1, help="Trainer processes on this machine, one GPU each.")
@@ -51,7 +52,7 @@ def train_command(
     settings = load_settings(config, overrides or ())
     check_divides(settings, processes)
     if dry_run:
-        typer.echo(to_toml(settings), nl=False)
+        typer.echo(to_toml(settings, used_only=True), nl=False)
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -84,6 +85,7 @@ def _train(settings: Settings) -> None:
         from transformers.utils.logging import disable_progress_bar
 
         from miner.distributed.ranks import LeadFailedError, join_ranks
+        from miner.reporting.page import write_report
         from miner.reporting.progress import say
         from miner.training.guard import TrainingDivergedError
         from miner.training.run import train
@@ -111,6 +113,8 @@ def _train(settings: Settings) -> None:
         console,
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
     )
+    if ranks.leads:
+        say(console, f"report     {write_report(settings.run_dir)}")
 
 
 def _end_like(status: int) -> NoReturn:

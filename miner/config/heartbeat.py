@@ -23,13 +23,18 @@ class Heartbeat(BaseModel):
         write_atomically(file, self.model_dump_json())
 
 
+def last_heartbeat(file: Path) -> Heartbeat | None:
+    """The newest heartbeat; None where there is none that can be read."""
+    try:
+        return Heartbeat.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
 def read_heartbeat(file: Path, since: float) -> Heartbeat:
     """The newest heartbeat of the attempt that began at `since`.
 
     Before the first one, and for whatever an earlier attempt left, it is the attempt's own start.
     """
-    try:
-        said = Heartbeat.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        said = None
+    said = last_heartbeat(file)
     return said if said and said.time >= since else Heartbeat(time=since, phase="starting", step=0)

@@ -358,9 +358,41 @@ def resolve(tree: Tree) -> Settings:
         raise ConfigurationError(explained(error, tuple(setting_names()))) from None
 
 
-def to_toml(settings: Settings) -> str:
-    """The settings as a TOML document that `load_settings` reads back to an equal value."""
-    return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
+_SERVED = ("auto", "step", "graded", "builtin")
+_READ_BY: dict[str, tuple[str, ...]] = {
+    "name": _SERVED,
+    "entry": ("own",),
+    "code_agent": ("code_agent",),
+    "servers": (*_SERVED, "openenv"),
+    "opponent": _SERVED,
+    "deck_sizes": _SERVED,
+    "games": ("duel",),
+    "opponents": ("duel",),
+    "cards": ("duel",),
+    "tool_parser": ("duel", "intercode"),
+    "tasks": ("intercode",),
+    "openenv": ("openenv",),
+}
+
+
+def unused_settings(channel: str) -> set[str]:
+    """Settings of the section `environment` that `channel` does not read."""
+    return {name for name, channels in _READ_BY.items() if channel not in channels}
+
+
+def to_toml(settings: Settings, *, used_only: bool = False) -> str:
+    """The settings as a TOML document that `load_settings` reads back to an equal value.
+
+    Args:
+        used_only: leave out defaults that the run's channel does not read.
+    """
+    tree = settings.model_dump(mode="json", exclude_none=True)
+    if used_only:
+        environment, defaults = tree["environment"], EnvironmentSettings().model_dump(mode="json")
+        for name in unused_settings(settings.environment.channel):
+            if environment.get(name) == defaults[name]:
+                environment.pop(name, None)
+    return tomli_w.dumps(tree)
 
 
 def differences(before: Settings, after: Settings) -> list[str]:

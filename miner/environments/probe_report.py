@@ -119,8 +119,8 @@ class ProbeReport:
     def _choice(self) -> tuple[Channel, str]:
         step, graded = self.usable("step"), self.usable("graded")
         count = len(self.servers)
-        rates = [s.action_applied_rate for s in self.servers if s.step_asked]
-        rate = f"action_applied_rate {min(r for r in rates if r is not None):.2f}" if rates else ""
+        rates = [s.step_applied / s.step_asked for s in self.servers if s.step_asked]
+        rate = f"{min(rates):.0%} of actions applied as asked" if rates else ""
         if step and len(step) >= len(graded):
             return "step", f"/step plays every action as asked on {len(step)} of {count} servers"
         if graded:

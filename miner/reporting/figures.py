@@ -14,6 +14,10 @@ from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.evaluation.statistics import Estimate
 from miner.reporting.records import HALVINGS, EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
+from miner.reporting.tables import deck_sizes
+
+WIDE, NARROW = (9.2, 4.8), (4.6, 4.8)
+"""Sizes in inches: for a page, and for one on a telephone."""
 
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
@@ -26,6 +30,7 @@ def learning_curve(
     evaluations: Sequence[EvaluationRecord],
     *,
     sizes: Collection[int] = (),
+    size: tuple[float, float] = WIDE,
 ) -> Figure:
     """Sampled score of each training step, held-out evaluations with intervals, references.
 
@@ -34,9 +39,10 @@ def learning_curve(
         evaluations: those with a step and a score are drawn, others are passed over.
         sizes: the servers' Goofspiel: deck sizes trained on, for the reference lines (empty: all
             five). Other games have no such lines.
+        size: width and height in inches.
     """
     with styled():
-        figure = new_figure(9.2, 4.8)
+        figure = new_figure(*size)
         axes = figure.add_subplot()
         scored = [record for record in steps if record.score is not None]
         if scored:
@@ -48,7 +54,7 @@ def learning_curve(
                 _smoothed(y),
                 color=BLUE,
                 linewidth=2,
-                label=f"training, sampled (mean of about {_SMOOTHING_SPAN} steps)",
+                label=f"training, sampled (mean of {_SMOOTHING_SPAN} steps)",
             )
         drawn = [(e.step, e.score) for e in evaluations if e.step is not None and e.score]
         if drawn:
@@ -63,7 +69,7 @@ def learning_curve(
             )
         published = [e for e in evaluations if e.published and e.step is not None and e.score]
         if published:
-            _ring(axes, max(published, key=lambda record: record.step or 0))
+            _point_out(axes, max(published, key=lambda record: record.step or 0))
         _setbacks(axes, steps)
         last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
         axes.set_xlim(-0.015 * last, last * 1.015)
@@ -73,19 +79,21 @@ def learning_curve(
         if all(record.environment == GOOFSPIEL for record in evaluations):
             _reference_lines(axes, sizes)
         if scored or drawn:
-            axes.legend(loc="lower right")
+            _legend_below(figure, axes)
         return figure
 
 
-def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
+def evaluation_figure(
+    evaluations: Sequence[EvaluationRecord], *, size: tuple[float, float] = WIDE
+) -> Figure:
     """Every evaluation's score overall, by deck size and by seat, side by side with intervals.
 
     Grey ticks show what match is expected to score. Evaluations without a score are left out.
     """
     shown = [record for record in evaluations if record.score]
     with styled():
-        figure = new_figure(9.2, 4.8)
-        sizes = sorted({size for record in shown for size in record.by_deck_size})
+        figure = new_figure(*size)
+        sizes = deck_sizes(shown)
         seats = sorted({seat for record in shown for seat in record.by_seat})
         columns = ["all", *map(str, sizes), *(f"player {seat}" for seat in seats)]
         gaps = [0.0] + [1.5 + i for i in range(len(sizes))]
@@ -106,8 +114,9 @@ def evaluation_figure(evaluations: Sequence[EvaluationRecord]) -> Figure:
                 label=_evaluation_label(record),
             )
         if any(record.environment == GOOFSPIEL for record in shown):
-            _reference_ticks(axes, gaps, sizes)
-        axes.set_xticks(gaps, columns)
+            _reference_ticks(axes, gaps, shown)
+        slanted = len(columns) > 4 and size[0] < WIDE[0]
+        axes.set_xticks(gaps, columns, rotation=90 if slanted else 0)
         if len(columns) == 1:
             axes.set_xlim(-1, 1)  # a lone column in the middle, not torn apart
         axes.tick_params(axis="x", length=0)
@@ -187,19 +196,19 @@ def point_ranges(
     )
 
 
-def _ring(axes: Axes, record: EvaluationRecord) -> None:
+def _point_out(axes: Axes, record: EvaluationRecord) -> None:
     assert record.score is not None
     assert record.step is not None
-    axes.plot(
-        record.step,
-        record.score.mean,
-        marker="o",
-        markersize=13,
-        markerfacecolor="none",
-        markeredgecolor=INK,
-        markeredgewidth=1.4,
-        linestyle="none",
-        label="published model",
+    high = record.score.mean > 0.5
+    axes.annotate(
+        "published model",
+        (record.step, record.score.mean),
+        xytext=(0.98, 0.12 if high else 0.72),
+        textcoords="axes fraction",
+        ha="right",
+        va="center",
+        color=INK,
+        arrowprops={"arrowstyle": "->", "color": INK, "shrinkB": 7},
         zorder=4,
     )
 
@@ -248,8 +257,9 @@ def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
         )
 
 
-def _reference_ticks(axes: Axes, x: Sequence[float], sizes: Sequence[int]) -> None:
-    values = [MATCH.mean(sizes), *(MATCH.by_deck_size[size] for size in sizes)]
+def _reference_ticks(axes: Axes, x: Sequence[float], shown: Sequence[EvaluationRecord]) -> None:
+    played = {size for record in shown for size in record.by_deck_size}
+    values = [MATCH.mean(played), *(MATCH.by_deck_size[size] for size in deck_sizes(shown))]
     axes.hlines(
         values,
         [centre - 0.4 for centre in x[: len(values)]],

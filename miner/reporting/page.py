@@ -5,24 +5,27 @@ Invariant: the page needs no network and no scripts; it can be written while the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from miner.config.errors import ConfigurationError
-from miner.reporting.figures import evaluation_figure, learning_curve
+from miner.config.settings import unused_settings
+from miner.evaluation.references import RANDOM
+from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.style import save_figure, svg_of
-from miner.reporting.tables import latest, reading_order, score_rows
+from miner.reporting.tables import deck_sizes, latest, reading_order, score_rows
 from miner.reporting.templates import render
 
-_OF_GAMES = ("name", "opponent", "opponents", "deck_sizes", "games", "cards")
+_MOST_TILES = 6
 
 
 def write_report(folder: Path) -> Path:
@@ -37,28 +40,29 @@ def write_report(folder: Path) -> Path:
             f"{folder} holds no records of a run: expected metrics.jsonl, evaluations.jsonl or "
             "replays/*.json, as training and evaluation write them"
         )
-    curve = by_group = None
+    curves, groups = [], []
     if run.steps or any(record.step is not None for record in run.evaluations):
-        curve = learning_curve(run.steps, curve_evaluations(run), sizes=_trained_sizes(run))
-        save_figure(curve, folder / "learning_curve.png")
-        save_figure(curve, folder / "learning_curve.svg")
+        curves = [
+            learning_curve(run.steps, curve_evaluations(run), sizes=trained_sizes(run), size=size)
+            for size in (WIDE, NARROW)
+        ]
+        _save(curves[0], folder / "learning_curve")
     table = table_evaluations(run)
     if grouped := [record for record in table if record.score and record.by_seat]:
-        by_group = evaluation_figure(grouped)
-        save_figure(by_group, folder / "evaluation.png")
-        save_figure(by_group, folder / "evaluation.svg")
+        groups = [evaluation_figure(grouped, size=size) for size in (WIDE, NARROW)]
+        _save(groups[0], folder / "evaluation")
     page = render(
         "report.html.j2",
         run=run,
         subtitle=_subtitle(run),
         tiles=_tiles(run, table),
         warnings=run_warnings(run),
-        curve=Markup(svg_of(curve)) if curve else None,
+        curves=[Markup(svg_of(figure)) for figure in curves],
         rows=score_rows(table) if table else [],
-        sizes=sorted({size for record in table for size in record.by_deck_size}),
+        sizes=deck_sizes(table),
         by_game=_by_game(table),
-        by_group=Markup(svg_of(by_group)) if by_group else None,
-        replays=[write_replay(folder, name, replay) for name, replay in run.replays.items()],
+        groups=[Markup(svg_of(figure)) for figure in groups],
+        replays=[write_replay(folder, name, replay) for name, replay in best_first(run.replays)],
         probe=_probe(run.probe),
         scoring=_scoring(run),
         settings=_settings(run),
@@ -66,6 +70,20 @@ def write_report(folder: Path) -> Path:
     path = folder / "report.html"
     path.write_text(page)
     return path
+
+
+def _save(figure: Figure, stem: Path) -> None:
+    for suffix in (".png", ".svg"):
+        save_figure(figure, stem.with_suffix(suffix))
+
+
+def best_first(replays: Mapping[str, Replay]) -> list[tuple[str, Replay]]:
+    """Replays by score, episodes without one last; equal scores by name."""
+    return sorted(
+        replays.items(),
+        key=lambda item: -1.0 if item[1].score is None else item[1].score,
+        reverse=True,
+    )
 
 
 def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
@@ -88,11 +106,11 @@ def table_evaluations(run: Run) -> list[EvaluationRecord]:
     the checkpoint that was published last stands in.
     """
     named = [record for record in run.evaluations if record.name != CHECKPOINT]
-    checkpoints = [record for record in run.evaluations if record.name == CHECKPOINT]
-    if checkpoints and not any(record.step for record in named):
-        published = [record for record in checkpoints if record.published]
-        named.append((published or checkpoints)[-1])
     chosen = [record for record in named if record.step is None] or named
+    checkpoints = [record for record in run.evaluations if record.name == CHECKPOINT]
+    if checkpoints and all(record.step is not None for record in chosen):
+        published = [record for record in checkpoints if record.published]
+        chosen = [*chosen, (published or checkpoints)[-1]]
     return sorted(latest(chosen), key=lambda record: reading_order(record.name))
 
 
@@ -106,8 +124,7 @@ def _subtitle(run: Run) -> str:
     parts = []
     if run.steps:
         last = run.steps[-1]
-        total = f" of {last.total_steps:,}" if last.total_steps else ""
-        parts.append(f"{last.step:,}{total} steps")
+        parts.append(steps_done(run))
         parts.append(f"last one {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M} UTC")
     if run.temperature is not None:
         parts.append(f"sampled at temperature {run.temperature:g}")
@@ -136,9 +153,19 @@ def _by_game(table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     ]
 
 
+def steps_done(run: Run) -> str:
+    """How far training came; where a time limit ended it, the planned steps were only a bound."""
+    last = run.steps[-1]
+    most = last.total_steps or last.step
+    if last.step < most and run.limited_by_time:
+        return f"{last.step:,} steps in the time given (at most {most:,})"
+    return f"{last.step:,} of {most:,} steps" if last.total_steps else f"{last.step:,} steps"
+
+
 def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
-    """The few numbers to see first."""
-    tiles = [_score_tile(record) for record in _best_and_base(table)]
+    """The few numbers to see first: every score but random play's, then the cost."""
+    shown = [record for record in table if record.score and record.name != RANDOM.name]
+    tiles = [_score_tile(record) for record in shown[:_MOST_TILES]]
     if run.steps:
         seconds = sum(record.seconds for record in run.steps)
         episodes = sum(record.episodes for record in run.steps)
@@ -160,21 +187,16 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     return tiles
 
 
-def _best_and_base(table: Sequence[EvaluationRecord]) -> Iterable[EvaluationRecord]:
-    trained = [record for record in table if record.score and record.step]
-    if trained:
-        yield trained[-1]
-    yield from [record for record in table if record.name == "base" and record.score][-1:]
-
-
 def _score_tile(record: EvaluationRecord) -> dict[str, str]:
     score = record.score
     assert score is not None
+    name = f"trained, step {record.step}" if record.name == CHECKPOINT else record.name
     detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
-    return {"label": f"{record.name}, score", "value": f"{score.mean:.3f}", "detail": detail}
+    return {"label": f"{name}, score", "value": f"{score.mean:.3f}", "detail": detail}
 
 
-def _trained_sizes(run: Run) -> Sequence[int]:
+def trained_sizes(run: Run) -> Sequence[int]:
+    """Goofspiel's deck sizes by the run's settings; empty where they name none."""
     environment = run.settings.get("environment")
     sizes = environment.get("deck_sizes") if isinstance(environment, dict) else None
     return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
@@ -197,20 +219,22 @@ def _settings(run: Run) -> list[dict[str, Any]]:
     sections = [{"name": "run", "items": loose}] if loose else []
     for name, value in settings.items():
         if isinstance(value, dict) and value:
-            kept = _of_channel(value, run.of_games) if name == "environment" else value
+            kept = _of_channel(value) if name == "environment" else value
             items = [(key, _shown(part)) for key, part in kept.items() if part != ""]
             sections.append({"name": name, "items": items})
     return sections
 
 
-def _of_channel(environment: dict[str, Any], of_games: bool) -> dict[str, Any]:
-    """`environment` settings without games' where there are none; its channel's table flat."""
+def _of_channel(environment: dict[str, Any]) -> dict[str, Any]:
+    """`environment` without settings that its channel does not read; its channel's table flat."""
+    unused = unused_settings(str(environment.get("channel", "auto")))
     flat: dict[str, Any] = {}
     for key, value in environment.items():
+        if key in unused:
+            continue
         if isinstance(value, dict):
-            if key == environment.get("channel"):
-                flat |= {f"{key}.{part}": inner for part, inner in value.items()}
-        elif of_games or key not in _OF_GAMES:
+            flat |= {f"{key}.{part}": inner for part, inner in value.items()}
+        else:
             flat[key] = value
     return flat
 

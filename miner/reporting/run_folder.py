@@ -3,6 +3,7 @@
     metrics.jsonl       one `StepRecord` per training step
     evaluations.jsonl   one `EvaluationRecord` per evaluation
     settings.toml       the resolved settings
+    heartbeat.json      the trainer's phase, step and time
     probe.json          what the conformance probe found
     temperature.json    what is sampled at, where that was found from the base
     replays/*.json      one `Replay` per game kept
@@ -24,8 +25,9 @@ from pydantic import ValidationError
 
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
+from miner.config.heartbeat import Heartbeat, last_heartbeat
 from miner.config.recipes import read_toml
-from miner.config.run_files import write_atomically
+from miner.config.run_files import HEARTBEAT_FILE, write_atomically
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -85,6 +87,7 @@ class RunFolder:
             replays=replays,
             torn_lines=torn_steps + torn_evaluations,
             temperature=_read_json(self.path / "temperature.json").get("temperature"),
+            heartbeat=last_heartbeat(self.path / HEARTBEAT_FILE),
         )
 
 
@@ -98,6 +101,7 @@ class Run:
         replays: by file stem, in alphabetical order.
         torn_lines: lines lost to a kill.
         temperature: what was sampled at, if it was found from the base.
+        heartbeat: the trainer's last one.
     """
 
     name: str
@@ -108,6 +112,7 @@ class Run:
     replays: dict[str, Replay]
     torn_lines: int
     temperature: float | None = None
+    heartbeat: Heartbeat | None = None
 
     @property
     def environments(self) -> list[str]:
@@ -128,6 +133,13 @@ class Run:
             return math.inf
         gaps = (r.metrics[LOGPROB_GAP] for r in self.steps if LOGPROB_GAP in r.metrics)
         return next(gaps, math.inf)
+
+    @property
+    def limited_by_time(self) -> bool:
+        """Whether training ended by itself where a time limit was set."""
+        deadline = self.settings.get("deadline", {})
+        timed = deadline.get("seconds") is not None or deadline.get("ends_at") is not None
+        return timed and self.heartbeat is not None and self.heartbeat.phase == "done"
 
     @property
     def empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from math import isnan
 
 from miner.reporting.records import LOGPROB_GAP, gap_is_wide
@@ -12,6 +12,18 @@ _RECENT_STEPS = 10
 _MANY_INVALID = 0.05
 _MANY_FLAT = 0.5
 _CUT_OFF = "were cut off at rollout.max_reply_tokens"
+_DRIFT = {
+    "fork": "where the chat template rewrote earlier tokens, so that a new row began (fork)",
+    "realign": "where the same text has other token boundaries, and the sampled ones were kept "
+    "(realign)",
+}
+_FAILED = {
+    "invalid_replies": "were ended by invalid replies",
+    "timeout": "ran out of time",
+    "protocol": "were ended by a reply that the environment cannot read",
+    "policy": "were ended by a failure of the player",
+    "infrastructure": "were lost to the infrastructure and are not counted",
+}
 _FLAT = "had no variance in their rewards, so nothing was learned from them"
 
 
@@ -88,9 +100,9 @@ def _replies(run: Run) -> list[str]:
         drift.update(record.drift)
     troubled = {kind: count for kind, count in drift.items() if kind != "clean" and count}
     if troubled:
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(troubled.items()))
+        kinds = ", ".join(f"{count:,} {_DRIFT[kind]}" for kind, count in sorted(troubled.items()))
         share = sum(troubled.values()) / sum(drift.values())
-        found.append(f"Token drift at {share:.1%} of the turn boundaries ({kinds}).")
+        found.append(f"Token drift at {share:.1%} of the turn boundaries: {kinds}.")
     recent = run.steps[-_RECENT_STEPS:]
     replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
     by_turn = run.settings.get("reward", {}).get("credit") == "turn"  # turns differ, totals or not
@@ -109,13 +121,22 @@ def _replies(run: Run) -> list[str]:
 
 
 def _evaluations(run: Run) -> list[str]:
-    found = []
+    """A sentence for each kind of failure, over all evaluations."""
+    failed: Counter[str] = Counter()
+    where: dict[str, Counter[str]] = defaultdict(Counter)
+    faults: Counter[str] = Counter()
     for record in run.evaluations:
-        name = record.name if record.step is None else f"{record.name} at step {record.step}"
-        failures = {kind: count for kind, count in record.failures.items() if count}
-        if failures:
-            kinds = ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in failures.items())
-            why = ", ".join(f"{fault} {n}" for fault, n in record.faults.items())
-            because = f" ({why})" if why else ""
-            found.append(f"Evaluation of {name}: episodes ended by {kinds}{because}.")
+        faults.update(record.faults)
+        for kind, count in record.failures.items():
+            if count:
+                failed[kind] += count
+                where[kind][record.name] += count
+    found = []
+    for kind, count in failed.most_common():
+        players = ", ".join(f"{name} {n:,}" for name, n in where[kind].items())
+        reasons = ", ".join(f"{fault} {n:,}" for fault, n in faults.most_common())
+        because = f"; faults: {reasons}" if kind == "invalid_replies" and reasons else ""
+        found.append(
+            f"In evaluations {count:,} episodes {_FAILED.get(kind, kind)} ({players}){because}."
+        )
     return found

@@ -42,6 +42,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
     """
     measured = latest(evaluations)
     sizes = sorted({size for record in measured for size in record.by_deck_size})
+    shown = deck_sizes(measured)
     goofspiel = all(record.environment == "goofspiel" for record in measured)
     rows = [_measured(record) for record in measured]
     if not goofspiel:
@@ -53,7 +54,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
             f"{reference.mean(sizes):.3f} expected",
             "",
             "",
-            {size: f"{value:.3f}" for size, value in reference.by_deck_size.items()},
+            {size: f"{reference.by_deck_size[size]:.3f}" for size in shown},
             "",
             "",
             "",
@@ -63,6 +64,12 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
         if reference.name not in names
     ]
     return sorted([*rows, *known], key=lambda row: reading_order(row.name))
+
+
+def deck_sizes(evaluations: Sequence[EvaluationRecord]) -> list[int]:
+    """Deck sizes with a column each; none where a single one is the overall score."""
+    sizes = sorted({size for record in evaluations for size in record.by_deck_size})
+    return sizes if len(sizes) > 1 else []
 
 
 def latest(evaluations: Sequence[EvaluationRecord]) -> list[EvaluationRecord]:
@@ -92,7 +99,7 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
     Known values are dim. Columns in which nothing happened are left out.
     """
     rows = score_rows(evaluations)
-    sizes = sorted({size for record in evaluations for size in record.by_deck_size})
+    sizes = deck_sizes(evaluations)
     columns: list[tuple[str, list[str]]] = [
         ("score [95% interval]", [row.score for row in rows]),
         ("against base", [row.difference for row in rows]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
-from miner.reporting.records import CHECKPOINT, EvaluationRecord
+from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.training.pace import Pace
 
@@ -39,7 +39,8 @@ class HeldOut(TrainerCallback):
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
         pace: learns how long this takes, and says when there is no time for it.
-        note: shows a line to the person who watches.
+        note: shows a line to the user.
+        replays: makes replays of some episodes of an evaluation; the latest ones are kept.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class HeldOut(TrainerCallback):
         ranks: Ranks,
         every_steps: int,
         note: Callable[[str], None],
+        replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
     ) -> None:
         self._evaluate = evaluate
         self._publish = publish
@@ -61,6 +63,7 @@ class HeldOut(TrainerCallback):
         self._pace = pace
         self._every = every_steps
         self._note = note
+        self._replays = replays
         self._best = self._restore()
         self._last_step = 0
         self._better = False
@@ -130,7 +133,12 @@ class HeldOut(TrainerCallback):
                 self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
-        self._record(result, step, published=self._better)
+        self._record(
+            result,
+            step,
+            published=self._better,
+            difference=_difference(candidate, self._best.base),
+        )
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -145,7 +153,14 @@ class HeldOut(TrainerCallback):
             raise RuntimeError("nothing was evaluated yet: call start first")
         return self._best
 
-    def _record(self, result: EvaluationResult, step: int, *, published: bool) -> None:
+    def _record(
+        self,
+        result: EvaluationResult,
+        step: int,
+        *,
+        published: bool,
+        difference: Estimate | None = None,
+    ) -> None:
         if not self._ranks.leads:
             return
         record = EvaluationRecord.of(
@@ -154,8 +169,10 @@ class HeldOut(TrainerCallback):
             time=time.time(),
             name="base" if step == 0 else CHECKPOINT,
             step=step,
-        ).model_copy(update={"published": published})
+        ).model_copy(update={"published": published, "difference": difference})
         self._run.evaluations.append(record)
+        for number, replay in enumerate(self._replays(result), start=1):
+            self._run.add_replay(f"held-out-{number}", replay)
         fate = "published" if published else "kept the published one"
         self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
 

@@ -19,6 +19,7 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.distributed.zero import gathered_weights
+from miner.duel.channel.replay import chosen_replays
 from miner.environments import EnvironmentSource
 from miner.environments.outages import Outages
 from miner.evaluation.policies import SamplerPolicy
@@ -29,6 +30,7 @@ from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
+from miner.reporting.records import Replay
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -236,6 +238,10 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
+    def replays(self, result: EvaluationResult) -> list[Replay]:
+        """Two episodes of an evaluation to look at."""
+        return self._loop.run(chosen_replays(self._source, result, 2, self._note))
+
     def publish(self, publisher: Publisher | None, score: PublishedScore) -> None:
         """Publish the current weights, which all ranks help to put together; rank 0 has the
         publisher, and raises `PublishingError`."""
@@ -365,6 +371,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             ranks=ranks,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
+            replays=run.replays,
         )
         if (fitted := run.fit_temperature()) is not None:
             progress.note(f"sampling at {fitted}")
@@ -372,7 +379,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         run.watch(progress, held_out)
         run.learn(checkpoint)
         held_out.consider(run.trainer.state.global_step)
-        heart.beat("done", run.trainer.state.global_step)
+        heart.beat("stopped" if stop.received else "done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)

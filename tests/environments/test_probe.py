@@ -47,7 +47,7 @@ async def test_a_server_that_is_untrue_on_step_is_trained_on_through_evaluate(
     assert f"{API_TITLE}, version {API_VERSION}" in shown(report, width=120)
     assert server.builtin_matches is True
     assert report.channel == "graded"
-    assert f"action_applied_rate {server.action_applied_rate:.2f}" in report.reason
+    assert f"({server.action_applied_rate:.0%} of actions applied as asked)" in report.reason
 
 
 async def test_a_server_that_is_true_on_step_is_trained_on_through_step(correct_url: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_channel_on_which_no_game_can_be_finished_is_not_recommended(
     assert server.action_applied_rate == 1.0
     assert server.graded_problem == ""
     assert report.channel == "graded"
-    assert "/step plays no game to its end (action_applied_rate 1.00)" in report.reason
+    assert "/step plays no game to its end (100% of actions applied as asked)" in report.reason
     gc.collect()
     assert "Unclosed" not in caplog.text
 

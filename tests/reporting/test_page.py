@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from miner.cli.report import report_command
 from miner.config.errors import ConfigurationError
+from miner.config.heartbeat import Heartbeat
 from miner.environments import EpisodeTask
 from miner.evaluation.results import Reply
 from miner.evaluation.statistics import Estimate
-from miner.reporting.page import write_report
+from miner.reporting.page import best_first, write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -100,6 +101,47 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
         assert text not in re.sub("<style>.*?</style>|<svg.*?</svg>", "", page, flags=re.S)
 
 
+def demo_evaluations(folder: RunFolder) -> None:
+    """What `make demo` adds at its end."""
+    for name, mean in (("base", 0.3), ("trained", 0.9), ("trained, sampled", 0.8), ("random", 0.5)):
+        folder.evaluations.append(evaluation(name, mean, by_deck_size={8: interval(mean)}))
+
+
+def test_the_first_numbers_are_those_of_base_and_trained_model(folder: RunFolder) -> None:
+    demo_evaluations(folder)
+    page = write_report(folder.path).read_text()
+    tiles = re.findall(r'class="label">([^<]*)</div>\s*<div class="value">([^<]*)<', page)
+    assert tiles[:3] == [
+        ("base, score", "0.300"), ("trained, score", "0.900"), ("trained, sampled, score", "0.800")
+    ]  # fmt: skip
+    assert tiles[3][0] == "training time"
+    assert '<th class="num">8 cards</th>' not in page, "one size is the overall score"
+
+
+def test_the_first_numbers_of_a_plain_training_run_are_those_of_its_evaluations(
+    folder: RunFolder,
+) -> None:
+    page = write_report(folder.path).read_text()
+    tiles = re.findall(r'class="label">([^<]*)</div>\s*<div class="value">([^<]*)<', page)
+    assert tiles[:2] == [("base, score", "0.400"), ("trained, step 20, score", "0.800")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"), [("done", "20 steps in the time given (at most 100)"),
+                         ("stopped", "20 of 100 steps"), ("rollout", "20 of 100 steps")]
+)  # fmt: skip
+def test_a_time_limit_is_no_abort(folder: RunFolder, phase: str, shown: str) -> None:
+    (folder.path / "settings.toml").write_text("[deadline]\nseconds = 225.0\n")
+    Heartbeat(time=1.0, phase=phase, step=20).write(folder.path / "heartbeat.json")
+    assert shown in write_report(folder.path).read_text()
+
+
+def test_the_first_replay_is_the_best_one() -> None:
+    scores = {"a": 0.0, "b": None, "c": 1.0}
+    replays = {name: replay().model_copy(update={"score": s}) for name, s in scores.items()}
+    assert [name for name, _ in best_first(replays)] == ["c", "a", "b"]
+
+
 def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.steps.append(step(1, score=None, total_steps=None))
@@ -140,6 +182,7 @@ def test_trouble_is_told(folder: RunFolder) -> None:
     )  # fmt: skip
     folder.steps.append(step(22, groups=2, flat_groups=2, metrics={LOGPROB_GAP: 0.02}))
     folder.evaluations.append(evaluation("trained", 0.8, failures={"timeout": 3}))
+    folder.evaluations.append(evaluation("base", 0.4, failures={"timeout": 2}))
     with folder.steps.path.open("a") as sink:
         sink.write('{"step": 23, "ti')
     told = "\n".join(run_warnings(folder.read()))
@@ -148,9 +191,9 @@ def test_trouble_is_told(folder: RunFolder) -> None:
         "2 episodes did not fit into rollout.max_episode_tokens",
         "of the replies in the last 10 steps were cut off",
         "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
-        "only 28.0% of the actions", "10.0% of the turn boundaries (fork 10)",
+        "only 28.0% of the actions", "10.0% of the turn boundaries: 10 where the chat template",
         "8.3% of the replies in the last 10 steps", "100.0% of the groups",
-        "Evaluation of trained: episodes ended by timeout 3", "1 line(s)",
+        "In evaluations 5 episodes ran out of time (trained 3, base 2)", "1 line(s)",
     ):  # fmt: skip
         assert text in told
     assert "Worth knowing" in write_report(folder.path).read_text()

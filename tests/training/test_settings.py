@@ -3,7 +3,13 @@
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import check_divides, load_settings, to_toml
+from miner.config.settings import (
+    EnvironmentSettings,
+    check_divides,
+    load_settings,
+    to_toml,
+    unused_settings,
+)
 
 
 def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -73,3 +79,12 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     broken.write_text("seed = \n")
     with pytest.raises(ConfigurationError, match=r"broken\.toml cannot be read"):
         load_settings(broken, environ={})
+
+
+def test_settings_of_other_channels_are_left_out_unless_they_were_set() -> None:
+    settings = load_settings(None, ["environment.channel=own", "environment.deck_sizes=[8]"])
+    shown = to_toml(settings, used_only=True)
+    assert "deck_sizes" in shown
+    assert not any(name in shown for name in ("openenv", "code_agent", "games", "cards"))
+    assert unused_settings("duel") >= {"deck_sizes", "entry", "openenv"}
+    assert EnvironmentSettings.model_fields.keys() >= unused_settings("none")
