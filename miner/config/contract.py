@@ -38,8 +38,40 @@ DUEL_CARDS: Final = (5, 8, 10, 13)
 DUEL_REPLY_TOKENS: Final = 512
 """Longest reply of a turn."""
 
-ToolParser = Literal["qwen25", "hermes", "llama3", "mistral"]
-"""What reads tool calls, by the serving engine's names."""
+ToolParser = Literal[
+    "qwen25", "hermes", "llama3", "mistral", "qwen3_coder", "olmo", "lfm2", "gemma4"
+]
+"""What reads tool calls, by the serving engine's names; newer engines call qwen25 qwen."""
+
+BASES_WITHOUT_TEMPLATE: Final[dict[str, ToolParser]] = {
+    "google/gemma-4-e2b": "qwen25",
+    "mistralai/ministral-3-3b-base-2512": "qwen25",
+}
+"""Parsers of bases that are served with a template of the validator's, by their exact ids. By
+their types alone they would get other parsers."""
+
+PARSER_ORDER: Final[tuple[tuple[str, ToolParser], ...]] = (
+    ("qwen3.5", "qwen3_coder"),
+    ("qwen3_5", "qwen3_coder"),
+    ("qwen3-coder", "qwen3_coder"),
+    ("nemotron-3", "qwen3_coder"),
+    ("nemotron_h", "qwen3_coder"),
+    ("olmo_hybrid", "olmo"),
+    ("olmo-hybrid", "olmo"),
+    ("olmo3", "olmo"),
+    ("olmo-3", "olmo"),
+    ("lfm2.5", "lfm2"),
+    ("lfm2", "lfm2"),
+    ("gemma4", "gemma4"),
+    ("gemma-4", "gemma4"),
+    ("granite", "qwen25"),
+    ("hermes", "hermes"),
+    ("qwen", "qwen25"),
+    ("llama", "llama3"),
+    ("mixtral", "mistral"),
+    ("mistral", "mistral"),
+)
+"""Part of a model's id, else of its type, and its parser; the first that fits counts."""
 
 
 def is_game(environment: str) -> bool:

@@ -1,6 +1,8 @@
-"""Which tool-call parser a model will be served with, by its name and what its folder says.
+"""Choice of the tool-call parser for a model folder, in the tournament's order.
 
-A job's model has a hash for a name, so its configuration and its chat template have to tell.
+Invariants:
+* the id decides (exact ids first, then the first fitting part), else config.json's type;
+* a job's model has a hash for a name, so what its id would have told is read from its template.
 """
 
 from __future__ import annotations
@@ -10,40 +12,49 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from miner.config.contract import BASES_WITHOUT_TEMPLATE, PARSER_ORDER
 from miner.config.errors import ConfigurationError
-from miner.duel.calls import PARSERS
+from miner.duel.calls import FORMS
 
-_FAMILIES = (
-    ("hermes", "hermes"),
-    ("qwen", "qwen25"),
-    ("llama", "llama3"),
-    ("mixtral", "mistral"),
-    ("mistral", "mistral"),
-)
-"""Part of a name and the parser it stands for; the first that fits counts."""
-
-_MARKS = (("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"))
-"""What the templates of these families tell a model to write; Qwen's too, whose type says so."""
+TYPES_WITHOUT_TEMPLATE = ("gemma4", "mistral3", "ministral3")
+"""Beginnings of the types of `BASES_WITHOUT_TEMPLATE`; the last once it is a text model."""
 
 
 def folder_family(folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The parser for the model in `folder`: by its name, else its type and its template.
+    """Return the parser that the model in `folder` will be served with.
 
-    A Llama whose template asks for Hermes' calls is a Hermes.
-    Raises: `ConfigurationError` if nothing tells: the tournament would serve it without a parser,
-        and it would forfeit every game.
+    Where the name is a hash: a Llama whose template asks for Hermes' calls is a Hermes; a Gemma 4
+    or Mistral 3 without a template, or with one that asks for Hermes' calls, is a base that is
+    served with the validator's template, and read as Qwen's.
+
+    Raises: `ConfigurationError` for a model of no known family: the tournament would serve it
+        without a parser, and it would forfeit every game.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    names = (folder.name, str(config.get("model_type") or ""))
-    fitting = (family for name in names for part, family in _FAMILIES if part in name.lower())
-    named = next(fitting, None)
-    template = str(tokenizer.chat_template)
-    shown = next((family for text, family in _MARKS if text in template), None)
-    if shown is not None and named in (None, "llama3"):
+    name, kind = folder.name.lower().replace("--", "/"), str(config.get("model_type") or "")
+    by_name = BASES_WITHOUT_TEMPLATE.get(name) or _first_fitting(name)
+    if by_name is not None:
+        return by_name
+    shown = _form_shown(tokenizer)
+    if kind.startswith(TYPES_WITHOUT_TEMPLATE) and shown in (None, "hermes"):
+        return "qwen25"
+    by_type = _first_fitting(kind.lower())
+    if shown is not None and by_type in (None, "llama3"):
         return shown
-    if named is None:
+    if by_type is None:
         raise ConfigurationError(
-            f"no tool-call parser belongs to {' or '.join(map(repr, names))}: name one of "
-            f"{', '.join(PARSERS)}"
+            f"no tool-call parser belongs to {folder.name!r} or {kind!r}: name one of "
+            f"{', '.join(FORMS)} as environment.tool_parser"
         )
-    return named
+    return by_type
+
+
+def _first_fitting(name: str) -> str | None:
+    return next((parser for part, parser in PARSER_ORDER if part in name), None)
+
+
+def _form_shown(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """The form of calls that the chat template asks for, if it shows one."""
+    template = str(tokenizer.chat_template or "")
+    forms = ((name, form.shown) for name, form in FORMS.items())
+    return next((name for name, text in forms if text and text in template), None)

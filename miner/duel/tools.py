@@ -58,6 +58,12 @@ def turn_tools(wording: Wording, legal: Sequence[int]) -> list[Schema]:
     return [*reflection_tools(wording), _function(MOVE, description, properties)]
 
 
+def offered_tools(tools: Sequence[Schema]) -> dict[str, Mapping[str, Any]]:
+    """The tools of a request by name, each with the schemas of its parameters."""
+    functions = [tool["function"] for tool in tools]
+    return {function["name"]: function["parameters"]["properties"] for function in functions}
+
+
 def reflection_tools(wording: Wording) -> list[Schema]:
     """Schemas of a reflection's tools: those of the memory."""
     return list(_memory_tools(wording.tools))

@@ -12,6 +12,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
+from miner.duel.calls import write_calls
 from miner.duel.channel.environment import Duel, DuelSource
 from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
 from miner.duel.channel.opponents import Opponents
@@ -31,7 +32,6 @@ from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
-from miner.duel.writing import write_calls
 from miner.environments.base import Observation, Transition
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS

@@ -12,16 +12,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 from vllm import LLM
-from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
-from vllm.tool_parsers.llama_tool_parser import Llama3JsonToolParser
-from vllm.tool_parsers.mistral_tool_parser import MistralToolParser
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
@@ -31,7 +25,6 @@ from miner.inference.vllm.surface import installed_misfits
 from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
-from tests.duel.test_calls import SHARED_CASES
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
 
 
@@ -55,25 +48,6 @@ async def leave(sampler: VllmColocatedSampler, running: Callable[[], bool]) -> N
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def calls_read() -> list[list[list[str]]]:
-    """Names and arguments of the tool calls that vLLM's parsers find in each shared case."""
-    marks = ["x", "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]"]
-    words = {word: number for number, word in enumerate(marks)}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "x")))
-    parsers = {
-        "hermes": Hermes2ProToolParser,
-        "qwen25": Hermes2ProToolParser,
-        "llama3": Llama3JsonToolParser,
-        "mistral": MistralToolParser,
-    }
-    asked: Any = SimpleNamespace(tool_choice="auto", tools=None)
-    found = []
-    for family, text, _ in SHARED_CASES:
-        read = parsers[family](tokenizer).extract_tool_calls(text, asked)
-        found.append([[call.function.name, call.function.arguments] for call in read.tool_calls])
-    return found
-
-
 def main() -> None:
     out = Path(sys.argv[1])
     torch.set_num_threads(1)  # as a run's settings may have it, of more threads that there could be
@@ -88,7 +62,7 @@ def main() -> None:
         enforce_eager=True,
     )
     sampler = VllmColocatedSampler(llm.llm_engine, RULES)
-    said: dict[str, Any] = {"misfits": list(installed_misfits()), "calls": calls_read()}
+    said: dict[str, Any] = {"misfits": list(installed_misfits())}
     with BackgroundLoop() as loop:
         said["base"] = loop.run(all_prompts(sampler, 1.0))
         said["in parts"] = loop.run(all_prompts(sampler, 1.0, LONG_PROMPTS))

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from miner.duel.calls import parse_calls
 from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
-from tests.duel.test_calls import OFFERED, SHARED_CASES
 from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, needs_real_vllm
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, assert_sampled_from, model, save_model
 
@@ -116,11 +114,3 @@ def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Pa
 
 def test_every_call_that_is_made_fits_the_installed_vllm(said: dict[str, Any]) -> None:
     assert said["misfits"] == []
-
-
-def test_its_parsers_read_well_formed_calls_as_ours(said: dict[str, Any]) -> None:
-    ours = [
-        [[call.name, call.arguments] for call in parse_calls(family, text, OFFERED)]
-        for family, text, _ in SHARED_CASES
-    ]
-    assert said["calls"] == ours

@@ -22,7 +22,7 @@ from miner.duel.games import Table
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
-from miner.duel.tools import shaped
+from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import Request, carry_out
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
@@ -35,7 +35,7 @@ class DuelSource(InProcess):
     Args:
         opponents: who sits opposite, by a task's `opponent`; they belong to the source.
         wording: sentences of the requests.
-        family: of the parser that reads the policy's calls, one of `calls.PARSERS`.
+        family: of the parser that reads the policy's calls, one of `calls.FORMS`.
         counter: counts the policy's notes, by the tokenizer that it is served with.
     """
 
@@ -92,8 +92,7 @@ class Duel:
             raise ProtocolError(
                 "no episode is open: call reset() before step()", server=DUEL_CHANNEL
             )
-        offered = {tool["function"]["name"] for tool in request.tools}
-        reply = Reply(parse_calls(self._source.family, text, offered))
+        reply = Reply(parse_calls(self._source.family, text, offered_tools(request.tools)))
         action = carry_out(request, reply.calls)
         if action is None:
             await self.close()

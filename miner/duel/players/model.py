@@ -15,7 +15,7 @@ from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
-from miner.duel.tools import shaped
+from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import TEMPERATURE, Request
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
@@ -31,7 +31,7 @@ class ModelPlayer:
     Args:
         sampler: generates; it belongs to the caller unless `owned`.
         chat: the model's tokenizer and template, for prompts and for counting notes.
-        family: of the tool-call parser, one of `calls.PARSERS`.
+        family: of the tool-call parser, one of `calls.FORMS`.
         context: longest prompt and reply together, in tokens.
         owned: close the sampler with the player.
     """
@@ -72,9 +72,8 @@ class ModelPlayer:
             raise PlayerError(f"{self.name} could not answer: {error}") from error
         # Some models' call marks are special tokens: the serving engine keeps them too.
         text = self._renderer.reply_text(sample, special_tokens=True)
-        offered = {tool["function"]["name"] for tool in request.tools}
         return Reply(
-            calls=parse_calls(self._family, text, offered),
+            calls=parse_calls(self._family, text, offered_tools(request.tools)),
             content=text,
             prompt_tokens=len(prompt),
             tokens=len(sample.token_ids),
