@@ -2,7 +2,7 @@
 
 The base knows the form of a program only (`miner.tiny_model.code_agent`). It is trained by
 `python -m miner train` with the recipe tiny-code-agent, and played on all problems of the pairs of
-operands that nothing was trained on. `--learn first` trains on the first reply only.
+operands that nothing was trained on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--form", choices=("inline", "message"), default="inline")
-    parser.add_argument("--learn", choices=("all", "first"), default="all")
     parser.add_argument("--out", type=Path, default=Path("runs/code-agent"))
     parser.add_argument("overrides", nargs="*", help="of the recipe, as for miner train")
     arguments = parser.parse_args()
@@ -83,14 +82,13 @@ def main() -> None:
         build_agent_base(base)
     chosen = [
         f"environment.code_agent.form={arguments.form}",
-        f"reward.learn_turns={arguments.learn}",
         *arguments.overrides,
     ]
     print("base", {t: score(base, chosen, t) for t in (1.0, 0.0)}, flush=True)
     for seed in arguments.seeds:
-        run = arguments.out / f"{arguments.form}-{arguments.learn}-{seed}"
+        run = arguments.out / f"{arguments.form}-{seed}"
         found = train(base, run, [*chosen, f"seed={seed}"])
-        print(json.dumps({"form": arguments.form, "learn": arguments.learn, "seed": seed} | found))
+        print(json.dumps({"form": arguments.form, "seed": seed} | found))
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def played(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Columns:
     )
     scheduler = Scheduler(BuiltinSource(), RandomSampler(tokenizer), renderer, params)
     rollout = RolloutFunction(
-        lambda groups, _: asyncio.run(scheduler.run(groups)),
+        lambda groups: asyncio.run(scheduler.run(groups)),
         settings.reward,
         renderer.eos_token_id,
         Ranks(),

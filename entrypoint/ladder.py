@@ -128,5 +128,5 @@ def without_vllm(settings: Settings) -> Settings | None:
     """
     if settings.rollout.engine == "transformers" or settings.optimizer.zero_stage == 3:
         return None
-    alone = {"engine": "transformers", "server": "", "weights": "auto", "ahead": False}
+    alone = {"engine": "transformers", "server": "", "weights": "auto"}
     return settings.having(rollout=alone)

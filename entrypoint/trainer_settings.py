@@ -12,7 +12,7 @@ from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
 from miner.config.contract import DUEL_CHANNEL, DUEL_REPLY_TOKENS, GAMES, GOOFSPIEL
 from miner.config.errors import ConfigurationError
-from miner.config.overrides import Tree, merged, parse_overrides, value_at
+from miner.config.overrides import Tree, merged, parse_overrides
 from miner.config.recipes import Recipe, recipe, recipe_for
 from miner.config.settings import Settings, resolve
 
@@ -108,10 +108,7 @@ class Wishes:
         return self._with({"model": {"tuning": "lora"}}).optimizer.learning_rate
 
     def _with(self, planned: Tree) -> Settings:
-        tree = self.recipe.under(merged(self._job_tree, planned, self._by_hand))
-        if value_at(tree, "rollout.engine") != "vllm_server":
-            tree = merged(tree, {"rollout": {"ahead": False}})  # wished for where the plan splits
-        return resolve(tree)
+        return resolve(self.recipe.under(merged(self._job_tree, planned, self._by_hand)))
 
 
 def _served_tree(job: Job) -> Tree:

@@ -9,57 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
-
-
-class Running(Generic[T]):
-    """A coroutine for a loop of another thread, on its way once it has begun."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._loop = loop
-        self._coroutine = coroutine
-        self._tasks: list[asyncio.Task[T]] = []
-        self._begun = False
-        self._over = threading.Event()
-
-    def begin(self) -> Self:
-        """Let it run, if it does not yet."""
-        if not self._begun:
-            self._begun = True
-            self._loop.call_soon_threadsafe(self._start)
-        return self
-
-    def result(self) -> T:
-        """Begin, and wait for its result, or raise its error.
-
-        If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
-        coroutine is cancelled and has cleaned up before the interrupt goes on.
-        """
-        try:
-            self.begin()
-            self._over.wait()
-        except BaseException:
-            self.cancel()
-            raise
-        return self._tasks[0].result()
-
-    def cancel(self) -> None:
-        """Cancel it, unless it is over, and wait until it has cleaned up."""
-        self._loop.call_soon_threadsafe(self._give_up)
-        self._over.wait()
-
-    def _start(self) -> None:
-        self._tasks.append(self._loop.create_task(self._coroutine))
-        self._tasks[0].add_done_callback(lambda _: self._over.set())
-
-    def _give_up(self) -> None:
-        if self._tasks:
-            self._tasks[0].cancel()
-        else:  # the interrupt came before the loop was told to start
-            self._coroutine.close()
-            self._over.set()
 
 
 class BackgroundLoop:
@@ -76,18 +28,36 @@ class BackgroundLoop:
         return not self._loop.is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` and return its result or raise its error; see `Running.result`."""
-        return self._running(coroutine).result()
+        """Run `coroutine` and return its result or raise its error.
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
-        """Have `coroutine` run while the caller does something else."""
-        return self._running(coroutine).begin()
-
-    def _running(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
+        If the caller is interrupted (KeyboardInterrupt, a signal handler's exception), the
+        coroutine is cancelled and has cleaned up before the interrupt is raised again.
+        """
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("BackgroundLoop.run would wait for itself: await the coroutine")
-        return Running(self._loop, coroutine)
+        tasks: list[asyncio.Task[T]] = []
+        over = threading.Event()
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: over.set())
+
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted before the loop was asked to start it
+                coroutine.close()
+                over.set()
+
+        try:
+            self._loop.call_soon_threadsafe(start)
+            over.wait()
+        except BaseException:
+            self._loop.call_soon_threadsafe(cancel)
+            over.wait()
+            raise
+        return tasks[0].result()
 
     def close(self) -> None:
         """Cancel what still runs, let it clean up, and end the thread (idempotent)."""

@@ -12,6 +12,8 @@ GONE = {
     "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
     "optimizer.deepspeed": "it is 'optimizer.zero_stage' now",
     "reward.scale": "advantages are divided by their group's standard deviation",
+    "reward.learn_turns": "all turns are trained; reward.most_turns bounds how many",
+    "rollout.ahead": "a step's episodes are played when the step before has been trained",
     "rollout.fresh_groups": "every game is trained as it was played",
 }
 """Settings of earlier versions, and what to do about them."""

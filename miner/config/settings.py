@@ -145,11 +145,6 @@ class RolloutSettings(Section):
         description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
         "a file in run_dir otherwise.",
     )
-    ahead: bool = Field(
-        False,
-        description="vllm_server: play each step's episodes while the one before is trained, with "
-        "weights one update older; importance ratios correct for that.",
-    )
     memory_share: float = Field(
         0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
     )
@@ -182,9 +177,6 @@ class RewardSettings(Section):
     )
     decay: float = Field(
         1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
-    )
-    learn_turns: Literal["all", "first"] = Field(
-        "all", description="first: only the first reply's tokens are trained (the base recipe)."
     )
     most_turns: int | None = Field(
         None,
@@ -290,12 +282,6 @@ class Settings(Section):
             raise ValueError(
                 f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
                 ': set engine="vllm_server" together with the servers\' URLs'
-            )
-        if self.rollout.ahead and self.rollout.engine != "vllm_server":
-            raise ValueError(
-                f"rollout.ahead=true plays while the trainer computes, and rollout.engine="
-                f"{self.rollout.engine!r} has no processor of its own for that: leave it out, or "
-                'set engine="vllm_server"'
             )
         return self
 

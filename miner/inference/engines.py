@@ -3,8 +3,7 @@
 Invariants:
 * inside `playing()` every sample comes from the trainer's current weights, and carries their
   version; outside of it the engine may be asleep;
-* weights travel at most once per optimizer step, and never while an episode is being played:
-  whoever plays outside of `playing()` finishes before it is entered (`miner/training/rollouts.py`).
+* weights travel at most once per optimizer step, and never while an episode is being played.
 """
 
 from __future__ import annotations

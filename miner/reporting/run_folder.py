@@ -127,10 +127,7 @@ class Run:
 
     @property
     def first_gap(self) -> float:
-        """The first step's logprob gap, from which growth is measured; infinite where steps are
-        played ahead, whose gap is what an update has changed."""
-        if self.settings.get("rollout", {}).get("ahead"):
-            return math.inf
+        """Logprob gap of the first step, the reference for growth; infinite before it."""
         gaps = (r.metrics[LOGPROB_GAP] for r in self.steps if LOGPROB_GAP in r.metrics)
         return next(gaps, math.inf)
 

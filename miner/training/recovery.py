@@ -33,19 +33,10 @@ def play_through(
     Raises: `EngineLostError` if the engine is lost for good.
     """
     with engine.playing():
-        return made_good(engine, play(groups), play, groups)
-
-
-def made_good(
-    engine: GenerationEngine, results: list[GroupResult], play: Play, groups: Sequence[Group]
-) -> list[GroupResult]:
-    """The results of `groups`, what the engine lost of them played again with current weights.
-
-    Raises: `EngineLostError` if the engine is lost for good.
-    """
-    for stray in _losses(engine):
-        results = _again(results, play) if stray.noticed else play(groups)
-    return results
+        results = play(groups)
+        for stray in _losses(engine):
+            results = _again(results, play) if stray.noticed else play(groups)
+        return results
 
 
 def repeat_until_held(engine: GenerationEngine, play: Callable[[], T]) -> T:

@@ -28,8 +28,8 @@ from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.tasks import decode_task
 
-PlayGroups = Callable[[Sequence[Group], Any], list[GroupResult]]
-"""Plays groups for TRL's trainer, which is the second argument; results are in their order."""
+PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
+"""Plays groups; results are in their order."""
 
 
 class RolloutFailedError(InfrastructureError):
@@ -56,7 +56,6 @@ class RolloutFunction:
         self._play = play
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
         self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
-        self._first_turn_only = reward.learn_turns == "first"
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
         self._ranks = ranks
@@ -74,7 +73,7 @@ class RolloutFunction:
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
         ]
-        results = self._play(groups, trainer)
+        results = self._play(groups)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         stats = RolloutStats.of(results, self._worth.total)
         played = self._ranks.gather((stats, any(map(_given_up, outcomes))))
@@ -122,8 +121,6 @@ class RolloutFunction:
     def _turns(self, episode: Trajectory) -> Collection[int]:
         """The turns to train: the same for equal episodes, whoever asks."""
         turns = range(len(episode.turns))
-        if self._first_turn_only:
-            return turns[:1]
         if self._most_turns is None or len(turns) <= self._most_turns:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import Replay
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
-from miner.rollout.groups import Group
+from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
 from miner.training.engine_choice import open_engine
@@ -47,7 +47,6 @@ from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.rollouts import Rollouts
 from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import task_stream, training_dataset
@@ -124,9 +123,11 @@ class Run:
         wanted = settings.evaluation
         tasks = task_stream(settings.environment)
         self._held_out = tasks.held_out(wanted.episodes, wanted.base_seed)
-        self._rollouts = Rollouts(settings, engine, loop, ranks, lambda: self._scheduler)
         self.rollout = RolloutFunction(
-            self._rollouts.play, settings.reward, learner.renderer.eos_token_id, ranks
+            lambda groups: self._play(self._scheduler, groups),
+            settings.reward,
+            learner.renderer.eos_token_id,
+            ranks,
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
@@ -170,7 +171,6 @@ class Run:
             self._heart,
         )
         callbacks = (
-            self._rollouts,
             recorder,
             NewWeights(self._engine),
             held_out,
@@ -200,9 +200,7 @@ class Run:
             newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
             saved = self._ranks.share(newest.step if newest else 0)
             trainer.end_between_steps(save=trainer.state.global_step > saved)
-        finally:
-            self._rollouts.drop()
-        self._ranks.gather(None)  # nobody samples any more: what was played ahead is given up
+        self._ranks.gather(None)  # no rank samples any more
 
     def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
         most = self._settings.optimizer.most_halvings
@@ -280,13 +278,15 @@ class Run:
             Group(tasks.training(index, settings.seed), 1)
             for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
         ]
-        results = play_through(
-            self._engine, lambda some: self._loop.run(scheduler.run(some)), games
-        )
+        results = self._play(scheduler, games)
         forfeits = [game.forfeited for result in results for game in result.trajectories]
         counts = ranks.gather((len(forfeits), sum(forfeits)))
         episodes, forfeited = map(sum, zip(*counts, strict=True))
         return episodes, forfeited
+
+    def _play(self, scheduler: Scheduler, groups: Sequence[Group]) -> list[GroupResult]:
+        """Play groups; those that the engine lost are played again with the same tasks."""
+        return play_through(self._engine, lambda some: self._loop.run(scheduler.run(some)), groups)
 
     def _patience(self) -> float:
         """Seconds for which servers that are away are waited for from now on."""
@@ -310,7 +310,7 @@ class Run:
             credit=settings.reward.credit,
             decay=settings.reward.decay,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self._rollouts.freshen
+            sync_weights=self._engine.freshen
             if settings.rollout.engine != "transformers"
             else None,
             guard=self.guard,

@@ -80,15 +80,6 @@ def task_stream(settings: EnvironmentSettings) -> TaskStream:
     return channel(settings).tasks if channel else GameTasks(settings)
 
 
-def planned_tasks(settings: Settings, step: int, rank: int, count: int) -> list[EpisodeTask]:
-    """What TRL gives to a rank of `count` for the step that follows `step` others."""
-    per_step = settings.rollout.groups_per_step
-    share = per_step // count
-    first = step * per_step + rank * share
-    tasks = task_stream(settings.environment)
-    return [tasks.training(i, settings.seed) for i in range(first, first + share)]
-
-
 def training_dataset(settings: Settings) -> Dataset:
     """One row per task for all planned steps; TRL repeats each row `group_size` times."""
     games = settings.optimizer.max_steps * settings.rollout.groups_per_step

@@ -141,14 +141,6 @@ def test_the_plan_knows_the_rank_of_adapters() -> None:
     assert small.memory[0].used < large.memory[0].used
 
 
-def test_steps_are_played_ahead_only_where_the_plan_splits() -> None:
-    wanted = [planned("rollout.ahead=true", inventory=f"{n}xH100-80GB")[0] for n in (8, 1)]
-    assert [settings.rollout.ahead for settings in wanted] == [True, False]
-    alone = without_vllm(wanted[0])
-    assert alone is not None
-    assert not alone.rollout.ahead
-
-
 @pytest.mark.parametrize("parameters", [600_000, 3_000_000_000, 14_000_000_000])
 @pytest.mark.parametrize("inventory", INVENTORIES)
 def test_every_plan_divides_among_its_processes(inventory: str, parameters: int) -> None:

@@ -24,7 +24,7 @@ class Player:
         self.outcomes = list(outcomes)
         self.groups: list[Group] = []
 
-    def __call__(self, groups, trainer):
+    def __call__(self, groups):
         self.groups = list(groups)
         results = []
         for group in groups:
@@ -107,13 +107,6 @@ def test_shaping_that_is_asked_for_reads_the_states_of_the_game():
         roll(player, RewardSettings(credit="turn", shaping="chance_to_win"))
 
 
-def test_the_base_recipe_trains_the_first_turn_only():
-    trajectory = build_trajectory(replies=("1", "2", "3"), tokens_per_reply=2)
-    columns = roll(Player(*[trajectory] * 4), RewardSettings(learn_turns="first"))
-    mask, (turns,) = columns["env_mask"][0], columns["turn_ids"][0]
-    assert [turn for turn, trained in zip(turns, mask, strict=True) if trained] == [0, 0]
-
-
 def test_all_rows_of_an_episode_come_out_next_to_each_other():
     trajectory = build_trajectory(0.5)
     second = replace(trajectory.rows[0], prompt_ids=(9, 9))
@@ -130,6 +123,6 @@ def test_rows_without_a_token_to_train_are_left_out():
     (row,) = trajectory.rows
     later = replace(row, turn_ids=tuple(turn + 2 if turn >= 0 else turn for turn in row.turn_ids))
     forked = replace(trajectory, rows=(row, later))
-    columns = roll(Player(*[forked] * 4), RewardSettings(learn_turns="first"))
+    columns = roll(Player(*[forked] * 4))
     assert [len(rows) for rows in columns["turn_ids"]] == [1, 1, 1, 1]
     assert all(map(any, columns["env_mask"]))

@@ -25,6 +25,8 @@ from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledPlayer
 from miner.training import run as training
+from miner.training.rollout_function import RolloutFunction
+from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer
 from tests.machine import Machine
 from tests.training.in_process import Work, working_in
@@ -134,6 +136,33 @@ def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> 
     resumed = work.trainers[1].model.state_dict()
     assert all(torch.equal(resumed[name], tensor) for name, tensor in saved.items())
     assert not all(torch.equal(base[name], tensor) for name, tensor in saved.items())
+
+
+def test_a_killed_run_plays_the_tasks_of_its_remaining_steps(
+    work: Work, at_rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    asked: list[list[str]] = []
+    play = RolloutFunction.__call__
+
+    def noted(function: RolloutFunction, prompts: list[str], trainer: EpisodeTrainer):
+        asked.append(list(dict.fromkeys(prompts)))
+        return play(function, prompts, trainer)
+
+    monkeypatch.setattr(RolloutFunction, "__call__", noted)
+    overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
+    at_rollout[3] = kill
+    with pytest.raises(Killed):
+        work.train(*overrides)
+    work.train(*overrides)
+    planned = training_dataset(work.settings(*overrides))["prompt"]
+    assert asked == [planned[0:2], planned[2:4], planned[4:6]]
+    assert work.steps == [1, 2, 3]
 
 
 def test_no_checkpoint_is_complete_while_updates_are_skipped(

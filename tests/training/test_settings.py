@@ -55,7 +55,6 @@ def test_servers_come_from_the_environment_unless_they_are_set():
         ("optimizer.loss=grpo", r"loss' is gone: .*mean over the step's sampled tokens"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("reward.shaping=chance_to_win", r'reward.credit="turn"'),
-        ("rollout.ahead=true", r"rollout.engine='transformers' has no processor .*vllm_server"),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
     ],
