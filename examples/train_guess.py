@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.train_openenv import arguments, learn
+from examples.train_openenv import arguments, learn, shown
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
 from miner.tiny_model.tokenizer import EOS, ROLES
@@ -52,7 +52,8 @@ def build_base(out: Path, steps: int) -> Path:
     """Make the base model if there is none."""
     if not (out / "config.json").is_file():
         tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
-        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps))
+        recipe = FormRecipe(steps)
+        build_form_base(out, tokenizer, dialogue, recipe=recipe, progress=shown(steps))
     return out
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.cli.report import report_command
 from miner.cli.train import train_command
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
@@ -52,8 +51,19 @@ def build_base(out: Path, steps: int = BASE_STEPS) -> Path:
     if not (out / "config.json").is_file():
         words = (ASKED, *WORDS, *(f" {word}" for word in WORDS))
         tokenizer = agent_tokenizer(0, 9, words=words)
-        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps))
+        recipe = FormRecipe(steps)
+        build_form_base(out, tokenizer, dialogue, recipe=recipe, progress=shown(steps))
     return out
+
+
+def shown(steps: int) -> Callable[[int, float], None]:
+    """Progress of making a base: ten lines in all."""
+
+    def show(step: int, loss: float) -> None:
+        if step % max(1, steps // 10) == 0:
+            print(f"base model: step {step} of {steps}, loss {loss:.2f}", flush=True)
+
+    return show
 
 
 def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespace:
@@ -67,7 +77,7 @@ def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespac
 
 
 def learn(base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
-    """Train, and write the report."""
+    """Train; the report is written at the end."""
     train_command(
         [
             f"model.path={base}",
@@ -77,7 +87,6 @@ def learn(base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
             *settings,
         ]
     )
-    report_command(out / f"run-{seed}")
 
 
 if __name__ == "__main__":

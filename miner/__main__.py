@@ -19,6 +19,7 @@ from miner.cli.new_environment import new_environment_command
 from miner.cli.probe import probe_command
 from miner.cli.prompts import prompts_command
 from miner.cli.report import report_command
+from miner.cli.settings import settings_command
 from miner.cli.train import train_command
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
@@ -34,6 +35,7 @@ app = typer.Typer(
     help="Train, evaluate and look at models that play environment tournaments.",
 )
 app.command("train")(train_command)
+app.command("settings")(settings_command)
 app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("new-environment")(new_environment_command)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -74,6 +75,7 @@ def demo_command(
     started = time.monotonic()
     name = f"{show.name}-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
+    _check_writable(out)
     _fresh(run_dir)
 
     seconds = seconds or show.training_seconds
@@ -107,6 +109,18 @@ def demo_command(
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     """End as after an error: what was started ends too, as a signal alone would not have it."""
     sys.exit(128 + number)
+
+
+def _check_writable(out: Path) -> None:
+    """Raises: `ConfigurationError` before minutes are spent on what cannot be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"--out {out} cannot be written to: {error.strerror}; name another folder"
+        ) from None
 
 
 def _fresh(run_dir: Path) -> None:

@@ -27,7 +27,7 @@ def train_command(
         typer.Argument(
             metavar="[KEY=VALUE]...",
             help="Settings, dotted: rollout.group_size=16 environment.deck_sizes='[8]'. "
-            "They win over the file. --dry-run lists them all.",
+            "They win over the file. `miner settings` explains each.",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,

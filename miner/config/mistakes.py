@@ -32,6 +32,13 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
                 sentences.append(f"setting {key!r} is gone: {GONE[key]}")
                 continue
             sentences.append(f"setting {key!r} does not exist: {_hint(key, names)}")
+        elif problem["type"] in ("tuple_type", "list_type"):
+            given = problem["input"]
+            value = f'"{given}"' if isinstance(given, str) else given
+            sentences.append(f"setting {key!r} is a list: write {key}='[{value}]'")
+        elif problem["type"] == "literal_error":
+            allowed = problem["ctx"]["expected"]
+            sentences.append(f"setting {key!r} cannot be {problem['input']!r}: choose {allowed}")
         else:
             message = problem["msg"][0].lower() + problem["msg"][1:]
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}")
@@ -41,4 +48,4 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
 def _hint(key: str, names: Sequence[str]) -> str:
     sections = {name.rpartition(".")[0] for name in names if "." in name}
     near = difflib.get_close_matches(key, [*sections, *names], n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else "see --dry-run for all of them"
+    return f"did you mean {near[0]!r}?" if near else "`miner settings` lists them all"

@@ -355,8 +355,7 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     "games": ("duel",),
     "opponents": ("duel",),
     "cards": ("duel",),
-    "tool_parser": ("duel", "intercode"),
-    "tasks": ("intercode",),
+    "tool_parser": ("duel",),
     "openenv": ("openenv",),
 }
 

@@ -28,10 +28,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forfeit:
-    """Who gave a game away, and why."""
+    """Who gave a game away, why, and with which reply (empty where there was none)."""
 
     player: int
     cause: Cause
+    reply: str = ""
 
 
 @dataclass(slots=True)

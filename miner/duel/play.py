@@ -127,7 +127,7 @@ class _Play:
                 return
             action = carry_out(request, reply.calls)
             if action is None:
-                self._give_away(seat, forfeit_cause(reply))
+                self._give_away(seat, forfeit_cause(reply), _shown(reply))
                 return
             if self._rules.keep_plies:
                 self._keep(seat, action, reply)
@@ -180,8 +180,8 @@ class _Play:
                 raise  # the player's own
             raise ReplyForfeit(Cause.SLOW, f"no reply within {limit:g} s") from error
 
-    def _give_away(self, seat: int, cause: Cause) -> None:
-        self.forfeit = Forfeit(seat, cause)
+    def _give_away(self, seat: int, cause: Cause, reply: str = "") -> None:
+        self.forfeit = Forfeit(seat, cause, reply[:LONGEST_CONTENT])
         self.returns = self._table.forfeit_returns(seat)
 
     def _keep(self, seat: int, action: int, reply: Reply) -> None:
@@ -191,3 +191,9 @@ class _Play:
             held = self._notes[seat]
             notes = [*held.working.texts, *held.long_term.texts]
         self.plies.append(Ply(seat, action, content, notes))
+
+
+def _shown(reply: Reply) -> str:
+    """A reply with its calls, for the user."""
+    calls = (f"{call.name}({call.arguments})" for call in reply.calls)
+    return "\n".join(filter(None, [reply.content, *calls]))

@@ -62,9 +62,9 @@ async def run_session(
     print_league(result, console)
     settings: dict[str, Any] = {
         "evaluation seed": seed,
-        "minutes a match": limits.seconds / 60,
-        "pairs a match": limits.pairs or "unlimited",
-        "prompts": wording.source,
+        "minutes for each match, at most": limits.seconds / 60,
+        "pairs of games in each match, at most": limits.pairs or "unlimited",
+        "wording of the prompts": wording.source,
     }
     page = _write(result, settings, replays, out)
     if wording.is_own:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from miner.rollout.renderer import ChatRenderer, TokenizerError
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
+
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,12 @@ def check_model_folder(folder: Path, *, named: str = "") -> None:
         raise ConfigurationError(
             f"{named}{folder} holds a LoRA adapter without its base model: merge it first (the "
             "published folder of a training run is merged)"
+        )
+    if not folder.exists() and _HUB_NAME.fullmatch(str(folder)):
+        raise ConfigurationError(
+            f"{named}{folder} is no folder; if it is a model's name on the Hugging Face hub, "
+            f"download it first: `hf download {folder} --local-dir {folder.name}`, and name the "
+            f"folder {folder.name}"
         )
     raise ConfigurationError(
         f"{named}{folder} holds no model (no config.json): name a folder that from_pretrained loads"

@@ -57,7 +57,7 @@ from miner.training.temperature import (
     round_size,
 )
 from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.trl_warnings import silence_lost_rows
+from miner.training.trl_warnings import silence_harmless_warnings
 
 LONGEST_OUTAGE_S = 1800.0
 """All outages of a run that has no deadline: a person will want to know."""
@@ -338,7 +338,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)
-    silence_lost_rows()
+    silence_harmless_warnings()
     stop = StopRequest()
     stop.install()
     heart = Heart(settings.run_dir)
@@ -377,7 +377,11 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             progress.note(f"sampling at {fitted}")
         held_out.start()
         run.watch(progress, held_out)
+        if penalty := settings.reward.invalid_reply_penalty:
+            progress.note(f"reward: an episode's score less {penalty:g} for each invalid reply")
         run.learn(checkpoint)
+        if run.trainer.state.global_step < settings.optimizer.max_steps and not stop.received:
+            progress.note("training ends here: the time given leaves no room for another step")
         held_out.consider(run.trainer.state.global_step)
         heart.beat("stopped" if stop.received else "done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works

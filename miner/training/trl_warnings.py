@@ -1,4 +1,4 @@
-"""What TRL would print about rows that are as they should be."""
+"""Warnings of TRL and transformers about what is as it should be."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ def _is_worth_saying(record: logging.LogRecord) -> bool:
     return "All reward functions returned None" not in str(record.msg)
 
 
-def silence_lost_rows() -> None:
-    """Keep TRL from warning of each lost episode (idempotent)."""
+def _is_no_tied_head(record: logging.LogRecord) -> bool:
+    """Not the warning that a checkpoint lacks the head alone: it is the embedding's weight."""
+    return "missing keys in the checkpoint model loaded: ['lm_head.weight']" not in (
+        record.getMessage()
+    )
+
+
+def silence_harmless_warnings() -> None:
+    """Drop TRL's warning of each lost episode and transformers' of a tied head (idempotent)."""
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_worth_saying)
+    logging.getLogger("transformers.trainer").addFilter(_is_no_tied_head)

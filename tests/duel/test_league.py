@@ -127,6 +127,16 @@ async def test_every_move_of_a_replay_has_a_scene(game: str) -> None:
         assert mine[-1]["notes"][1] == "here"
 
 
+async def test_a_forfeit_ends_on_the_reply_that_forfeited() -> None:
+    players = [Scripted("a", lambda request: move(77)), RulePlayer("random", random_move(1))]
+    result = await play_league(players, ["goofspiel"], RULES, Limits(pairs=1))
+    record = next(each for each in result.matches[0].games if each.first_seat == 1)
+    last = frames(record)[-1]
+    assert len(frames(record)) == len(record.plies) + 2
+    assert (last["mover"], last["move"]) == (1, "no legal move (illegal action)")
+    assert "77" in last["said"]
+
+
 async def test_scenes_show_what_lies_on_the_table() -> None:
     players = [RulePlayer(name, random_move(i)) for i, name in enumerate("ab")]
     games = ["goofspiel", "othello", "liars_dice"]

@@ -1,5 +1,7 @@
 """Loading a model folder with all that playing it needs, or saying what it lacks."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from tokenizers import AddedToken
@@ -75,6 +77,8 @@ def test_a_folder_that_holds_no_model_is_told_from_an_adapter(whole, tmp_path):
         check_model_folder(tmp_path, named="model.path ")
     with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds no model"):
         load_chat(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"hf download Org/Model-0\.5B --local-dir Model"):
+        check_model_folder(Path("Org/Model-0.5B"))
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds a LoRA adapter without"):
         load_chat(tmp_path)

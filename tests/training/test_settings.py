@@ -1,12 +1,16 @@
 """Settings: file and overrides resolve as documented, and mistakes are explained."""
 
+import re
+
 import pytest
 
 from miner.config.errors import ConfigurationError
+from miner.config.reference import settings_reference
 from miner.config.settings import (
     EnvironmentSettings,
     check_divides,
     load_settings,
+    setting_names,
     to_toml,
     unused_settings,
 )
@@ -87,3 +91,27 @@ def test_settings_of_other_channels_are_left_out_unless_they_were_set() -> None:
     assert not any(name in shown for name in ("openenv", "code_agent", "games", "cards"))
     assert unused_settings("duel") >= {"deck_sizes", "entry", "openenv"}
     assert EnvironmentSettings.model_fields.keys() >= unused_settings("none")
+
+
+def test_the_reference_explains_every_setting() -> None:
+    reference = settings_reference()
+    for name in setting_names():
+        assert f"| `{name}` |" in reference
+    assert all(line.count(" | ") >= 3 for line in reference.splitlines() if line.startswith("| `"))
+    assert "| `rollout.group_size` | `8` | integer >= 2 |" in reference
+    assert "| `deadline.seconds` |  | number > 0 |" in reference, "unset ones are listed too"
+    assert "| list of 8, 10, 12, 14, 16 |" in reference
+    assert " |  |\n" not in reference, "a setting without a description"
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("environment.deck_sizes=8", "environment.deck_sizes='[8]'"),
+        ("environment.games=othello", "environment.games='[\"othello\"]'"),
+        ("environment.deck_sizes=[9]", "cannot be 9: choose 8, 10, 12, 14 or 16"),
+    ],
+)
+def test_a_wrong_value_comes_with_the_right_way_to_write_it(override: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+        load_settings(None, [override])

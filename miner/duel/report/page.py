@@ -21,10 +21,11 @@ def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) ->
     shown = [
         _replay(match, record) for match in result.matches for record in _chosen(match, replays)
     ]
+    order = [name for name, _ in result.standings()]
     return render(
         "league.html.j2",
         result=result,
-        rows={game: [result.row(name, game) for name in result.players] for game in result.games},
+        rows={game: [result.row(name, game) for name in order] for game in result.games},
         title=game_title,
         price=price,
         advice=advice(result),

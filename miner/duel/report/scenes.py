@@ -25,7 +25,7 @@ _STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
 def frames(record: GameRecord) -> list[Scene]:
-    """One frame before the first move and one after each; needs a record with plies."""
+    """One frame before the first move, one after each, and one of the reply that forfeited."""
     table = Table(duel_game(record.game), record.seed)
     draw = _SCENES[record.game]
     shown = [_frame(table, draw, None, "")]
@@ -33,6 +33,12 @@ def frames(record: GameRecord) -> list[Scene]:
         label = table.label(ply.player, ply.action)
         table.apply(ply.action)
         shown.append(_frame(table, draw, ply, label))
+    if (forfeit := record.forfeit) is not None:
+        move = f"no legal move ({forfeit.cause.value})"
+        shown.append(
+            _frame(table, draw, None, "")
+            | {"mover": forfeit.player, "move": move, "said": forfeit.reply}
+        )
     return shown
 
 

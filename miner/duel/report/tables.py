@@ -19,7 +19,9 @@ def print_league(result: LeagueResult, console: Console) -> None:
     if (prices := _price_table(result)) is not None:
         console.print("Forfeits, and means over requests: tokens of prompt and reply, seconds")
         console.print(prices)
-    console.print("Standings: mean rank over the games (margins vanish), and scores")
+    console.print(
+        "Standings: mean rank over the games (the size of a lead does not count), and scores"
+    )
     console.print(_standings_table(result))
     for match in result.matches:
         if match.failure:
@@ -59,7 +61,7 @@ def _games_table(result: LeagueResult) -> Table:
         table.add_column(heading, no_wrap=True)
     for game in result.games:
         table.add_row(f"[bold]{game}[/]")
-        for player in result.players:
+        for player, _ in result.standings():
             row = result.row(player, game)
             scores = [_short(score) for score in (row.score, *row.by_seat)]
             table.add_row(escape(player), f"{row.wins}-{row.draws}-{row.losses}", *scores)
@@ -72,7 +74,7 @@ def _price_table(result: LeagueResult) -> Table | None:
     table = _table()
     for heading in ("player", "game", "forfeits"):
         table.add_column(heading, overflow="fold")
-    for heading in ("prompt", "reply", "s"):
+    for heading in ("prompt tokens", "reply tokens", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for player in result.players:
         for game in result.games:
