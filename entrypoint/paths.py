@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entrypoint.job import Job
-
-CACHE_DIR = Path("/cache")
-CHECKPOINTS_DIR = Path("/app/checkpoints")
+from miner.config.contract import CACHE_DIR, CHECKPOINTS_DIR
 
 
 @dataclass(frozen=True)

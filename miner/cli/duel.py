@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from miner.config.contract import MATCH_SECONDS
+
 Games = Annotated[
     str | None, typer.Option(help="Games with commas between them. Default: all six.")
 ]
@@ -32,7 +34,7 @@ def duel_command(
     first: Player,
     second: Player,
     games: Games = None,
-    minutes: Minutes = 15.0,
+    minutes: Minutes = MATCH_SECONDS / 60,
     pairs: Pairs = 20,
     seed: Seed = 42,
     prompts: Prompts = None,
@@ -55,7 +57,7 @@ def duel_command(
 def league_command(
     players: Annotated[list[str], typer.Argument(help="Two players or more.", show_default=False)],
     games: Games = None,
-    minutes: Minutes = 15.0,
+    minutes: Minutes = MATCH_SECONDS / 60,
     pairs: Pairs = 20,
     seed: Seed = 42,
     boss: Annotated[

@@ -1,6 +1,6 @@
 """What the tournament fixes, each fact once: its servers' limits, its grader's list, its variables.
 
-Everything here may change upstream.
+Everything here may change upstream: `python -m miner contract --from CLONE` compares (`watched`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,17 @@ DUEL_CARDS: Final = (5, 8, 10, 13)
 
 DUEL_REPLY_TOKENS: Final = 512
 """Longest reply of a turn."""
+REFLECTION_TOKENS: Final = 384
+"""Longest reply after a game."""
+MATCH_SECONDS: Final = 900
+"""Clock of a match in one environment."""
+
+WORKING: Final = "working_memory"
+LONG_TERM: Final = "long_term_memory"
+MEMORY_SLOTS: Final = {WORKING: 4, LONG_TERM: 8}
+MEMORY_SLOT_TOKENS: Final = 128
+MEMORY_EDITS: Final = ("rewrite", "append")
+MOVE_TOOL: Final = "game_action"
 
 ToolParser = Literal[
     "qwen25", "hermes", "llama3", "mistral", "qwen3_coder", "olmo", "lfm2", "gemma4"
@@ -66,12 +77,99 @@ PARSER_ORDER: Final[tuple[tuple[str, ToolParser], ...]] = (
     ("gemma-4", "gemma4"),
     ("granite", "qwen25"),
     ("hermes", "hermes"),
+    ("qwen3", "qwen25"),
+    ("qwen2", "qwen25"),
     ("qwen", "qwen25"),
     ("llama", "llama3"),
     ("mixtral", "mistral"),
     ("mistral", "mistral"),
 )
 """Part of a model's id, else of its type, and its parser; the first that fits counts."""
+
+SERVING_DTYPE: Final = "bfloat16"
+"""What models that meet in duels are served in."""
+FIRST_FORMAT_DTYPE: Final = "float16"
+"""What the first format's grader serves in."""
+
+POOL: Final[dict[str, float]] = {
+    "unsloth/Llama-3.2-3B-Instruct": 3.0,
+    "unsloth/Meta-Llama-3.1-8B-Instruct": 8.0,
+    "Qwen/Qwen3-4B-Instruct-2507": 4.0,
+    "Qwen/Qwen2.5-1.5B-Instruct": 1.5,
+    "Qwen/Qwen2.5-3B-Instruct": 3.0,
+    "Qwen/Qwen2.5-7B-Instruct": 7.0,
+    "Qwen/Qwen3.5-0.8B": 0.8,
+    "Qwen/Qwen3.5-2B": 2.0,
+    "Qwen/Qwen3.5-4B": 5.0,
+    "ibm-granite/granite-4.1-3b": 3.0,
+    "allenai/Olmo-3-7B-Instruct": 7.0,
+    "allenai/Olmo-Hybrid-Instruct-SFT-7B": 7.0,
+    "LiquidAI/LFM2.5-2.6B": 2.6,
+    "mistralai/Ministral-3-3B-Base-2512": 4.0,
+    "nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16": 4.0,
+    "google/gemma-4-E2B": 5.1,
+}
+"""Bases that jobs train, with the billions of parameters by which the validator assigns GPUs."""
+GPU_THRESHOLDS: Final = ((4.0, 1), (12.0, 2), (40.0, 4))
+"""Most billions of parameters, and the GPUs of a job up to them; above all: 8."""
+
+TRAINING_HOURS: Final = 1.5
+FROM_SCRATCH_HOURS: Final = 3.0
+SWE_HOURS: Final = 2.5
+BUILD_MINUTES: Final = 30.0
+"""A build that takes longer is a failed entry."""
+
+INTERCODE: Final = "intercode"
+SWE: Final = "swe_infinite"
+"""Tasks of the final's third job: no duel, and no server while training."""
+
+ENVIRONMENTS_PER_ROUND: Final = 2
+FINAL_TASKS: Final = 3
+GROUP_SIZES: Final = (2, 5)
+ADVANCING_PER_GROUP: Final = 1
+
+CACHE_DIR: Final = "/cache"
+CHECKPOINTS_DIR: Final = "/app/checkpoints"
+DATASETS_DIR_VARIABLE: Final = "MINER_DATASETS_DIR"
+DATASETS_VARIABLE: Final = "MINER_DATASETS"
+JOB_FLAGS: Final = (
+    "--task-id",
+    "--model",
+    "--dataset",
+    "--dataset-type",
+    "--task-type",
+    "--file-format",
+    "--expected-repo-name",
+    "--hours-to-complete",
+)
+DOCKERFILES: Final = (
+    "ops/docker/standalone-text-trainer.dockerfile",
+    "dockerfiles/standalone-text-trainer.dockerfile",
+)
+"""Built by validators: the first, or the second where they look for that one only."""
+
+SWE_DATASET: Final = "gradients-io-tournaments/SWE-ZERO-12M-trajectories-filtered"
+DATASETS: Final = (
+    "SoelMgd/Poker_Dataset",
+    "RZ412/PokerBench",
+    "albarji/ballmatro",
+    "Mahesh111000/Hanabi_dataset",
+    "hkust-nlp/agentboard",
+    "tasksource/Boardgame-QA",
+    "GoodStartLabs/gin-rummy-trajectories-32k",
+    "gradients-io-tournaments/ArkadiumGinrummy",
+    "the-acorn-ai/textarena-player-game-traces",
+    "gradients-io-tournaments/env_training_gradients",
+    "gradients-io-tournaments/intercode_bigcode_combined_12k",
+    "gradients-io-tournaments/pvp-tool-calling-sft",
+    SWE_DATASET,
+)
+"""Whitelisted for supervised training; two at most are mounted on request."""
+
+
+def gpus_of_job(billions: float) -> int:
+    """Return the GPUs that the validator gives a job of a base of that many parameters."""
+    return next((gpus for most, gpus in GPU_THRESHOLDS if billions <= most), 8)
 
 
 def is_game(environment: str) -> bool:

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from miner.config.contract import LONG_TERM, MEMORY_EDITS, WORKING
+from miner.config.contract import MEMORY_SLOT_TOKENS as SLOT_TOKENS
+from miner.config.contract import MEMORY_SLOTS as SLOTS
+
 Keep = Literal["front", "end"]
 
-SLOT_TOKENS = 128
-WORKING = "working_memory"
-LONG_TERM = "long_term_memory"
-SLOTS = {WORKING: 4, LONG_TERM: 8}
-REWRITE = "rewrite"
-APPEND = "append"
+REWRITE, APPEND = MEMORY_EDITS
 MEMORY_TOOLS = {f"{area}_{edit}": (area, edit) for area in SLOTS for edit in (REWRITE, APPEND)}
 """Area and edit of each memory tool, in the order in which requests list them."""
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from miner.config.contract import MOVE_TOOL as MOVE
 from miner.duel.memory import MEMORY_TOOLS, SLOTS, as_integer
 from miner.duel.wording import ToolWording, Wording
-
-MOVE = "game_action"
 
 Schema = dict[str, Any]
 

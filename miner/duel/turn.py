@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-from miner.config.contract import DUEL_REPLY_TOKENS
+from miner.config.contract import DUEL_REPLY_TOKENS, REFLECTION_TOKENS
 from miner.duel.games import Table
 from miner.duel.memory import Notes
 from miner.duel.tools import MOVE, Schema, ToolCall, move_of, reflection_tools, turn_tools
@@ -22,7 +22,7 @@ from miner.environments.base import Message
 Kind = Literal["turn", "reflection"]
 Result = Literal["win", "loss", "draw"]
 
-MAX_TOKENS: dict[Kind, int] = {"turn": DUEL_REPLY_TOKENS, "reflection": 384}
+MAX_TOKENS: dict[Kind, int] = {"turn": DUEL_REPLY_TOKENS, "reflection": REFLECTION_TOKENS}
 """Longest reply, in tokens."""
 
 TEMPERATURE = 0.0

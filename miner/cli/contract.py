@@ -1,0 +1,29 @@
+"""`python -m miner contract`: whether the tournament is still what this miner was built for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def contract_command(
+    clone: Annotated[Path, typer.Option("--from", help="A clone of the tournament's repository.")],
+) -> None:
+    """Compare the tournament's repository with what this miner is built for.
+
+    The clone's files are parsed and never run. Each difference is a line: the value here and there,
+    the file, and what depends on it. Ends with 1 if there is any.
+
+    Example:
+      python -m miner contract --from ../G.O.D
+    """
+    from miner.config.watched import FACTS, differences
+
+    found = differences(clone)
+    for difference in found:
+        print(f"differs: {difference}")
+    print(f"{len(found)} differences ({len(FACTS)} facts and the licence compared with {clone})")
+    if found:
+        raise typer.Exit(1)
