@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from entrypoint import preflight, report
+from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, parse_invocation
-from entrypoint.layout import Topology
 from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
@@ -29,15 +29,14 @@ from entrypoint.paths import Paths
 from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
-from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
+from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
-from entrypoint.topology import plan_topology
+from entrypoint.topology import Topology, plan_topology
 from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
-from entrypoint.workload import workload
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
@@ -57,7 +56,6 @@ class Prepared:
     facts: ModelFacts
     topology: Topology
     plan: RunPlan
-    cost: RunCost
     recipe: str
     settings: Settings
     programs: tuple[Program, ...]
@@ -155,8 +153,6 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         adapter_learning_rate=wishes.adapter_learning_rate(),
         asks_servers=wishes.settings.environment.channel not in (DUEL_CHANNEL, "builtin"),
     )
-    seconds = plan.trainer_ends_at - plan.started_at
-    cost = run_cost(wishes.settings, topology, facts, hardware, seconds)
     return Prepared(
         invocation=invocation,
         hardware=hardware,
@@ -164,9 +160,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         facts=facts,
         topology=topology,
         plan=plan,
-        cost=cost,
         recipe=wishes.recipe.name,
-        settings=wishes.planned(paths, plan, topology, hardware.cpus, cost.every_steps),
+        settings=wishes.planned(paths, plan, topology, hardware.cpus),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 
@@ -197,8 +192,13 @@ def print_plan(prepared: Prepared) -> None:
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
     report.print_topology(prepared.topology)
-    work = workload(prepared.settings).within(prepared.topology.episode_tokens)
-    report.print_cost(prepared.cost, work)
+    cost = step_cost(
+        prepared.topology,
+        prepared.facts.shape,
+        prepared.hardware,
+        prepared.settings.rollout.group_size,
+    )
+    report.print_cost(cost, prepared.plan)
     report.print_settings(prepared.recipe, prepared.settings)
     report.print_programs(prepared.plan, prepared.programs)
 
@@ -216,6 +216,7 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
+    yield from check_baseline(os.environ, job.environments)
     yield preflight.check_output(output_dir)
     yield preflight.check_disk(output_dir.parent, prepared.facts)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)

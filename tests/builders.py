@@ -294,8 +294,10 @@ def build_trajectory(
     replies: Sequence[str] = ("1", "2"),
     valid: Sequence[bool] | None = None,
     tokens_per_reply: int = 2,
+    shown: Sequence[str] = (),
 ) -> Trajectory:
     """A trajectory of one row: a prompt of three tokens, two environment tokens between turns."""
+    texts = shown or [f"Round {number + 1}" for number in range(len(replies))]
     flags = list(valid) if valid is not None else [True] * len(replies)
     turn_ids: list[int] = []
     for turn in range(len(replies)):
@@ -309,7 +311,7 @@ def build_trajectory(
     )
     turns = tuple(
         TurnRecord(
-            messages=({"role": "user", "content": f"Round {number + 1}"},),
+            messages=({"role": "user", "content": texts[number]},),
             reply=reply,
             action=int(reply) if ok else None,
             valid=ok,

@@ -172,8 +172,20 @@ class RewardSettings(Section):
     shaping: Literal["none", "chance_to_win"] = Field(
         "none", description="Potential added to each turn; needs credit = turn to have any effect."
     )
-    credit: Literal["episode", "turn"] = Field(
-        "episode", description="One advantage per episode, or one per turn with its own baseline."
+    credit: Literal["episode", "turn", "all_moves"] = Field(
+        "episode",
+        description="One advantage per episode, one per turn with its own baseline, or for each "
+        "decision a target over all legal replies, from a critic.",
+    )
+    tau: float = Field(
+        0.01,
+        gt=0,
+        description="credit = all_moves: temperature of the target, in chances to win.",
+    )
+    results: float = Field(
+        0.0,
+        ge=0,
+        description="credit = all_moves: weight of the sampled turns' own advantages beside it.",
     )
     decay: float = Field(
         1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
@@ -263,11 +275,16 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
-        if self.reward.shaping != "none" and self.reward.credit != "turn":
+        if self.reward.shaping != "none" and self.reward.credit == "episode":
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
         of_servers = self.environment.channel in ("auto", "step", "graded", "builtin")
+        if self.reward.credit == "all_moves" and not of_servers:
+            raise ValueError(
+                "reward.credit='all_moves' has a critic for the servers' Goofspiel only: with "
+                f"environment.channel={self.environment.channel!r}, set it to 'turn' or 'episode'"
+            )
         if self.reward.shaping != "none" and not of_servers:
             raise ValueError(
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "

@@ -23,6 +23,9 @@ from miner.evaluation.statistics import Estimate, paired_difference
 HALVINGS = "halvings"
 """Metric: how often the learning rate was halved so far; not recorded before the first time."""
 
+REGRET = "regret"
+"""Metric: mean chance to win that a step's moves gave away, by the critic; where there is one."""
+
 LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
 """Metric: mean |log p| difference of sampled tokens between the engine and the trainer."""
 

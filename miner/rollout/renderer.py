@@ -100,6 +100,17 @@ class ChatRenderer:
         """Ids of a text that the template has already furnished with special tokens."""
         return self._encode(text)
 
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Ids of a whole reply as the model would sample it, with the EOS token that ends it.
+
+        Some tokenizers put a space before what they encode, so something goes before.
+        """
+        anchor = ":\n"
+        before, whole = self.encode(anchor), self.encode(anchor + text)
+        if whole[: len(before)] != before:
+            before, whole = (), self.encode(text)
+        return (*whole[len(before) :], self.eos_token_id)
+
     def reply_text(self, sample: Sample, *, special_tokens: bool = False) -> str:
         """What the environment is told: the reply, with special tokens only if asked for."""
         return self._decode(_body(sample), skip_special_tokens=not special_tokens)

@@ -32,6 +32,8 @@ class RolloutRow:
         logprobs: natural-log probability of each sampled token; 0.0 for the others.
         loss_mask: 1 for sampled tokens, 0 for the others.
         turn_ids: index of the turn that sampled the token; -1 for the others.
+        weight: share of this row in the step's supervised loss, for a row whose completion was not
+            sampled (all its logprobs are NaN); None where the episode's credit decides.
     """
 
     prompt_ids: tuple[int, ...]
@@ -39,6 +41,7 @@ class RolloutRow:
     logprobs: tuple[float, ...]
     loss_mask: tuple[int, ...]
     turn_ids: tuple[int, ...]
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import HALVINGS, LOGPROB_GAP, StepRecord, gap_is_wide
+from miner.reporting.records import HALVINGS, LOGPROB_GAP, REGRET, StepRecord, gap_is_wide
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
 from miner.training.heart import Heart
@@ -20,7 +20,7 @@ from miner.training.pace import Pace
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
     *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
-    *(HALVINGS, "sampling/importance_sampling_ratio/mean"),
+    *(HALVINGS, REGRET, "sampling/importance_sampling_ratio/mean"),
 )
 
 
@@ -29,6 +29,7 @@ class Recorder(TrainerCallback):
 
     Args:
         rollout: statistics of the latest step's rollout.
+        regret: mean chance to win that the latest step's moves gave away, None if unknown.
         applied_rate: share of actions the environment applied as asked, None if unknown.
     """
 
@@ -38,6 +39,7 @@ class Recorder(TrainerCallback):
         progress: TrainingProgress,
         pace: Pace,
         rollout: Callable[[], RolloutStats | None],
+        regret: Callable[[], float | None],
         applied_rate: Callable[[], float | None],
         heart: Heart,
     ) -> None:
@@ -45,6 +47,7 @@ class Recorder(TrainerCallback):
         self._progress = progress
         self._pace = pace
         self._rollout = rollout
+        self._regret = regret
         self._applied_rate = applied_rate
         self._heart = heart
         self._began = time.monotonic()
@@ -68,6 +71,7 @@ class Recorder(TrainerCallback):
         if not logs or "reward" not in logs or stats is None or not state.is_world_process_zero:
             return
         seconds = time.monotonic() - self._began
+        logs = logs | {REGRET: self._regret()}
         record = StepRecord(
             step=state.global_step,
             total_steps=state.max_steps,

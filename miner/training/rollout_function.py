@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -20,10 +21,13 @@ from typing import Any
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
+from miner.rewards.all_moves import AllMoves
 from miner.rewards.episode import EpisodeReward
+from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rewards.potential import chance_to_win
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
+from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.tasks import decode_task
@@ -44,6 +48,8 @@ class RolloutFunction:
         reward: settings of what an episode is worth and which tokens are trained.
         eos_token_id: the placeholder's only token.
         ranks: each plays its own prompts; statistics are of all of them.
+        all_moves: adds rows of each decision's legal replies; None where turns or episodes alone
+            have the credit.
     """
 
     def __init__(
@@ -52,8 +58,10 @@ class RolloutFunction:
         reward: RewardSettings,
         eos_token_id: int,
         ranks: Ranks,
+        all_moves: AllMoves | None = None,
     ) -> None:
         self._play = play
+        self._all_moves = all_moves
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
         self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
@@ -61,12 +69,18 @@ class RolloutFunction:
         self._ranks = ranks
         self.latest: RolloutStats | None = None
 
+    @property
+    def regret(self) -> float | None:
+        """Mean chance to win that the latest moves gave away, by the critic; None without one."""
+        regret = self._all_moves.regret if self._all_moves else math.nan
+        return None if math.isnan(regret) else regret
+
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Play one episode per prompt.
 
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
-            turn_rewards, and turn_ids: a list for each of the episode's rows.
+            turn_rewards, and lists for each of the episode's rows: turn_ids and weights.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
             given up; on all ranks.
         """
@@ -86,7 +100,10 @@ class RolloutFunction:
                 f"all {len(lost) * self._ranks.count} episodes of a step were lost, the last one "
                 f"to: {lost[-1].error}; check the environment servers"
             )
-        return self._columns(outcomes)
+        columns = self._columns(outcomes)
+        if self._all_moves is not None:
+            self._all_moves.learn(self._ranks.gather)
+        return columns
 
     def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
         episodes = [self._rows(outcome) for outcome in outcomes]
@@ -101,6 +118,7 @@ class RolloutFunction:
             "logprobs": [list(row.logprobs) for row in rows],
             "env_mask": [list(row.loss_mask) for row in rows],
             "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
+            "weights": [[row.weight for row in episode] for episode in episodes],
             "turn_rewards": [
                 None if isinstance(o, LostEpisode) else self._worth.by_turn(o) for o in outcomes
             ],
@@ -115,6 +133,8 @@ class RolloutFunction:
         if not isinstance(outcome, LostEpisode):
             turns = self._turns(outcome)
             rows = [_trained_on(row, turns) for row in outcome.rows]
+            if self._all_moves is not None:
+                rows += self._all_moves.rows(outcome, turns)
         placeholder = RolloutRow((self._eos,), (self._eos,), (0.0,), (0,), (ENVIRONMENT_TURN,))
         return [row for row in rows if any(row.loss_mask)] or [placeholder]
 
@@ -125,6 +145,13 @@ class RolloutFunction:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
         return set(rng.sample(turns, self._most_turns))
+
+
+def all_moves_credit(reward: RewardSettings, renderer: ChatRenderer) -> AllMoves | None:
+    """Credit for all legal moves, if that is wanted."""
+    if reward.credit != "all_moves":
+        return None
+    return AllMoves(GoofspielCritic(reward.tau), renderer.encode_reply, reward.tau)
 
 
 def _given_up(outcome: Outcome) -> bool:

@@ -46,7 +46,7 @@ from miner.training.pace import Pace
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
-from miner.training.rollout_function import RolloutFunction, episode_reward
+from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
 from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import task_stream, training_dataset
@@ -128,6 +128,7 @@ class Run:
             settings.reward,
             learner.renderer.eos_token_id,
             ranks,
+            all_moves_credit(settings.reward, learner.renderer),
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
@@ -167,6 +168,7 @@ class Run:
             progress,
             self.pace,
             lambda: self.rollout.latest,
+            lambda: self.rollout.regret,
             lambda: self._source.applied_rate,
             self._heart,
         )
@@ -309,6 +311,7 @@ class Run:
             rollout_func=self.rollout,
             credit=settings.reward.credit,
             decay=settings.reward.decay,
+            results=settings.reward.results,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
             sync_weights=self._engine.freshen
             if settings.rollout.engine != "transformers"

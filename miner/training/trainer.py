@@ -6,6 +6,7 @@ are small, and tests compare each with the parent's behaviour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from miner.rewards.advantages import turn_advantages
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
 
-Credit = Literal["episode", "turn"]
+Credit = Literal["episode", "turn", "all_moves"]
 
 
 def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = False) -> GRPOConfig:
@@ -77,12 +78,15 @@ class EpisodeTrainer(PackedTrainer):
 
     The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
     per row, rows of an episode next to each other; all others have one per prompt, which is one
-    episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1).
+    episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1), and
+    `weights`, if there, one per row: None, or the share in the loss of one that was not sampled.
 
     Args:
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
-            by advantages of shape (rows, completion tokens), from the column `turn_rewards`.
+            by advantages of shape (rows, completion tokens), from the column `turn_rewards`; with
+            "all_moves" these are multiplied by `results`.
+        results: share of the sampled turns' advantages beside rows that have a weight.
         decay: see `turn_advantages`.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
@@ -101,6 +105,7 @@ class EpisodeTrainer(PackedTrainer):
         learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
         decay: float = 1.0,
+        results: float = 0.0,
         sync_weights: Callable[[], None] | None = None,
         guard: UpdateGuard | None = None,
         **kwargs: Any,
@@ -110,6 +115,7 @@ class EpisodeTrainer(PackedTrainer):
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._decay = decay
+        self._results = results if credit == "all_moves" else 1.0
         self._guard = guard or UpdateGuard()
         self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
@@ -234,19 +240,52 @@ class EpisodeTrainer(PackedTrainer):
                 f"the rollout returned {len(output['completion_ids'])} rows and turn_ids of "
                 f"{len(rows)}: one list of them belongs to each row"
             )
+        output["advantages"] = self._credited(output, inputs, rows)
+        if "weights" in inputs[0]:
+            output["advantages"] = self._weighted(
+                output, [w for one in inputs for w in one["weights"]]
+            )
+        return output
+
+    def _credited(
+        self,
+        output: dict[str, Any],
+        inputs: list[dict[str, Any]],
+        rows: list[tuple[int, Sequence[int]]],
+    ) -> torch.Tensor:
+        """Advantages of sampled tokens, shape (rows,) or (rows, completion tokens).
+
+        Args:
+            rows: of each the number of its episode, and the turn of each completion token.
+        """
         if self._credit == "episode":
-            output["advantages"] = output["advantages"][[episode for episode, _ in rows]]
-            return output
+            by_episode: torch.Tensor = output["advantages"]
+            return by_episode[[episode for episode, _ in rows]]
         # Groups may be split over processes: baselines need the episodes of all of them.
         rewards = gather_object([one["turn_rewards"] for one in inputs])
         advantages = turn_advantages(rewards, self._group_size, decay=self._decay)
         first = self.accelerator.process_index * len(inputs)
-        output["advantages"] = spread_over_tokens(
+        return self._results * spread_over_tokens(
             [advantages[first + episode] for episode, _ in rows],
             [ids for _, ids in rows],
             output["completion_ids"],
         )
-        return output
+
+    def _weighted(self, output: dict[str, Any], weights: list[float | None]) -> torch.Tensor:
+        """The advantages, where rows with a weight have the one that makes their loss a
+        cross-entropy.
+
+        TRL divides by the tokens of all processes' rows, which is multiplied out: theirs is divided
+        by the sum of their weights.
+        """
+        advantages: torch.Tensor = output["advantages"]
+        given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
+        total = self.accelerator.reduce(given.nansum(), reduction="sum")
+        if not total > 0:
+            return advantages
+        scaled = (given * output["num_items_in_batch"] / total)[:, None]
+        by_token = advantages if advantages.dim() == 2 else advantages[:, None]
+        return torch.where(scaled.isnan(), by_token, scaled).expand(output["completion_ids"].shape)
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
         return super()._compute_loss(model, without_padding(inputs))

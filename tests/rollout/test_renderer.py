@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.inference.sampler import Sample
 from miner.rollout.renderer import ChatRenderer, DriftKind, TokenizerError
 from tests.builders import (
     CHATML,
@@ -222,6 +223,22 @@ def test_a_reply_that_is_last_is_gone_on_with(name):
         expected = renderer.render(QUESTION, tools) + "<code>1"
         assert renderer.render([*QUESTION, begun], tools) == expected
     assert ("run_code" in expected) == (name == "qwen3")
+
+
+@pytest.mark.parametrize("template", [CHATML, SPACED, PLAIN])
+def test_a_reply_is_encoded_as_it_stands_in_the_chat(template):
+    renderer = ChatRenderer(build_tokenizer(template))
+    ids = renderer.encode_reply("12 -> [P0]Bid: 13")
+    assert ids[-1] == renderer.eos_token_id
+    sample = Sample(ids, (0.0,) * len(ids), "stop")
+    assert renderer.reply_text(sample) == "12 -> [P0]Bid: 13"
+
+
+def test_a_tokenizer_that_begins_words_with_a_space_gets_none_before_a_reply():
+    renderer = ChatRenderer(build_metaspace_tokenizer())
+    (*body, end) = renderer.encode_reply("9")
+    assert end == renderer.eos_token_id
+    assert renderer.encode("seed\n9")[-len(body) :] == tuple(body)
 
 
 def test_a_reply_that_ended_on_an_ordinary_token_does_not_go_on():

@@ -108,6 +108,13 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
     assert work.trainers == []
 
 
+def test_a_critic_of_another_game_is_refused(work: Work) -> None:
+    for channel in (*CHANNELS, DUEL_CHANNEL):
+        with pytest.raises(ConfigurationError, match=r"credit='all_moves' has a critic for .*only"):
+            work.settings(f"environment.channel={channel}", "reward.credit=all_moves")
+    assert work.settings("environment.channel=builtin", "reward.credit=all_moves")
+
+
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
     shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
     for channel in (*CHANNELS, DUEL_CHANNEL):

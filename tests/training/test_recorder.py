@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from miner.reporting.records import LOGPROB_GAP
+from miner.reporting.records import LOGPROB_GAP, REGRET
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
@@ -33,6 +33,7 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
         progress,
         Pace(10),
         lambda: RolloutStats.of([result]),
+        lambda: 0.02,
         lambda: None,
         Heart(tmp_path),
     )
@@ -41,5 +42,6 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
         recorder.on_log(None, state, None, {"reward": 1.0, LOGPROB_GAP: gap})
     records = RunFolder(tmp_path).read().steps
     assert [r.metrics[LOGPROB_GAP] for r in records] == pytest.approx(gaps)
+    assert {r.metrics[REGRET] for r in records} == {0.02}
     assert len(notes) == len(alarmed)
     assert all(f"differ by {gap} on average" in n for gap, n in zip(alarmed, notes, strict=True))

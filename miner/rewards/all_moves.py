@@ -1,0 +1,109 @@
+"""Credit for all legal moves: at each decision of the policy's own games, the distribution over the
+legal replies is pulled towards softmax(Q / tau), with Q from a critic.
+
+This is the M-step of maximum a posteriori policy optimisation (Abdolmaleki et al. 2018, arXiv
+1806.06920, equation 10, without its trust region). The loss of a decision is the cross-entropy
+between the target and the policy's probability of each whole reply; what is no legal reply loses
+mass to those that are. Each legal reply is a row of its own behind the decision's prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from statistics import fmean
+
+from miner.config.contract import agent_seat
+from miner.rewards.goofspiel_critic import Bid, GoofspielCritic, bids_of, softmax
+from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
+
+LEAST_SHARE = 0.005
+"""Legal replies with a smaller share of the target are left out: they cost more than they teach."""
+
+Seen = tuple[list[Bid], list[float]]
+"""Bids of finished episodes, and what the critic's best move would have added to each."""
+
+
+class AllMoves:
+    """Makes the rows, and keeps the critic informed of the policy.
+
+    Args:
+        encode: a reply's text to its token ids, with the token that ends it.
+        tau: temperature of the target, in chances to win.
+
+    Attributes:
+        regret: mean over the latest games' moves of what the critic's best one would have added to
+            the chance to win; NaN before any.
+    """
+
+    def __init__(
+        self, critic: GoofspielCritic, encode: Callable[[str], tuple[int, ...]], tau: float
+    ) -> None:
+        self._critic = critic
+        self._encode = encode
+        self._tau = tau
+        self._bids: list[Bid] = []
+        self._regrets: list[float] = []
+        self.regret = math.nan
+
+    def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
+        """Let the critic know how the policy has played since the last call; collective.
+
+        Args:
+            gather: what this rank has seen -> what all ranks have.
+        """
+        seen = gather((self._bids, self._regrets))
+        self._bids, self._regrets = [], []
+        self._critic.learn([bid for bids, _ in seen for bid in bids])
+        regrets = [regret for _, some in seen for regret in some]
+        self.regret = fmean(regrets) if regrets else math.nan
+
+    def rows(self, trajectory: Trajectory, turns: Collection[int]) -> list[RolloutRow]:
+        """Rows of the legal replies at `turns`; their weights add up to one for each decision."""
+        rows: list[RolloutRow] = []
+        prompts = prompts_by_turn(trajectory)
+        self._bids += bids_of(trajectory)
+        for turn, values in enumerate(self._values_by_turn(trajectory)):
+            played = str(trajectory.turns[turn].action)
+            if played in values:
+                self._regrets.append(max(values.values()) - values[played])
+            if turn not in turns or not values:
+                continue
+            shares = softmax(list(values.values()), self._tau)
+            kept = [each for each in zip(values, shares, strict=True) if each[1] >= LEAST_SHARE]
+            total = sum(share for _, share in kept)
+            for reply, share in kept:
+                rows.append(unsampled(prompts[turn], self._encode(reply), share / total))
+        return rows
+
+    def _values_by_turn(self, trajectory: Trajectory) -> Iterator[dict[str, float]]:
+        """The values of each turn's legal replies, none where no position was shown."""
+        values: dict[str, float] = {}
+        seat = agent_seat(trajectory.task.seed)
+        for turn in trajectory.turns:
+            # after an invalid reply the position is still the one shown before
+            values = self._critic.values(turn.messages[-1]["content"], seat) or values
+            yield values
+
+
+def prompts_by_turn(trajectory: Trajectory) -> list[tuple[int, ...]]:
+    """The ids that each turn's reply was sampled after."""
+    prompts: dict[int, tuple[int, ...]] = {}
+    for row in trajectory.rows:
+        for at, turn in enumerate(row.turn_ids):
+            if turn != ENVIRONMENT_TURN and turn not in prompts:
+                prompts[turn] = row.prompt_ids + row.completion_ids[:at]
+    return [prompts[turn] for turn in range(len(trajectory.turns))]
+
+
+def unsampled(prompt: tuple[int, ...], reply: tuple[int, ...], weight: float) -> RolloutRow:
+    """A row that teaches a reply which was not sampled."""
+    length = len(reply)
+    return RolloutRow(
+        prompt_ids=prompt,
+        completion_ids=reply,
+        logprobs=(math.nan,) * length,
+        loss_mask=(1,) * length,
+        turn_ids=(ENVIRONMENT_TURN,) * length,
+        weight=weight,
+    )

@@ -1,0 +1,221 @@
+"""Goofspiel's critic: the chance to win after each legal card, if the policy plays on as it has.
+
+It knows the rules and what the prompt shows, and learns from the policy's own games how the policy
+matches cards to prizes. No strategy is built in and no move is demonstrated: before the first game
+the policy is taken to bid at random, as the format's opponent always does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from miner.config.contract import agent_seat
+from miner.environments.games.goofspiel import GoofspielState, StateTextError, parse_state
+from miner.rollout.trajectory import Trajectory
+
+Array = NDArray[np.float64]
+Cards = tuple[int, ...]
+
+Bid = tuple[int, int, int]
+"""Cards in the hand, rank of the prize among those left, rank of the card, both from 0."""
+
+BINS = 8
+"""Ranks are kept as shares of the hand, in so many bins, so that hands of all sizes add up."""
+
+PRIOR = 32.0
+"""Bids at random that stand for the policy before its first game."""
+
+KEPT_PER_BID = 0.9995
+"""Share of the earlier bids' weight that remains with each further one: a policy changes."""
+
+EXACT_CARDS = 2
+"""Hands of so many cards or fewer are played out in full; three take four times as long a game and
+its best moves win no more."""
+
+CACHED_ENDINGS = 200_000
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+class Habits:
+    """How often the policy has bid a card of this rank for a prize of that rank.
+
+    Attributes:
+        counts: shape (prize bins, card bins).
+    """
+
+    def __init__(self) -> None:
+        self.counts: Array = np.full((BINS, BINS), PRIOR / BINS**2)
+        self._tables: dict[int, Array] = {}
+
+    def add(self, bids: Sequence[Bid]) -> None:
+        """Count bids, the latest last."""
+        for cards, prize, card in bids:
+            spread = _spread(cards)
+            self.counts = self.counts * KEPT_PER_BID + np.outer(spread[prize], spread[card])
+        self._tables.clear()
+
+    def table(self, cards: int) -> Array:
+        """Probability of each card's rank for each prize's, shape (cards, cards)."""
+        if cards not in self._tables:
+            spread = _spread(cards)
+            table = spread @ self.counts @ spread.T
+            self._tables[cards] = table / table.sum(1, keepdims=True)
+        return self._tables[cards]
+
+
+class GoofspielCritic:
+    """Values of legal moves.
+
+    Args:
+        tau: temperature, in chances to win, at which endings are played out: the policy's target.
+    """
+
+    def __init__(self, tau: float) -> None:
+        self.habits = Habits()
+        self._tau = tau
+        self._endings: dict[tuple[Cards, Cards, int, Cards], float] = {}
+
+    def values(self, shown: str, seat: int) -> dict[str, float] | None:
+        """Chance to win by each legal reply; None where `shown` holds no position.
+
+        Args:
+            shown: the message that the reply answers.
+            seat: the policy's.
+        """
+        state = _position(shown)
+        if state is None:
+            return None
+        lead = state.points[seat] - state.points[1 - seat]
+        mine, theirs = state.hands[seat], state.hands[1 - seat]
+        found = self._after_each(mine, theirs, lead, state.prize, state.remaining)
+        return {str(card - 1): value for card, value in found.items()}
+
+    def learn(self, bids: Sequence[Bid]) -> None:
+        """Count what `bids_of` found in finished episodes."""
+        self.habits.add(bids)
+
+    def _after_each(
+        self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards
+    ) -> dict[int, float]:
+        """Chance to win after each own card, over the opponent's cards at random."""
+        if len(mine) <= EXACT_CARDS + 1:
+            return {
+                card: sum(
+                    self._ending(
+                        _without(mine, card),
+                        _without(theirs, other),
+                        lead + prize * ((card > other) - (card < other)),
+                        rest,
+                    )
+                    for other in theirs
+                )
+                / len(theirs)
+                for card in mine
+            }
+        return dict(zip(mine, self._by_normal(mine, theirs, lead, prize, rest), strict=True))
+
+    def _by_normal(
+        self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards
+    ) -> list[float]:
+        """A normal approximation of the points still to come, for all pairs of cards at once.
+
+        Each remaining prize goes to a side by the habits over the remaining hand, against a card of
+        the opponent's at random.
+        """
+        left = len(rest)
+        own, other = np.array(mine), np.array(theirs)
+        above = (own[:, None] > other).astype(float)
+        below = (own[:, None] < other).astype(float)
+        kept = np.array(
+            [[row for row in range(left + 1) if row != card] for card in range(left + 1)]
+        )
+        # [own card played, own card left, their card played]: share of their cards left it beats
+        beats = ((above.sum(1, keepdims=True) - above) / left)[kept]
+        loses = ((below.sum(1, keepdims=True) - below) / left)[kept]
+        table = self.habits.table(left)
+        ahead = np.einsum("pc,icj->ipj", table, beats)
+        behind = np.einsum("pc,icj->ipj", table, loses)
+        prizes = np.array(rest, dtype=float)
+        mean = lead + prize * (above - below) + np.einsum("p,ipj->ij", prizes, ahead - behind)
+        spread = ahead + behind - (ahead - behind) ** 2
+        variance = np.einsum("p,ipj->ij", prizes**2, spread)
+        chances = 0.5 * (1 + _erf(mean / np.sqrt(np.maximum(2 * variance, 1e-9))))
+        return [float(chance) for chance in chances.mean(1)]
+
+    def _ending(self, mine: Cards, theirs: Cards, lead: int, rest: Cards) -> float:
+        """Chance to win before the next prize is drawn, played out at the target's temperature."""
+        if abs(lead) > sum(rest) or not rest:
+            return _outcome(lead)
+        if len(rest) == 1:
+            return _outcome(lead + rest[0] * ((mine[0] > theirs[0]) - (mine[0] < theirs[0])))
+        key = (mine, theirs, lead, rest)
+        if key not in self._endings:
+            total = 0.0
+            for prize in rest:
+                after = self._after_each(mine, theirs, lead, prize, _without(rest, prize))
+                values = list(after.values())
+                total += sum(
+                    share * value
+                    for share, value in zip(softmax(values, self._tau), values, strict=True)
+                )
+            if len(self._endings) >= CACHED_ENDINGS:
+                self._endings.clear()
+            self._endings[key] = total / len(rest)
+        return self._endings[key]
+
+
+def softmax(values: Sequence[float], tau: float) -> list[float]:
+    """Probabilities ~ exp(value / tau)."""
+    best = max(values)
+    weights = [math.exp((value - best) / tau) for value in values]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def bids_of(trajectory: Trajectory) -> list[Bid]:
+    """The episode's bids in their order; turns without a move are left out."""
+    seat = agent_seat(trajectory.task.seed)
+    bids = []
+    state: GoofspielState | None = None
+    for turn in trajectory.turns:
+        # a retry answers the last position that was shown
+        state = _position(turn.messages[-1]["content"]) or state
+        if state is None or turn.action is None:
+            continue
+        hand, prizes = state.hands[seat], sorted((*state.remaining, state.prize))
+        if turn.action + 1 in hand:
+            bids.append((len(hand), prizes.index(state.prize), hand.index(turn.action + 1)))
+    return bids
+
+
+@lru_cache(maxsize=64)
+def _spread(cards: int) -> Array:
+    """Share of each rank of a hand in each bin, shape (cards, bins)."""
+    edges = np.linspace(0, BINS, cards + 1)
+    low, high = edges[:-1, None], edges[1:, None]
+    bins = np.arange(BINS)
+    overlap = np.clip(np.minimum(high, bins + 1) - np.maximum(low, bins), 0, None)
+    share: Array = overlap / overlap.sum(1, keepdims=True)
+    return share
+
+
+def _position(shown: str) -> GoofspielState | None:
+    try:
+        return parse_state(shown)
+    except StateTextError:
+        return None
+
+
+def _without(cards: Cards, card: int) -> Cards:
+    at = cards.index(card)
+    return cards[:at] + cards[at + 1 :]
+
+
+def _outcome(lead: int) -> float:
+    return 0.5 + 0.5 * ((lead > 0) - (lead < 0))

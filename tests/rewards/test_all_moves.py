@@ -1,0 +1,94 @@
+"""Rows of all legal replies: their prompts, weights and texts, and what the critic gets to know."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from miner.rewards.all_moves import AllMoves, prompts_by_turn
+from miner.rewards.goofspiel_critic import GoofspielCritic
+from miner.rollout.trajectory import Trajectory
+from tests.builders import build_task, build_trajectory
+from tests.rewards.test_potential import shown
+
+EOS = 1
+FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))
+LATER = shown(5, "1", ("2 6", "1 3"), (9, 9))
+TASK = build_task(seed=2)  # seat 0
+
+
+def encode(reply: str) -> tuple[int, ...]:
+    return (100 + int(reply), EOS)
+
+
+def all_moves(tau: float = 0.05) -> AllMoves:
+    return AllMoves(GoofspielCritic(tau), encode, tau)
+
+
+def played(*replies: str, valid: tuple[bool, ...], texts: tuple[str, ...]) -> Trajectory:
+    return build_trajectory(1.0, task=TASK, replies=replies, valid=valid, shown=texts)
+
+
+GAME = played("3", "x", "5", valid=(True, False, True), texts=(FIRST, LATER, "Again?"))
+
+
+def test_each_decision_has_its_legal_replies_behind_its_own_prompt() -> None:
+    rows = all_moves(1.0).rows(GAME, range(3))
+    prompts = prompts_by_turn(GAME)
+    (episode,) = GAME.rows
+    assert prompts[0] == episode.prompt_ids
+    assert prompts[2] == episode.prompt_ids + episode.completion_ids[: episode.turn_ids.index(2)]
+    replies = {
+        prompt: {r.completion_ids for r in rows if r.prompt_ids == prompt} for prompt in prompts
+    }
+    assert replies[prompts[0]] == {encode(str(action)) for action in range(6)}
+    # a retry answers the position shown before it
+    assert replies[prompts[1]] == replies[prompts[2]] == {encode("1"), encode("5")}
+
+
+def test_weights_of_a_decision_add_up_to_one_and_follow_the_values() -> None:
+    rows = all_moves(0.05).rows(GAME, [2])
+    weights = {row.completion_ids[0] - 100: row.weight for row in rows}
+    # 6 wins this prize and the game; 2 wins it against 1 only, and 6 the point that is left
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights == pytest.approx({5: 1.0}, abs=1e-3)
+    flat = all_moves(100.0).rows(GAME, [2])
+    assert [row.weight for row in flat] == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+def test_nothing_of_these_rows_was_sampled_and_all_of_a_reply_is_learned() -> None:
+    for row in all_moves().rows(GAME, range(3)):
+        assert all(map(math.isnan, row.logprobs))
+        assert row.loss_mask == (1,) * len(row.completion_ids)
+        assert set(row.turn_ids) == {-1}
+
+
+def test_turns_that_are_not_trained_have_none() -> None:
+    assert {row.prompt_ids for row in all_moves().rows(GAME, [0])} == {prompts_by_turn(GAME)[0]}
+
+
+def test_an_episode_without_a_position_has_none() -> None:
+    assert all_moves().rows(build_trajectory(), range(2)) == []
+
+
+def test_the_regret_is_what_the_best_move_would_have_added() -> None:
+    critic = GoofspielCritic(0.05)
+    first, later = critic.values(FIRST, 0), critic.values(LATER, 0)
+    credit = AllMoves(critic, encode, 0.05)
+    credit.rows(GAME, range(3))
+    credit.learn(lambda seen: [seen])
+    moves = max(first.values()) - first["3"], max(later.values()) - later["5"]
+    assert credit.regret == pytest.approx(sum(moves) / 2)
+    credit.learn(lambda seen: [seen])  # nothing was played since
+    assert math.isnan(credit.regret)
+
+
+def test_the_critic_learns_from_the_bids_of_all_ranks() -> None:
+    critic = GoofspielCritic(0.05)
+    credit = AllMoves(critic, encode, 0.05)
+    before = critic.habits.counts.copy()
+    credit.rows(GAME, range(3))
+    credit.learn(lambda seen: [seen, ([(8, 7, 7)] * 50, [])])
+    assert critic.habits.counts[-1, -1] > before[-1, -1] + 45
+    assert critic.habits.counts.sum() > before.sum() + 45

@@ -1,0 +1,158 @@
+"""The critic against chances worked out by other means, and what the policy's own games change."""
+
+from __future__ import annotations
+
+import pytest
+
+from miner.environments.games import GameSession
+from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, softmax
+from miner.rewards.potential import chance_to_win
+from tests.builders import build_task, build_trajectory
+from tests.rewards.test_potential import shown
+
+ALWAYS_BEST = 1e-4
+"""A temperature at which endings are played by the best move."""
+
+
+def values(state: str, seat: int = 0, critic: GoofspielCritic | None = None) -> dict[str, float]:
+    found = (critic or GoofspielCritic(ALWAYS_BEST)).values(state, seat)
+    assert found is not None
+    return found
+
+
+def test_it_values_each_legal_reply_and_nothing_else() -> None:
+    assert set(values(shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6")))) == {"0", "1", "3", "6", "7"}
+
+
+def test_a_message_without_a_position_has_no_values() -> None:
+    assert GoofspielCritic(0.01).values("Illegal move, try again.", 0) is None
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_the_last_choice_is_exact(seat: int) -> None:
+    hands = ("1 3", "2 4") if seat == 0 else ("2 4", "1 3")
+    # prize 5, then 1, against 2 or 4 at random: 3 wins half of the fives, 1 none of them
+    assert values(shown(5, "1", hands), seat) == pytest.approx({"0": 0.0, "2": 0.5})
+    lead = (1, 0) if seat == 0 else (0, 1)
+    # one ahead, 1 against 2 or 4: behind by four, and the one still to come goes to 3 against 2
+    assert values(shown(5, "1", hands, lead), seat) == pytest.approx({"0": 0.0, "2": 0.5})
+
+
+def played_out(mine, theirs, lead, prize, rest):
+    """The value of each card by trying all orders of everything, own best moves after it."""
+    found = {}
+    for card in mine:
+        chances = []
+        for other in theirs:
+            after = lead + prize * ((card > other) - (card < other))
+            left = [c for c in mine if c != card], [c for c in theirs if c != other]
+            chances.append(best_chance(*left, after, rest))
+        found[card] = sum(chances) / len(chances)
+    return found
+
+
+def best_chance(mine, theirs, lead, rest):
+    if not rest:
+        return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
+    nexts = [
+        max(played_out(mine, theirs, lead, prize, [r for r in rest if r != prize]).values())
+        for prize in rest
+    ]
+    return sum(nexts) / len(nexts)
+
+
+@pytest.mark.parametrize("lead", [-3, 0, 4])
+def test_endings_are_those_of_trying_everything(lead: int) -> None:
+    points = (max(lead, 0), max(-lead, 0))
+    state = shown(4, "23", ("1 4 8", "2 3 7"), points)
+    expected = played_out([1, 4, 8], [2, 3, 7], lead, 4, [2, 3])
+    assert values(state) == pytest.approx({str(c - 1): v for c, v in expected.items()}, abs=1e-3)
+
+
+def test_before_the_first_game_both_sides_bid_at_random() -> None:
+    state = shown(3, "12456", ("1 2 3 4 5 6", "1 2 3 4 5 6"), (7, 2))
+    by_other_means = {}
+    for card in range(1, 7):
+        chances = [
+            chance_to_win(
+                # the potential counts a prize before the bid: here the next is any of them
+                shown(
+                    1,
+                    "2456",
+                    tuple(
+                        " ".join(str(c) for c in range(1, 7) if c != out) for out in (card, other)
+                    ),
+                    (7 + 3 * (card > other), 2 + 3 * (other > card)),
+                ),
+                0,
+            )
+            for other in range(1, 7)
+        ]
+        by_other_means[str(card - 1)] = sum(chances) / len(chances)
+    assert values(state) == pytest.approx(by_other_means)
+
+
+def test_seats_are_mirror_images() -> None:
+    one = shown(6, "1234578", ("1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8"), (3, 9))
+    other = shown(6, "1234578", ("1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8"), (9, 3))
+    assert values(one, 0) == values(other, 1)
+
+
+def test_a_policy_that_matches_prizes_is_expected_to_win_more() -> None:
+    state = shown(4, "1235678", ("1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8"))
+    critic = GoofspielCritic(ALWAYS_BEST)
+    before = values(state, critic=critic)
+    critic.learn([(cards, rank, rank) for cards in range(8, 1, -1) for rank in range(cards)] * 30)
+    after = values(state, critic=critic)
+    assert all(after[reply] > before[reply] + 0.1 for reply in before)
+    critic.learn([(n, rank, n - 1 - rank) for n in range(8, 1, -1) for rank in range(n)] * 300)
+    assert max(values(state, critic=critic).values()) < min(before.values())
+
+
+def test_the_latest_bids_count_most_and_a_table_holds_probabilities() -> None:
+    habits = Habits()
+    habits.add([(8, 7, 7)] * 2000)
+    habits.add([(8, 7, 0)] * 2000)
+    table = habits.table(8)
+    assert table.sum(1) == pytest.approx([1.0] * 8)
+    assert table[7, 0] > 2 * table[7, 7] > 0.2
+    assert habits.table(16).sum(1) == pytest.approx([1.0] * 16)
+
+
+def test_bids_are_ranks_among_what_is_left_and_retries_are_skipped() -> None:
+    first, later = (
+        shown(5, "234678", ("1 2 4 5 6 7 8", "1 2 3 4 5 6 8")),
+        shown(8, "23467", ("1 2 4 5 6 8", "1 2 3 4 5 6")),
+    )
+    trajectory = build_trajectory(
+        1.0,
+        task=build_task(seed=2),
+        replies=("x", "4", "7"),
+        valid=(False, True, True),
+        shown=(first, "Again?", later),
+    )
+    assert bids_of(trajectory) == [(7, 3, 3), (6, 5, 5)]
+
+
+def test_a_target_is_as_sharp_as_its_temperature() -> None:
+    assert softmax([0.5, 0.6], 1e-3) == pytest.approx([0.0, 1.0])
+    assert softmax([0.5, 0.6], 0.1) == pytest.approx(
+        [1 / (1 + 2.718281828), 2.718281828 / 3.718281828]
+    )
+
+
+def test_its_best_moves_beat_random_play_by_far_and_more_so_once_it_knows_the_policy() -> None:
+    def score(critic: GoofspielCritic, games: int) -> float:
+        total = 0.0
+        for seed in range(games):
+            session, bids = GameSession(5 * seed, seed), []
+            while not session.done:
+                turn = session.turn()
+                found = values(turn.state_text, turn.seat, critic)
+                action = max(found, key=found.__getitem__)
+                bids.append(int(action))
+                session.play(int(action))
+            total += session.score()
+        return total / games
+
+    assert score(GoofspielCritic(0.01), 200) > 0.8  # random play: 0.5, with 0.035 of error

@@ -1,0 +1,87 @@
+"""Rows that nobody sampled: their loss is a cross-entropy, divided by the weights of all."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.test_trainer import make_trainer
+
+PROMPT, SAMPLED, LEGAL, OTHER = [5, 6], [7, 8, 9, 1], [20, 1], [21, 22, 1]
+WEIGHTS = (0.75, 0.25)
+
+
+def rollout(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+    """Four one-turn episodes, each followed by two legal replies that were not sampled."""
+    count = len(prompts)
+    unsampled = [[math.nan] * len(reply) for reply in (LEGAL, OTHER)]
+    return {
+        "prompt_ids": [PROMPT] * 3 * count,
+        "completion_ids": [SAMPLED, LEGAL, OTHER] * count,
+        "logprobs": [[-1.0] * 4, *unsampled] * count,
+        "env_mask": [[1, 1, 0, 0], [1, 1], [1, 1, 1]] * count,
+        "turn_ids": [[[0, 0, -1, -1], [-1, -1], [-1, -1, -1]]] * count,
+        "weights": [[None, *WEIGHTS]] * count,
+        "turn_rewards": [[(0, float(number % 2))] for number in range(count)],
+        "episode_reward": [float(number % 2) for number in range(count)],
+    }
+
+
+def cross_entropy(model: torch.nn.Module, reply: list[int]) -> torch.Tensor:
+    ids = torch.tensor([PROMPT + reply])
+    logprobs = (model(input_ids=ids).logits[0] / 0.7).log_softmax(-1)  # make_trainer's temperature
+    at = range(len(PROMPT) - 1, len(PROMPT) + len(reply) - 1)
+    total = sum(logprobs[position, token] for position, token in zip(at, reply, strict=True))
+    return -torch.as_tensor(total)
+
+
+def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, rollout, credit="all_moves")
+    trainer.current_gradient_accumulation_steps = 1
+    model = trainer.model.train()
+    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+    model.zero_grad()
+    trainer.compute_loss(model, output).backward()
+    learned = gradients(model)
+
+    model.zero_grad()
+    target = sum(w * cross_entropy(model, r) for w, r in zip(WEIGHTS, (LEGAL, OTHER), strict=True))
+    torch.as_tensor(target).backward()
+    for ours, expected in zip(learned, gradients(model), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
+    assert max(g.abs().max() for g in learned) > 1e-3
+
+
+def test_beside_one_advantage_an_episode_weighted_rows_keep_their_own(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, rollout, credit="episode")
+    trainer.model.train()
+    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+    tokens, weight = output["num_items_in_batch"].item(), 4 * sum(WEIGHTS)
+    advantages = output["advantages"]
+    assert tokens == 4 * 7
+    assert advantages[0, 0] < 0 < advantages[3, 0]  # the rewards are 0 and 1
+    assert advantages[1::3, 0].tolist() == pytest.approx([WEIGHTS[0] * tokens / weight] * 4)
+    assert advantages[2::3, 0].tolist() == pytest.approx([WEIGHTS[1] * tokens / weight] * 4)
+
+
+@pytest.mark.parametrize("results", [0.0, 0.5])
+def test_results_add_the_sampled_turns_advantages(tmp_path: Path, results: float) -> None:
+    trainer = make_trainer(tmp_path, rollout, credit="all_moves", results=results)
+    by_turn = make_trainer(tmp_path, rollout, credit="turn")
+    inputs = [{"prompt": p} for p in "aabb"]
+    for each in (trainer, by_turn):
+        each.model.train()
+    ours, plain = (each._generate_and_score_completions(inputs) for each in (trainer, by_turn))
+    sampled = slice(0, None, 3)
+    torch.testing.assert_close(
+        ours["advantages"][sampled], results * plain["advantages"][sampled], atol=1e-6, rtol=1e-5
+    )
+    assert plain["advantages"][sampled].abs().max() > 0.5
