@@ -169,8 +169,8 @@ def temperature_of(run_dir: Path) -> float:
 
 def last_weights(base: Path, run_dir: Path) -> Path:
     """The newest checkpoint's model: what was learned, whether or not it was worth publishing."""
-    from miner.publishing.merge import write_trained_model
     from miner.training.checkpoints import newest_checkpoint
+    from miner.training.learner import write_checkpoint_model
 
     checkpoint = newest_checkpoint(run_dir / CHECKPOINTS)
     if checkpoint is None:
@@ -180,7 +180,7 @@ def last_weights(base: Path, run_dir: Path) -> Path:
         )
     folder = run_dir / "last"
     folder.mkdir()
-    write_trained_model(base, checkpoint.path, folder)
+    write_checkpoint_model(base, checkpoint.path, folder)
     return folder
 
 

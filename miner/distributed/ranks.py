@@ -126,9 +126,7 @@ def join_ranks(settings: Settings) -> Ranks:
 
 def _open_world(*, with_deepspeed: bool) -> None:
     """Connect the ranks, before transformers would do it with a backend and a limit of its own."""
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    for name, value in (alone | {"MASTER_PORT": str(free_port())}).items():
-        os.environ.setdefault(name, value)
+    ensure_world_variables()
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -139,3 +137,10 @@ def _open_world(*, with_deepspeed: bool) -> None:
         deepspeed.init_distributed(backend, timeout=LONGEST_WAIT)
     else:
         dist.init_process_group(backend, timeout=LONGEST_WAIT)
+
+
+def ensure_world_variables() -> None:
+    """Set what a launcher sets for its ranks (RANK, MASTER_PORT, ...), where there is none."""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in (alone | {"MASTER_PORT": str(free_port())}).items():
+        os.environ.setdefault(name, value)

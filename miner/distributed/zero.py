@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -25,14 +27,11 @@ def deepspeed_config(stage: int) -> dict[str, Any]:
     }
 
 
-def gathered_weights(trainer: Any) -> dict[str, torch.Tensor] | None:
-    """The whole model on rank 0, for which all ranks have to ask; None where each has it anyway.
+def gathered(parameters: Sequence[torch.nn.Parameter]) -> AbstractContextManager[None]:
+    """Inside, parameters that ZeRO-3 spreads over the processes are whole on each; collective."""
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    import deepspeed  # takes seconds, and only GPU machines have it
 
-    Args:
-        trainer: transformers' Trainer, or one derived from it.
-    """
-    plugin = trainer.accelerator.state.deepspeed_plugin
-    if plugin is None or plugin.zero_stage != 3:
-        return None
-    state: dict[str, torch.Tensor] | None = trainer.accelerator.get_state_dict(trainer.deepspeed)
-    return state or {}
+    whole: AbstractContextManager[None] = deepspeed.zero.GatheredParameters(list(parameters))
+    return whole

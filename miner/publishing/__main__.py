@@ -32,10 +32,9 @@ def _run(command: str, paths: list[Path]) -> dict[str, Any]:
         from miner.publishing.verify import verify_model
 
         return asdict(verify_model(*paths, load=True, strict=command == "verify"))
-    from miner.publishing import merge
+    from miner.publishing.write_weights import convert_base
 
-    write = merge.convert_base if command == "convert-base" else merge.write_trained_model
-    write(*paths)
+    convert_base(*paths)
     return {}
 
 

@@ -33,13 +33,8 @@ def verify(path: Path, *, strict: bool = True, timeout: float = DEFAULT_TIMEOUT)
     return ModelReport(**answer | {"warnings": tuple(answer["warnings"])})
 
 
-def write_trained_model(base: Path, checkpoint: Path, destination: Path) -> None:
-    """`merge.write_trained_model` in a fresh process. Raises: `PublishingError`."""
-    _call("write-trained", base, checkpoint, destination)
-
-
 def convert_base(base: Path, destination: Path) -> None:
-    """`merge.convert_base` in a fresh process. Raises: `PublishingError`."""
+    """`write_weights.convert_base` in a fresh process. Raises: `PublishingError`."""
     _call("convert-base", base, destination)
 
 

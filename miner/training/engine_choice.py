@@ -15,13 +15,14 @@ from miner.background_loop import BackgroundLoop
 from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.distributed.ranks import Ranks
-from miner.distributed.zero import gathered_weights
+from miner.distributed.ranks import Ranks, ensure_world_variables
 from miner.inference.engines import GenerationEngine, TransformersEngine
+from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.sampler import SamplerError
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_llm import ColocatedLLM
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
 from miner.inference.vllm.server_sampler import VllmServerSampler
@@ -29,7 +30,7 @@ from miner.inference.vllm.weight_sync import (
     FileWeightSync,
     NcclWeightSync,
     WeightSync,
-    whole_weights,
+    merged_generation,
 )
 from miner.inference.vllm.wire import NCCL_OR_FILE, VllmConfig
 from miner.training.learner import Learner
@@ -93,15 +94,20 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     rollout = settings.rollout
     rules = learner.reply_rules(rollout.episode_limit)
 
-    def make_generation(trainer: Any) -> Any:
-        return _generation(
-            trainer,
-            mode="colocate",
+    def open_llm(trainer: Any) -> ColocatedLLM:
+        ensure_world_variables()  # vLLM asks them which of the ranks this process is
+        opened = ColocatedLLM(
+            str(learner.base),
+            partial(merged_weights, learner.model),
+            sleeps=on_gpu,
+            dtype=settings.model.dtype,
+            seed=_sampling_seed(settings, ranks),
             gpu_memory_utilization=rollout.memory_share,
-            max_model_length=rules.context,
+            max_model_len=rules.context,
             max_num_seqs=settings.episodes_per_step // ranks.count,
-            enable_sleep_mode=on_gpu,
         )
+        trainer.accelerator.wait_for_everyone()  # DeepSpeed hangs where some of them go on
+        return opened
 
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
@@ -110,22 +116,10 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
         return VllmColocatedSampler(llm.llm_engine, rules, prepare_thread=choose)
 
     if on_gpu:
-        return ColocatedEngine(make_generation, make_sampler)
+        return ColocatedEngine(open_llm, make_sampler)
     from miner.inference.vllm.reload import reloading_on_cpu
 
-    return ColocatedEngine(make_generation, make_sampler, sleeps=False, reloading=reloading_on_cpu)
-
-
-def _generation(trainer: Any, **options: Any) -> Any:
-    """TRL's way to vLLM."""
-    from trl.generation.vllm_generation import VLLMGeneration
-
-    return VLLMGeneration(
-        model=trainer.model,
-        accelerator=trainer.accelerator,
-        processing_class=trainer.processing_class,
-        **options,
-    )
+    return ColocatedEngine(open_llm, make_sampler, sleeps=False, reloading=reloading_on_cpu)
 
 
 def _vllm_for_cpus() -> bool:
@@ -161,15 +155,8 @@ def _server_engine(
         if way == "nccl":
             return _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
 
-        def weights() -> dict[str, torch.Tensor]:
-            gathered = gathered_weights(trainer)
-            if not ranks.leads:
-                return {}
-            whole = whole_weights(learner.model, gathered)
-            return {name: weight.to(agreed.dtype) for name, weight in whole.items()}
-
         return FileWeightSync(
-            weights,
+            partial(weights_on_cpu, learner.model, keep=ranks.leads, dtype=agreed.dtype),
             servers,
             loop,
             Path(settings.run_dir),
@@ -270,8 +257,10 @@ def _nccl_sync(
     [server] = servers
 
     def connect() -> Any:
-        return _generation(
-            trainer,
+        return merged_generation(
+            model=trainer.model,
+            accelerator=trainer.accelerator,
+            processing_class=trainer.processing_class,
             mode="server",
             server_base_url=server.url,
             server_timeout=seconds,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,28 +14,27 @@ from transformers import PreTrainedModel
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
-from miner.inference.vllm.weight_sync import whole_weights
-from miner.publishing import fresh_process
 from miner.publishing.base_files import put_chat_template
-from miner.publishing.merge import write_trained_model
+from miner.publishing.write_weights import base_dtype, write_trained_model
 from miner.rollout.model_folder import load_model_folder
 
 
 class Learner:
     """Model, tokenizer and renderer.
 
+    Attributes:
+        base: folder of the base model.
+
     Raises: `ConfigurationError` if the folder's model or tokenizer cannot be used.
     """
 
     def __init__(self, settings: Settings, base: Path) -> None:
-        self._base = base
-        # DeepSpeed patches how models load, and would wait for the other ranks
-        within = not settings.optimizer.zero_stage
-        self._write = write_trained_model if within else fresh_process.write_trained_model
-        loaded = load_model_folder(self._base, weights_dtype(settings))
-        check_finite(loaded.model, self._base)
+        self.base = base
+        loaded = load_model_folder(base, weights_dtype(settings))
+        check_finite(loaded.model, base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
         self._mended_template = loaded.chat.mended_template
         self.model = (
@@ -70,33 +68,39 @@ class Learner:
         if not isinstance(self.model, PeftModel):
             yield
             return
-        merged = whole_weights(self.model)
         adapted = {
             name.replace(".base_layer", ""): parameter
-            for name, parameter in self.model.get_base_model().named_parameters()
+            for name, parameter in self._base_model.named_parameters()
             if ".base_layer." in name
         }
+        merged = {name: weight for name, weight in merged_weights(self.model) if name in adapted}
         kept = {name: parameter.data for name, parameter in adapted.items()}
         with self.model.disable_adapter():
             try:
                 for name, parameter in adapted.items():
-                    parameter.data = merged[name].to(parameter.device)
+                    parameter.data = merged[name]
                 yield
             finally:
                 for name, parameter in adapted.items():
                     parameter.data = kept[name]
 
-    def save(self, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
-        """Write the current weights into `folder`, all else as the base has it.
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+        """Write `weights` into the existing `folder`, all else as the base has it.
 
         Args:
-            state: the whole model's, where this process holds only a part of it.
+            weights: of the whole model, as `weights_on_cpu` returns them.
         """
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".weights-") as weights:
-            self.model.save_pretrained(weights, state_dict=state)
-            self._write(self._base, Path(weights), folder)
+        in_state = self._base_model.state_dict().keys()
+        buffers = {n: b.cpu() for n, b in self._base_model.named_buffers() if n in in_state}
+        write_trained_model(self.base, self._base_model, buffers | dict(weights), folder)
         if self._mended_template is not None:
             put_chat_template(folder, self._mended_template)
+
+    @property
+    def _base_model(self) -> PreTrainedModel:
+        base: Any = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+        whole: PreTrainedModel = base
+        return whole
 
 
 def check_finite(model: torch.nn.Module, folder: Path) -> None:
@@ -144,3 +148,11 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
     )
     # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)
+
+
+def write_checkpoint_model(base: Path, checkpoint: Path, destination: Path) -> None:
+    """Write the model of a checkpoint, an adapter or all weights, as it would be published."""
+    adapted = (checkpoint / "adapter_config.json").is_file()
+    model = load_model_folder(base if adapted else checkpoint, base_dtype(base)).model
+    whole = PeftModel.from_pretrained(model, checkpoint) if adapted else model
+    write_trained_model(base, model, weights_on_cpu(whole), destination)

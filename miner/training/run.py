@@ -18,7 +18,6 @@ from miner.background_loop import BackgroundLoop
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.distributed.zero import gathered_weights
 from miner.duel.channel.replay import chosen_replays
 from miner.environments import EnvironmentSource
 from miner.environments.outages import Outages
@@ -26,6 +25,7 @@ from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult, interleaved
 from miner.evaluation.runner import Rules, evaluate
 from miner.inference.engines import GenerationEngine, NewWeights
+from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.publishing.publisher import PublishedScore, Publisher
@@ -245,7 +245,7 @@ class Run:
     def publish(self, publisher: Publisher | None, score: PublishedScore) -> None:
         """Publish the current weights, which all ranks help to put together; rank 0 has the
         publisher, and raises `PublishingError`."""
-        weights = gathered_weights(self.trainer)
+        weights = weights_on_cpu(self._learner.model, keep=self._ranks.leads)
 
         def publish() -> None:
             assert publisher is not None

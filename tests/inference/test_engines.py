@@ -14,6 +14,7 @@ import torch
 from miner.background_loop import BackgroundLoop
 from miner.distributed.ranks import Ranks
 from miner.inference.engines import TransformersEngine
+from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
@@ -27,7 +28,6 @@ from miner.inference.vllm.weight_sync import (
     FileWeightSync,
     WeightSyncError,
     push_confirmed,
-    whole_weights,
 )
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group
@@ -42,7 +42,7 @@ from tests.builders import (
     build_task,
     build_tokenizer,
 )
-from tests.training.generation import GenerationDouble, Server
+from tests.training.generation import ColocatedDouble, Server
 
 PROMPT = [5, 6, 7, 8]
 RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
@@ -82,7 +82,7 @@ def engine(server, model, loop, stack, tmp_path):
     engine = ServerEngine(
         VllmServerSampler(servers, RULES, pause_s=0.01),
         loop,
-        lambda trainer: FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20),
+        lambda trainer: FileWeightSync(lambda: weights_on_cpu(model), servers, loop, tmp_path, 20),
         start_seconds=20,
         sync_seconds=20,
         ranks=Ranks(),
@@ -287,7 +287,7 @@ def test_a_push_that_one_of_two_servers_refuses_leaves_both_ready_for_the_next(
     servers = [VllmServer(one.url, reply_timeout_s=20) for one in (server, other)]
     for one in servers:
         stack.callback(lambda one=one: loop.run(one.close()))
-    sync = FileWeightSync(lambda: whole_weights(model), servers, loop, tmp_path, 20)
+    sync = FileWeightSync(lambda: weights_on_cpu(model), servers, loop, tmp_path, 20)
     sync.connect()
     other.stub.broken["/update_weights"] = 500
     with pytest.raises(WeightSyncError, match=r"weights '1' did not arrive"):
@@ -301,7 +301,7 @@ def test_a_push_that_one_of_two_servers_refuses_leaves_both_ready_for_the_next(
 
 @pytest.fixture
 def generation(model):
-    return GenerationDouble(model)
+    return ColocatedDouble(model)
 
 
 @pytest.fixture

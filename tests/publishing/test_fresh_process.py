@@ -21,12 +21,12 @@ from tests.publishing.changes import change_weights, set_json
 
 
 def test_a_real_process_from_within_a_distributed_run(
-    base_model: Path, trained_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One: importing torch takes seconds. Real ranks verify by others what they hand over."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    fresh_process.write_trained_model(base_model, trained_model, tmp_path)
+    fresh_process.convert_base(trained_model, tmp_path)
     weights = (tmp_path / "model.safetensors").read_bytes()
     assert weights == (trained_model / "model.safetensors").read_bytes()
 
@@ -58,10 +58,10 @@ def test_report_is_the_one_of_this_process(model: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_other_errors_come_back_as_publishing_errors(base_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(PublishingError, match="write-trained: ") as caught:
-        fresh_process.write_trained_model(base_model, tmp_path, tmp_path / "out")
+def test_other_errors_come_back_as_publishing_errors(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(PublishingError, match="convert-base: ") as caught:
+        fresh_process.convert_base(tmp_path, tmp_path / "out")
     assert not isinstance(caught.value, UnverifiedModelError)
 
 

@@ -18,11 +18,11 @@ import torch
 from vllm import LLM
 
 from miner.background_loop import BackgroundLoop
+from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
 from miner.inference.vllm.surface import installed_misfits
-from miner.inference.vllm.weight_sync import whole_weights
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
@@ -71,7 +71,7 @@ def main() -> None:
         sampler.settle()
         for seed in (1, 2):
             with reloading_on_cpu(llm):
-                for one in whole_weights(model(seed, tied=False)).items():
+                for one in weights_on_cpu(model(seed, tied=False)).items():
                     llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(
                         [one]
                     )

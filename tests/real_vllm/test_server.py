@@ -23,6 +23,7 @@ from miner.agents import (
     VLLMClientGenerationConfig,
 )
 from miner.background_loop import BackgroundLoop
+from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.server_sampler import VllmServerSampler
@@ -31,7 +32,6 @@ from miner.inference.vllm.weight_sync import (
     WeightSyncError,
     connect_bounded,
     push_confirmed,
-    whole_weights,
 )
 from miner.inference.vllm.wire import BASE_WEIGHTS, NCCL_OR_FILE
 from miner.rollout.completions import RolloutCompletions
@@ -75,13 +75,13 @@ class Trainer:
         self.loop = loop
         self.server = VllmServer(url)
         self.sampler = VllmServerSampler([self.server], RULES)
-        self.weights = lambda: whole_weights(model(0))
+        self.weights = lambda: weights_on_cpu(model(0))
         self.sync = FileWeightSync(lambda: self.weights(), [self.server], loop, folder, 60.0)
 
     def push(self, seed: int, label: str) -> Qwen3ForCausalLM:
         """Have the server hold the weights of `seed`."""
         pushed = model(seed)
-        self.weights = lambda: whole_weights(pushed)
+        self.weights = lambda: weights_on_cpu(pushed)
         connect_bounded(self.sync, [self.server], self.loop, seconds=60)
         push_confirmed(self.sync, label, [self.server], self.loop, seconds=60)
         return pushed

@@ -1,4 +1,4 @@
-"""Stand-ins for what the trainer generates with: a server that dies, TRL's colocated vLLM."""
+"""Stand-ins for what the trainer generates with: a server that dies, a colocated vLLM."""
 
 import time
 from contextlib import ExitStack
@@ -37,8 +37,8 @@ class Server:
         return [path for path, _ in self.stub.calls]
 
 
-class GenerationDouble:
-    """TRL's VLLMGeneration in colocate mode, with sleep: it refuses what the real one would."""
+class ColocatedDouble:
+    """`ColocatedLLM` that sleeps: it refuses what the real one would."""
 
     def __init__(self, model):
         self.log = []

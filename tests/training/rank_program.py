@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks, join_ranks
-from miner.distributed.zero import gathered_weights
+from miner.inference.merged_weights import weights_on_cpu
 from miner.training.guard import UpdateGuard
 from miner.training.learner import with_adapters
 from miner.training.trainer import EpisodeTrainer, grpo_config
@@ -118,7 +118,7 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
 
     trainer.accelerator.backward = watched
     trainer.train()
-    whole = gathered_weights(trainer) or trainer.model.state_dict()
+    whole = weights_on_cpu(trainer.model)
     if ranks.leads:
         steps = [entry for entry in trainer.state.log_history if "grad_norm" in entry]
         weights = {name: tensor.float().flatten()[:64].tolist() for name, tensor in whole.items()}

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
-from miner.inference.vllm.weight_sync import whole_weights
+from miner.inference.merged_weights import weights_on_cpu
 from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
 from miner.training.learner import Learner
 from miner.training.pace import Pace
@@ -33,7 +33,7 @@ class Watch(TrainerCallback):
         self.rates = {}
 
     def on_step_begin(self, args, state, control, model, optimizer, **kwargs):
-        self.first = self.first or whole_weights(model)
+        self.first = self.first or weights_on_cpu(model)
         self.rates[state.global_step + 1] = optimizer.param_groups[0]["lr"]
 
 
@@ -86,13 +86,13 @@ LORA = ("model.tuning=lora", f"optimizer.learning_rate={10 * RATE}")
 
 def published(learner, folder):
     folder.mkdir()
-    learner.save(folder)
+    learner.save(folder, weights_on_cpu(learner.model))
     return load_file(folder / "model.safetensors")
 
 
 def test_adapters_resume_where_they_were(tmp_path, base):
     before, _, _ = train(settings(tmp_path, *LORA), until=3)
-    ended = whole_weights(before.model)
+    ended = weights_on_cpu(before.model)
 
     _, trainer, watch = train(settings(tmp_path, *LORA), until=4)
     for name, weight in ended.items():
@@ -106,7 +106,7 @@ def test_what_is_published_is_merged_into_the_base(tmp_path, base):
     merged = published(learner, tmp_path / "out")
     own = load_file(base / "model.safetensors")
     assert any(not torch.equal(merged[name], weight) for name, weight in own.items())
-    for name, weight in whole_weights(learner.model).items():
+    for name, weight in weights_on_cpu(learner.model).items():
         assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
     for companion in ("config.json", "tokenizer.json"):
         assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()

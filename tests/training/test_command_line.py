@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 import miner.__main__
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
-from miner.publishing.merge import write_trained_model
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run
 from miner.training.checkpoints import newest_checkpoint
+from miner.training.learner import write_checkpoint_model
 from miner.training.pace import Pace
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
@@ -186,7 +186,7 @@ def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(
     assert verify_model(published, load=True).loaded
     merged = tmp_path / "merged"
     merged.mkdir()
-    write_trained_model(rough_base, last.path, merged)
+    write_checkpoint_model(rough_base, last.path, merged)
     weights, base = (load_file(at / "model.safetensors") for at in (published, rough_base))
     assert all(
         torch.equal(weights[n], t) for n, t in load_file(merged / "model.safetensors").items()

@@ -16,8 +16,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from miner.config.run_files import COMPLETE, HEARTBEAT_FILE
 from miner.distributed.ranks import Ranks, join_ranks
-from miner.distributed.zero import gathered_weights
 from miner.evaluation.statistics import Estimate
+from miner.inference.merged_weights import weights_on_cpu
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
@@ -215,8 +215,7 @@ class Seen(TrainerCallback):
         self.rates: list[float] = []
 
     def on_step_end(self, args, state, control, optimizer, **kwargs) -> None:
-        whole = gathered_weights(self._trainer)
-        whole = self._trainer.model.state_dict() if whole is None else whole
+        whole = weights_on_cpu(self._trainer.model)
         self.weights.append({name: head(tensor) for name, tensor in whole.items()})
         self.rates.append(optimizer.param_groups[0]["lr"])
         shares = None  # ZeRO-3 shows them to torch's optimizer only while it steps

@@ -10,6 +10,7 @@ import torch
 
 from miner.inference.engines import Stray
 from miner.inference.sampler import EngineLostError
+from miner.inference.vllm.colocated_llm import ColocatedLLM
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 
 
@@ -20,8 +21,7 @@ class ColocatedEngine:
     once for all that is played with the same weights, and sleeps once after it.
 
     Args:
-        make_generation: builds TRL's VLLMGeneration in colocate mode from the trainer; an engine
-            that sleeps is asleep then, and without weights.
+        open_llm: opens the engine for a trainer; one that sleeps is asleep then.
         make_sampler: the sampler over that engine.
         sleeps: whether the engine gives its memory back in between; vLLM on a CPU cannot.
         reloading: entered while weights are loaded into the engine.
@@ -29,17 +29,17 @@ class ColocatedEngine:
 
     def __init__(
         self,
-        make_generation: Callable[[Any], Any],
+        open_llm: Callable[[Any], ColocatedLLM],
         make_sampler: Callable[[Any], VllmColocatedSampler],
         *,
         sleeps: bool = True,
         reloading: Callable[[Any], AbstractContextManager[None]] = lambda llm: nullcontext(),
     ) -> None:
-        self._make_generation = make_generation
+        self._open_llm = open_llm
         self._make_sampler = make_sampler
         self._sleeps = sleeps
         self._reloading = reloading
-        self._generation: Any = None
+        self._opened: ColocatedLLM | None = None
         self._sampler: VllmColocatedSampler | None = None
         self._version = 0
         self._loaded: int | None = None
@@ -50,10 +50,15 @@ class ColocatedEngine:
         assert self._sampler is not None, "attach comes first"
         return self._sampler
 
+    @property
+    def _engine(self) -> ColocatedLLM:
+        assert self._opened is not None, "attach comes first"
+        return self._opened
+
     def attach(self, trainer: Any) -> None:
         """See `GenerationEngine`."""
-        self._generation = self._make_generation(trainer)
-        self._sampler = self._make_sampler(self._generation.llm)
+        self._opened = self._open_llm(trainer)
+        self._sampler = self._make_sampler(self._engine.llm)
 
     def weights_changed(self, version: int) -> None:
         """See `GenerationEngine`."""
@@ -63,8 +68,8 @@ class ColocatedEngine:
         """See `GenerationEngine`. Wakes the part of the engine that holds weights."""
         if self._loaded == self._version:
             return
-        with self._reloading(self._generation.llm):
-            self._generation.sync_weights()
+        with self._reloading(self._engine.llm):
+            self._engine.sync_weights()
         self._loaded = self.sampler.weight_version = self._version
 
     @contextmanager
@@ -72,13 +77,13 @@ class ColocatedEngine:
         """See `GenerationEngine`."""
         self.freshen()
         if self._sleeps:
-            self._generation.llm.wake_up(tags=["kv_cache"])
+            self._engine.llm.wake_up(tags=["kv_cache"])
         try:
             yield
         finally:
             self.sampler.settle()
             if self._sleeps:
-                self._generation.llm.sleep(level=2)  # drops the weights: waking loads them anew
+                self._engine.llm.sleep(level=2)  # drops the weights: waking loads them anew
                 self._loaded = None
 
     def strayed(self) -> Stray | None:
@@ -99,7 +104,7 @@ class ColocatedEngine:
 
     def part(self) -> None:
         """See `GenerationEngine`. vLLM ends torch's process groups with its engine."""
-        self._generation.llm.llm_engine.engine_core.shutdown()
+        self._engine.llm.llm_engine.engine_core.shutdown()
 
     def close(self) -> None:
         """See `GenerationEngine`."""

@@ -83,12 +83,12 @@ CALLS = (
         "trl.generation.vllm_generation", "VLLMGeneration", 0,
         (
             *("model", "accelerator", "processing_class", "mode", "server_base_url"),
-            *("server_timeout", "group_port", "gpu_memory_utilization", "max_model_length"),
-            *("max_num_seqs", "enable_sleep_mode"),
+            *("server_timeout", "group_port"),
         ),
         method=False,
     ),
     Call(GENERATION, "sync_weights"),
+    Call(GENERATION, "_iter_named_params"),
     Call(CLIENT, "init_communicator", keywords=("device",)),
     Call(CLIENT, "close_communicator"),
     Call("vllm.v1.engine.core_client:InprocClient", "shutdown"),
@@ -110,10 +110,11 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "vllm.engine.arg_utils:EngineArgs": (
         *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
         *("gpu_memory_utilization", "weight_transfer_config", "worker_extension_cls"),
-        *("logprobs_mode", "max_logprobs"),
+        *("logprobs_mode", "max_logprobs", "model", "seed", "enable_sleep_mode"),
+        *("distributed_executor_backend", "max_num_batched_tokens"),
     ),
 }
-"""The last are the flags of `vllm serve` that the orchestrator's plan sets."""
+"""The last are flags of `vllm serve` that the plan sets, and options of the trainer's engine."""
 
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "vllm.entrypoints.serve.dev.rlhf.api_router": (

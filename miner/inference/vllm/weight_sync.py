@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from peft import PeftModel
 from safetensors.torch import save_file
 
 from miner.background_loop import BackgroundLoop
+from miner.inference.merged_weights import merged_weights
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.client import VllmServer
 
@@ -101,6 +101,17 @@ class NcclWeightSync:
             self._name(label)
 
 
+def merged_generation(**options: Any) -> Any:
+    """TRL's VLLMGeneration, which merges adapters beside the frozen weights instead of in them."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    class MergedGeneration(VLLMGeneration):
+        def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+            return merged_weights(self.model)
+
+    return MergedGeneration(**options)
+
+
 class FileWeightSync:
     """Weights through a file that trainer and servers both see, for `miner.inference.vllm.worker`.
 
@@ -171,43 +182,6 @@ class FileWeightSync:
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure
-
-
-def whole_weights(
-    model: torch.nn.Module, gathered: Mapping[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
-    """The weights under the base model's names, on the CPU, with LoRA adapters merged in.
-
-    The model itself is left alone: merging into a bfloat16 base and taking it out again would
-    round it a little every time.
-
-    Args:
-        gathered: its weights by name, where this process holds only parts of the model.
-    """
-    held = dict(model.named_parameters())
-    weights = held if gathered is None else gathered
-    whole: dict[str, torch.Tensor] = {}
-    for name in held:  # tied weights once
-        if name not in weights or (isinstance(model, PeftModel) and model.prefix in name):
-            continue
-        weight = weights[name].detach().cpu()
-        layer, adapted, _ = name.partition(".base_layer.weight")
-        if adapted:
-            weight = _with_adapters(weight, layer, model.get_submodule(layer), weights)
-        base_name = name.removeprefix("base_model.model.").replace(".base_layer", "")
-        whole[base_name] = weight.contiguous()
-    return whole
-
-
-def _with_adapters(
-    weight: torch.Tensor, name: str, layer: Any, weights: Mapping[str, torch.Tensor]
-) -> torch.Tensor:
-    """`weight` of the LoRA layer `name` plus what its active adapters add."""
-    for adapter in layer.active_adapters:
-        down, up = (weights[f"{name}.lora_{x}.{adapter}.weight"].detach().cpu() for x in "AB")
-        added = layer.scaling[adapter] * (up.float() @ down.float())
-        weight = (weight.float() + added).to(weight.dtype)
-    return weight
 
 
 def connect_bounded(

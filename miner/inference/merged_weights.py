@@ -1,0 +1,65 @@
+"""The one merge of adapters, for what engines sample with, what is evaluated and what is published.
+
+Invariants:
+* the model is left alone: merging into a bfloat16 base in place and taking it out again would round
+  frozen weights at every push;
+* an adapted weight is merged in float32 and rounded once, to the dtype that the base is held in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from miner.distributed.zero import gathered
+
+
+def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all weights under the base model's names, tied ones once, on the device of the model.
+
+    Under ZeRO-3 this is collective, and a tensor is whole only until the next one is asked for.
+    """
+    for name, parameter in model.named_parameters():
+        if isinstance(model, PeftModel) and model.prefix in name:
+            continue
+        path, adapted, _ = name.partition(".base_layer.weight")
+        layer = model.get_submodule(path) if adapted else None
+        base_name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        with gathered([parameter, *_adapters(layer)]):
+            yield base_name, parameter.data if layer is None else _merged(parameter.data, layer)
+
+
+def weights_on_cpu(
+    model: torch.nn.Module, *, keep: bool = True, dtype: torch.dtype | None = None
+) -> dict[str, torch.Tensor]:
+    """Copies of `merged_weights`; collective under ZeRO-3.
+
+    Args:
+        keep: whether this process needs them; otherwise it only takes part, and returns nothing.
+        dtype: of the copies; None keeps that of each weight.
+    """
+    copies = {}
+    for name, weight in merged_weights(model):
+        if keep:
+            copies[name] = weight.to("cpu", dtype or weight.dtype, copy=True).contiguous()
+    return copies
+
+
+def _adapters(layer: Any) -> list[torch.nn.Parameter]:
+    """The parameters of all active adapters of a LoRA layer; none for None."""
+    names = layer.active_adapters if layer is not None else ()
+    return [half[name].weight for name in names for half in (layer.lora_A, layer.lora_B)]
+
+
+@torch.no_grad()
+def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
+    """`weight` of a LoRA layer plus what its active adapters add."""
+    whole = weight.float()
+    for name in layer.active_adapters:
+        down, up = layer.lora_A[name].weight, layer.lora_B[name].weight
+        added = layer.scaling[name] * (up.float() @ down.float())
+        whole = whole + (added.T if layer.fan_in_fan_out else added)
+    return whole.to(weight.dtype)

@@ -1,0 +1,56 @@
+"""vLLM's engine in the trainer's process, and the way of weights into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+class ColocatedLLM:
+    """One engine for each rank, with a whole copy of the model.
+
+    Args:
+        base: folder of the base model, whose weights it begins with.
+        weights: yields the weights to sample with, one by one; collective under ZeRO-3.
+        sleeps: whether it gives its memory back in between, which vLLM for CPUs cannot; if so it is
+            asleep at first, and without weights.
+        options: vLLM's, such as `dtype`.
+
+    Attributes:
+        llm: vLLM's.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        weights: Callable[[], Iterator[tuple[str, torch.Tensor]]],
+        *,
+        sleeps: bool,
+        **options: Any,
+    ) -> None:
+        from vllm import LLM
+
+        self._weights = weights
+        self._sleeps = sleeps
+        self.llm = LLM(
+            model=base,
+            enable_sleep_mode=sleeps,
+            distributed_executor_backend="external_launcher",  # this process is one of the ranks
+            max_num_batched_tokens=4096,  # vLLM's own is large, and it reserves memory for that
+            logprobs_mode="processed_logprobs",  # those of the distribution it draws from
+            **options,
+        )
+        if sleeps:
+            self.llm.sleep(level=2)
+
+    def sync_weights(self) -> None:
+        """Load the current weights, and drop what is cached of older ones; wakes their memory."""
+        if self._sleeps:
+            torch.cuda.empty_cache()  # vLLM maps memory of its own, which torch's cache would hold
+            self.llm.wake_up(tags=["weights"])
+        model = self.llm.llm_engine.model_executor.driver_worker.model_runner.model
+        for named in self._weights():
+            model.load_weights([named])
+        self.llm.reset_prefix_cache()

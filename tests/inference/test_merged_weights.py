@@ -1,0 +1,159 @@
+"""One merge of adapters: what is sampled and published, and a base that no push changes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+
+from miner.inference.merged_weights import merged_weights, weights_on_cpu
+from miner.inference.vllm.colocated_llm import ColocatedLLM
+from miner.inference.vllm.weight_sync import merged_generation
+from tests.builders import build_qwen3
+
+PUSHES = 100
+Push = Callable[[], object]
+
+
+def adapted(model: PreTrainedModel) -> PeftModel:
+    """`model` with adapters that change what it computes."""
+    config = LoraConfig(
+        r=2, lora_alpha=6, target_modules="all-linear", init_lora_weights=False,
+        fan_in_fan_out=isinstance(model, GPT2LMHeadModel),
+    )  # fmt: skip
+    torch.manual_seed(1)
+    return get_peft_model(model.eval(), config, autocast_adapter_dtype=True)
+
+
+@torch.no_grad()
+def move(model: PeftModel) -> None:
+    """A step of training."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(0.01 * torch.randn_like(parameter))
+
+
+def frozen_hash(model: PeftModel) -> str:
+    """Of every bit of the base's weights."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            digest.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Loaded:
+    """vLLM's model: keeps what is loaded into it."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, torch.Tensor] = {}
+
+    def load_weights(self, named: list[tuple[str, torch.Tensor]]) -> None:
+        self.weights |= {name: weight.clone() for name, weight in named}
+
+
+@pytest.fixture
+def colocated(monkeypatch: pytest.MonkeyPatch) -> Callable[[PeftModel], tuple[Push, Loaded]]:
+    """The push into an engine of this process."""
+
+    def make(model: PeftModel) -> tuple[Push, Loaded]:
+        loaded = Loaded()
+        runner = SimpleNamespace(model_runner=SimpleNamespace(model=loaded))
+        engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=runner))
+        vllm: Any = ModuleType("vllm")
+        vllm.LLM = lambda **_: SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: None)
+        monkeypatch.setitem(sys.modules, "vllm", vllm)
+        llm = ColocatedLLM("base", partial(merged_weights, model), sleeps=False)
+        return llm.sync_weights, loaded
+
+    return make
+
+
+@pytest.fixture
+def over_nccl(monkeypatch: pytest.MonkeyPatch) -> Callable[[PeftModel], tuple[Push, Loaded]]:
+    """The push that TRL makes to a server, without the network."""
+
+    def make(model: PeftModel) -> tuple[Push, Loaded]:
+        from trl.generation.vllm_generation import VLLMGeneration
+
+        loaded = Loaded()
+
+        def update(announced: list[Any], named: Iterator[tuple[str, torch.Tensor]]) -> None:
+            loaded.load_weights(list(named))
+            assert [name for name, _, _ in announced] == list(loaded.weights)
+
+        client = SimpleNamespace(update_named_params=update, reset_prefix_cache=lambda: None)
+        monkeypatch.setattr(
+            VLLMGeneration, "_init_vllm", lambda self: setattr(self, "vllm_client", client)
+        )
+        accelerator = SimpleNamespace(
+            is_main_process=True, state=SimpleNamespace(fsdp_plugin=None, deepspeed_plugin=None)
+        )
+        sync = merged_generation(
+            model=model, accelerator=accelerator, processing_class=None, mode="server"
+        )
+        return sync.sync_weights, loaded
+
+    return make
+
+
+@pytest.mark.parametrize("way", ["colocated", "over_nccl"])
+def test_pushes_leave_the_frozen_base_as_it_was(way: str, request: pytest.FixtureRequest) -> None:
+    """A hundred, of adapters that move in between; the engine has what would be published."""
+    model = adapted(build_qwen3().to(torch.bfloat16))
+    push, loaded = request.getfixturevalue(way)(model)
+    before = frozen_hash(model)
+    for _ in range(PUSHES):
+        move(model)
+        push()
+    assert frozen_hash(model) == before
+    published = weights_on_cpu(model)
+    assert loaded.weights.keys() == published.keys()
+    assert all(torch.equal(loaded.weights[name], weight) for name, weight in published.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapted_weight_is_merged_in_float32_and_rounded_once(dtype: torch.dtype) -> None:
+    base = build_qwen3().to(dtype)
+    name = "model.layers.0.mlp.up_proj"
+    before = base.get_submodule(name).weight.detach().clone()
+    model = adapted(base)
+    layer: Any = model.get_base_model().get_submodule(name)
+    down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    expected = (before.float() + 6 / 2 * (up.float() @ down.float())).to(dtype)
+    assert torch.equal(weights_on_cpu(model)[f"{name}.weight"], expected)
+    assert not torch.equal(expected, before)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        build_qwen3,
+        lambda: build_qwen3(tie_word_embeddings=False),
+        lambda: GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=400)),
+    ],
+    ids=["tied", "untied", "transposed"],
+)
+def test_the_merged_model_computes_what_the_adapted_one_does(
+    base: Callable[[], PreTrainedModel],
+) -> None:
+    torch.manual_seed(0)
+    model = adapted(base())
+    merged = base().eval()
+    merged.load_state_dict(weights_on_cpu(model), strict=False)
+    merged.tie_weights()
+    ids = torch.tensor([[3, 5, 6, 7]])
+    with torch.inference_mode():
+        torch.testing.assert_close(merged(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_process_that_only_takes_part_keeps_nothing() -> None:
+    assert weights_on_cpu(build_qwen3(), keep=False) == {}

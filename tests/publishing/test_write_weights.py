@@ -1,0 +1,110 @@
+"""Weights in memory become the base's folder with other weights, in the base's dtype."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
+
+from miner.inference.merged_weights import weights_on_cpu
+from miner.publishing.verify import verify_model
+from miner.publishing.write_weights import base_dtype, write_trained_model
+from tests.publishing.changes import change_weights, set_json
+
+
+def companions(folder: Path) -> dict[str, bytes]:
+    return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix != ".safetensors"}
+
+
+@pytest.fixture
+def trained(trained_model: Path) -> Qwen3ForCausalLM:
+    """What a trainer in float32 holds."""
+    model: Qwen3ForCausalLM = AutoModelForCausalLM.from_pretrained(
+        trained_model, dtype=torch.float32
+    )
+    return model
+
+
+def test_weights_are_cast_to_the_dtype_of_the_base(
+    base_model: Path, trained_model: Path, trained: Qwen3ForCausalLM, destination: Path
+) -> None:
+    write_trained_model(base_model, trained, weights_on_cpu(trained), destination)
+    expected = load_file(trained_model / "model.safetensors")
+    found = load_file(destination / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_everything_but_the_weights_is_the_bases_own(
+    base_model: Path, trained: Qwen3ForCausalLM, destination: Path
+) -> None:
+    """Such as "rope_theta", which a newer transformers writes as "rope_parameters"."""
+    write_trained_model(base_model, trained, weights_on_cpu(trained), destination)
+    assert companions(destination) == companions(base_model)
+    assert verify_model(destination, load=True).dtypes == {"BF16": 1336}
+
+
+def test_no_file_is_added_that_the_base_does_not_have(
+    model: Path, trained: Qwen3ForCausalLM, destination: Path
+) -> None:
+    (model / "generation_config.json").unlink()
+    write_trained_model(model, trained, weights_on_cpu(trained), destination)
+    assert set(os.listdir(destination)) == set(os.listdir(model))
+
+
+def test_single_tensors_keep_their_own_dtype(
+    model: Path, trained: Qwen3ForCausalLM, destination: Path
+) -> None:
+    def widen_norm(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"] = tensors["model.norm.weight"].float()
+
+    change_weights(model, widen_norm)
+    write_trained_model(model, trained, weights_on_cpu(trained), destination)
+    found = load_file(destination / "model.safetensors")
+    wide = {name for name, tensor in found.items() if tensor.dtype == torch.float32}
+    assert wide == {"model.norm.weight"}
+
+
+def test_a_base_without_safetensors_has_the_configured_dtype(
+    model: Path, trained: Qwen3ForCausalLM, destination: Path
+) -> None:
+    (model / "model.safetensors").unlink()
+    write_trained_model(model, trained, weights_on_cpu(trained), destination)
+    assert verify_model(destination, load=True).dtypes == {"BF16": 1336}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (torch.float32, torch.float32),
+        (torch.float16, torch.float16),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float8_e4m3fn, torch.bfloat16),
+    ],
+)
+def test_base_dtype_is_that_of_most_parameters(
+    model: Path, stored: torch.dtype, expected: torch.dtype
+) -> None:
+    def recast(tensors: dict[str, torch.Tensor]) -> None:
+        for name in tensors:
+            if "norm" not in name:
+                tensors[name] = tensors[name].to(stored)
+
+    change_weights(model, recast)
+    assert base_dtype(model) == expected
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [("float16", torch.float16), ("float32", torch.float32), (None, torch.bfloat16)],
+)
+def test_base_dtype_without_safetensors_is_the_configured_one(
+    model: Path, named: str | None, expected: torch.dtype
+) -> None:
+    (model / "model.safetensors").unlink()
+    set_json(model / "config.json", torch_dtype=named)
+    assert base_dtype(model) == expected
