@@ -157,7 +157,7 @@ class _Play:
         begun = clock()
         try:
             if isinstance(player, RulePlayer):
-                reply = player.answer(request)
+                reply = await player.reply(request)
             else:
                 reply = await self._in_time(player, request)
         finally:

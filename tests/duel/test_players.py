@@ -78,6 +78,8 @@ def test_specifications_name_players() -> None:
         ("nobody", ["othello"], "neither a folder nor a player"),
         ("mcts:x", ["othello"], "no number"),
         ("mcts:0", ["othello"], "no number"),
+        ("mcts:100000000", ["othello"], "at most 10,000"),
+        ("cfr:10001", ["leduc_poker"], "at most 10,000"),
         ("bid", ["othello", "goofspiel"], "plays goofspiel only"),
         ("cfr", ["othello"], "plays leduc_poker only"),
     ],

@@ -16,7 +16,7 @@ from random import Random
 
 from miner.config.contract import DUEL_CHANNEL
 from miner.duel.calls import parse_calls
-from miner.duel.channel.opponents import Opponents, ask
+from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_of
 from miner.duel.games import Table
 from miner.duel.memory import Notes, TokenCounter, WordCounter
@@ -132,7 +132,7 @@ class Duel:
 
     async def _opposite_move(self, request: Request) -> int:
         try:
-            move = carry_out(request, (await ask(self._rival, request)).calls)
+            move = carry_out(request, (await self._rival.reply(request)).calls)
         except ReplyForfeit:
             move = None
         except (PlayerError, UnreachableError) as error:

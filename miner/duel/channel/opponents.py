@@ -7,17 +7,14 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import BASE, SNAPSHOT
-from miner.duel.players.base import Player, Reply
+from miner.duel.players.base import Player
 from miner.duel.players.catalog import make_player
-from miner.duel.players.rules import RulePlayer
-from miner.duel.turn import Request
 from miner.publishing.output_path import PUBLICATION_FILE
 
 
@@ -78,16 +75,6 @@ class Opponents:
         """Release all players."""
         for player in self._players.values():
             await player.close()
-
-
-async def ask(player: Player, request: Request) -> Reply:
-    """A player's reply; one that thinks does so beside the event loop.
-
-    Raises: as `Player.reply`.
-    """
-    if isinstance(player, RulePlayer) and not player.quick:
-        return await asyncio.to_thread(player.answer, request)
-    return await player.reply(request)
 
 
 def _identity(folder: Path) -> str:

@@ -19,6 +19,8 @@ SIMULATIONS = 50
 STRONG_SIMULATIONS = 200
 GIN_SIMULATIONS = 10
 """Gin rummy's rollouts take a hundred moves each."""
+MOST_NUMBER = 10_000
+"""Of simulations or iterations: a move in gin rummy then takes 12 s of a core."""
 
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
@@ -67,6 +69,10 @@ def _number(specification: str, argument: str) -> int | None:
         return None
     if not argument.isdecimal() or int(argument) < 1:
         raise ConfigurationError(f"{specification!r}: {argument!r} is no number from 1 on")
+    if len(argument) > 9 or int(argument) > MOST_NUMBER:
+        raise ConfigurationError(
+            f"{specification!r}: at most {MOST_NUMBER:,}; a move would take minutes"
+        )
     return int(argument)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 
@@ -22,10 +23,10 @@ _NOTHING = Reply()
 class RulePlayer:
     """Plays what `choose` says, and keeps no notes. Equal games are played equally.
 
-    It never waits, so that games ask `answer` and need neither time limit nor event loop.
+    It never waits, so that games ask `answer` and need no time limit.
 
     Args:
-        quick: whether a move takes no time worth speaking of; searches take some.
+        quick: whether a move takes no time to speak of; searches run beside the event loop.
     """
 
     def __init__(self, name: str, choose: Choice, *, quick: bool = True) -> None:
@@ -41,8 +42,8 @@ class RulePlayer:
         return Reply((move_call(self._choose(request)),))
 
     async def reply(self, request: Request) -> Reply:
-        """`answer`, for whoever awaits players."""
-        return self.answer(request)
+        """`answer`, beside the event loop unless it is quick."""
+        return self.answer(request) if self.quick else await asyncio.to_thread(self.answer, request)
 
     async def close(self) -> None:
         """Nothing to release."""

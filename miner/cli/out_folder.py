@@ -1,0 +1,25 @@
+"""Check of the folder for results, before anything is played for it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from miner.config.errors import ConfigurationError
+
+ROOM_BYTES = 4 << 20
+"""Of an evaluation of 250 games with its pictures and pages, at least."""
+
+
+def check_out(out: Path) -> None:
+    """Make `out`, and raise `ConfigurationError` if results cannot be written there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as file:
+            file.write(bytes(ROOM_BYTES))
+            file.flush()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--out {out} cannot be written ({error.strerror}): name another folder, or free "
+            f"{ROOM_BYTES >> 20} MB there"
+        ) from None
