@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -76,6 +77,9 @@ def _run() -> None:
         if getattr(error, "stuck", False):
             _leave(_status(error))  # the interpreter would wait for the thread that hangs
         sys.exit(_status(error))
+    except OSError as error:
+        print(f"error: {_described(error)}", file=sys.stderr)
+        sys.exit(TrainerStatus.DISK)
 
 
 def _leave(status: int) -> NoReturn:
@@ -84,6 +88,17 @@ def _leave(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _described(error: OSError) -> str:
+    """The file, the cause, and the line of ours that it was used in."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = next((f for f in reversed(frames) if "/miner/" in f.filename), frames[-1])
+    return (
+        f"{what} ({Path(where.filename).name}, line {where.lineno}): free space, or name a path "
+        "that can be read and written"
+    )
 
 
 def _status(error: Exception) -> int:

@@ -75,6 +75,13 @@ class BackgroundLoop:
         self.close()
 
 
+def take_back_cancellation() -> None:
+    """Let the current task continue after a `CancelledError`: it answers an interrupt itself."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+
+
 async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:

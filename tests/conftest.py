@@ -2,7 +2,9 @@
 
 import gc
 import os
-from collections.abc import Generator
+import signal
+import subprocess
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -40,3 +42,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.path.parent.name != "training",
         )
     )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own reaction to SIGINT, also where tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

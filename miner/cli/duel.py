@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from miner.cli.out_folder import check_out
 from miner.config.contract import MATCH_SECONDS
+from miner.config.statuses import TrainerStatus
 
 Games = Annotated[
     str | None, typer.Option(help="Games with commas between them. Default: all six.")
@@ -78,9 +80,12 @@ def league_command(
     from miner.duel.match import Limits
     from miner.duel.session import run_session
 
+    check_out(out)
     limits = Limits(seconds=minutes * 60, pairs=pairs or None)
-    asyncio.run(
+    result = asyncio.run(
         run_session(
             players, games, limits, seed, prompts=prompts, replays=replays, out=out, boss=boss
         )
     )
+    if result.interrupted:
+        raise typer.Exit(TrainerStatus.INTERRUPTED)

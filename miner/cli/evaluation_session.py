@@ -18,12 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
+import typer
 from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
+from miner.cli.out_folder import check_out
 from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL, GRADER_BASE_SEED, is_game
 from miner.config.errors import ConfigurationError
+from miner.config.statuses import TrainerStatus
 from miner.duel.channel.opening import open_duels
 from miner.duel.channel.replay import chosen_replays
 from miner.duel.channel.tasks import evaluation_duels
@@ -97,13 +100,15 @@ class EvaluationRequest:
 def run_evaluation(request: EvaluationRequest, console: Console | None = None) -> bool:
     """Evaluate, print and write; returns whether the score means anything.
 
-    It does not when no episode counted, or when the policy failed in every one.
+    It does not when no episode counted, or when the policy failed in every one. Interrupted, it
+    writes the episodes that were over and ends with `INTERRUPTED`.
     Raises: `EnvironmentFault` for settings that cannot work and servers that cannot be used.
     """
     console = console or Console()
+    check_out(request.out)
     with _policy(request) as policy:
         try:
-            result, replays = asyncio.run(_play(request, policy, console))
+            result, replays, wanted = asyncio.run(_play(request, policy, console))
         except PolicyError as error:
             raise ConfigurationError(str(error)) from error
     if request.name:
@@ -122,6 +127,9 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     result = result.model_copy(update={"policy": label})
     record = _write(request, folder, result, replays, _base_result(folder, earlier, record))
     _print(request, result, record, console)
+    if len(result.episodes) < wanted:
+        say(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
+        raise typer.Exit(TrainerStatus.INTERRUPTED)
     return True
 
 
@@ -149,14 +157,16 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
 
 async def _play(
     request: EvaluationRequest, policy: Policy, console: Console
-) -> tuple[EvaluationResult, list[Replay]]:
-    """All episodes, and those worth a look once more for a replay."""
+) -> tuple[EvaluationResult, list[Replay], int]:
+    """All episodes, those to show as a replay, and how many were wanted."""
     source, tasks = await _opened(request, console)
     try:
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
-            result = await evaluate(policy, source, tasks, request.rules, bar.update)
+            result = await evaluate(
+                policy, source, tasks, request.rules, bar.update, interruptible=True
+            )
         rate = source.applied_rate
         if rate is not None and rate < 1.0:
             console.print(
@@ -166,7 +176,8 @@ async def _play(
                 soft_wrap=True,
             )
         failed = partial(say, console)
-        return result, await chosen_replays(source, result, request.replays, failed)
+        replays = await chosen_replays(source, result, request.replays, failed)
+        return result, replays, len(tasks)
     finally:
         await source.close()
         await policy.close()

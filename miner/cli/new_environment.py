@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import write_atomically
 from miner.environments.own.template import environment_file
 
 
@@ -27,5 +28,5 @@ def new_environment_command(
         raise ConfigurationError(f"{path} is there already: choose another name, or move it")
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}: make it first")
-    path.write_text(environment_file(name, str(path)))
+    write_atomically(path, environment_file(name, str(path)))
     typer.echo(f"wrote {path}; look at what it plays:  python -m miner probe --entry {path}")

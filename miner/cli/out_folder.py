@@ -12,12 +12,15 @@ ROOM_BYTES = 4 << 20
 
 
 def check_out(out: Path) -> None:
-    """Make `out`, and raise `ConfigurationError` if results cannot be written there."""
+    """Raise `ConfigurationError` if results cannot be written to `out`."""
+    made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as file:
             file.write(bytes(ROOM_BYTES))
             file.flush()
+        if made:
+            out.rmdir()
     except OSError as error:
         raise ConfigurationError(
             f"--out {out} cannot be written ({error.strerror}): name another folder, or free "

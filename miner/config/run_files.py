@@ -30,5 +30,9 @@ def has_begun(run_dir: Path) -> bool:
 def write_atomically(path: Path, text: str) -> None:
     """Replace `path`, so that a reader or a kill never sees half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -21,3 +21,5 @@ class TrainerStatus(IntEnum):
     """With less it would go on."""
     INFERENCE_LOST = 76
     """The inference server was lost, or does not take weights."""
+    INTERRUPTED = 130
+    """Ctrl-C ended an evaluation or a league; what was played is written."""

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from miner.background_loop import take_back_cancellation
 from miner.config.errors import ConfigurationError
 from miner.duel.games import duel_game
-from miner.duel.match import Limits, MatchResult, play_match
+from miner.duel.match import INTERRUPTED, Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
@@ -53,6 +54,11 @@ class LeagueResult:
     games: list[str]
     matches: list[MatchResult]
     boss: str | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it ended before its time."""
+        return any(match.stopped == INTERRUPTED for match in self.matches)
 
     def environment_scores(self, game: str) -> Scores:
         """(wins + draws / 2) / games of each player, pooled over all games against everybody.
@@ -134,6 +140,8 @@ async def play_league(
 ) -> LeagueResult:
     """Play all matches at once. A player that fails breaks off its own matches and no others.
 
+    Cancelled (Ctrl-C), it returns what was played.
+
     Raises: `ConfigurationError` for equal names or a boss that does not play.
     """
     names = [player.name for player in players]
@@ -153,8 +161,13 @@ async def play_league(
         return match
 
     pairs = list(combinations(players, 2))
-    matches = await asyncio.gather(*(play(game, a, b) for game in games for a, b in pairs))
-    return LeagueResult(names, list(games), list(matches), boss)
+    tasks = [asyncio.ensure_future(play(game, a, b)) for game in games for a, b in pairs]
+    try:
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        take_back_cancellation()
+        tasks = [task for task in tasks if not task.cancelled()]  # others had not begun
+    return LeagueResult(names, list(games), [task.result() for task in tasks], boss)
 
 
 def _without_plies(record: GameRecord) -> dict[str, Any]:

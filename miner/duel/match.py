@@ -34,6 +34,9 @@ REPLAYS = 2
 
 RECOVERY_S = 10.0
 
+INTERRUPTED = "interrupted"
+"""Why a match stopped that was cancelled; it keeps the games that were over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -83,7 +86,10 @@ async def play_match(
     *,
     on_game: Callable[[GameRecord], None] = lambda record: None,
 ) -> MatchResult:
-    """Play a match. A player that fails for good ends it and is named in `failure`."""
+    """Play a match. A player that fails for good ends it and is named in `failure`.
+
+    Cancelled, it returns what was played.
+    """
     result = MatchResult(game.name, first.name, second.name)
     players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
 
@@ -100,8 +106,11 @@ async def play_match(
     for number, seed in enumerate(game_seeds(rules.evaluation_seed), 1):
         try:
             for first_seat in (0, 1):
+                await asyncio.sleep(0)  # rule players never wait: let an interrupt in
                 result.games.append(await play(seed, first_seat))
                 on_game(result.games[-1])
+        except asyncio.CancelledError:
+            result.stopped = INTERRUPTED
         except Exception as error:
             result.failure = f"{type(error).__name__}: {error}"
             result.stopped = "broke off"

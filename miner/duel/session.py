@@ -40,6 +40,8 @@ async def run_session(
 ) -> LeagueResult:
     """Play, print, and write `league.json`, `league.png` and `league.html`: see `miner.cli.duel`.
 
+    Interrupted, it writes what was played.
+
     Raises: `ConfigurationError` for players or games that there are not, `InfrastructureError`
         where not one game could be played.
     """
@@ -56,7 +58,12 @@ async def run_session(
             stack.push_async_callback(player.close)
             players.append(player)
         result = await _play(players, chosen, rules, limits, boss, console)
-    if not any(match.games for match in result.matches):
+    played = sum(len(match.games) for match in result.matches)
+    if result.interrupted:
+        say(console, f"interrupted: {played} games were over, all else is of these")
+    if not played and result.interrupted:
+        return result
+    if not played:
         failures = dict.fromkeys(match.failure for match in result.matches if match.failure)
         raise InfrastructureError(f"not one game was played: {'; '.join(failures)}")
     print_league(result, console)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from miner.background_loop import take_back_cancellation
 from miner.config.contract import GAMES, agent_seat, is_game
 from miner.config.errors import ConfigurationError
 from miner.environments import (
@@ -69,12 +70,15 @@ async def evaluate(
     rules: Rules | None = None,
     on_episode: Callable[[EpisodeRecord], None] | None = None,
     outages: Outages | None = None,
+    *,
+    interruptible: bool = False,
 ) -> EvaluationResult:
     """Play `policy` once on each of `tasks`, several at a time.
 
     Args:
         on_episode: called with each record as soon as its episode is decided.
         outages: waits for servers that go away; a try that an outage ended is not counted.
+        interruptible: when cancelled, return the episodes that were decided, if there are any.
 
     Raises: `ConfigurationError` for an empty list, or when a task cannot be played at all.
     """
@@ -86,6 +90,7 @@ async def evaluate(
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
         async with slots:
+            await asyncio.sleep(0)  # baselines never wait: let an interrupt in
             record = await _decide(policy, source, task, rules, outages)
         if on_episode:
             on_episode(record)
@@ -96,6 +101,11 @@ async def evaluate(
             runs = [group.create_task(run(task)) for task in tasks]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    except asyncio.CancelledError:
+        runs = [run for run in runs if not run.cancelled()]
+        if not interruptible or not runs:
+            raise
+        take_back_cancellation()
     return EvaluationResult(
         policy=policy.name,
         channel=source.name,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from miner.__main__ import app
+from miner.__main__ import app, main
 from miner.config.errors import ConfigurationError
+from miner.config.statuses import TrainerStatus
 
 
 def miner(*words: str) -> Result:
@@ -63,3 +66,18 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     shown = example[example.index("import random") :]
     assert f"```python\n{shown}```" in (root / "README.md").read_text()
     assert len(shown.splitlines()) <= 30
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_nothing_is_left(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (small_disk / "all").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    monkeypatch.setattr("sys.argv", ["miner", "new-environment", "Riddle", "--in", str(small_disk)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == TrainerStatus.DISK
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"error: .*No space left on device \(run_files.py, line \d+\): free", sentence)
+    assert [path.name for path in small_disk.iterdir()] == ["all"]

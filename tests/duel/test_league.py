@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 
 from miner.__main__ import app
 from miner.config.errors import ConfigurationError
+from miner.config.statuses import TrainerStatus
 from miner.duel import session
 from miner.duel.games import GAMES
 from miner.duel.league import play_league
@@ -72,6 +75,35 @@ async def test_a_league_without_a_game_is_an_error_and_no_standing(
             ["a", "b"], "clobber", limits, 1, prompts=None, replays=0, out=out
         )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("moves", [1, 60])
+def test_an_interrupt_keeps_the_games_that_were_over(
+    moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def make(said: str, games: object, *, seat: int) -> RulePlayer:
+        choose = random_move(seat)
+
+        def interrupts(request: Request) -> int:
+            asked.append(seat)
+            if len(asked) == moves:
+                os.kill(os.getpid(), signal.SIGINT)
+            return choose(request)
+
+        return RulePlayer(said, interrupts)
+
+    monkeypatch.setattr(session, "make_player", make)
+    command = ["league", "a", "b", "--games", "clobber,liars_dice", "--pairs", "500"]
+    ended = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert ended.exit_code == TrainerStatus.INTERRUPTED, ended.output
+    league = json.loads((tmp_path / "out" / "league.json").read_text())
+    played = sum(len(match["games"]) for match in league["matches"])
+    assert 0 < played < 50
+    assert f"interrupted: {played} games were over" in ended.output
+    assert {match["stopped"] for match in league["matches"]} == {"interrupted"}
 
 
 async def test_matches_of_a_league_overlap() -> None:

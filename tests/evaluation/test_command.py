@@ -2,17 +2,22 @@
 
 import csv
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from miner.__main__ import app
 from miner.cli.evaluate import evaluate_command
 from miner.cli.evaluation_session import EvaluationRequest
 from miner.config.errors import ConfigurationError
-from miner.evaluation.results import EvaluationResult
+from miner.config.statuses import TrainerStatus
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import GRADER_TIMEOUT_S
+from miner.reporting.progress import EvaluationProgress
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
 from tests.builders import build_qwen3, build_tokenizer
@@ -62,6 +67,45 @@ def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
     assert [record.name for record in run_folder.evaluations] == ["match (bid = prize)"]
     assert set(run_folder.replays) == {"match-bid-prize-1", "match-bid-prize-2"}
     assert (tmp_path / "replays" / "match-bid-prize-1.html").is_file()
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_keeps_the_episodes_that_were_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, seen = EvaluationProgress.update, []
+
+    def interrupted(self: EvaluationProgress, record: EpisodeRecord) -> None:
+        update(self, record)
+        seen.append(record.seed)
+        if len(seen) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(EvaluationProgress, "update", interrupted)
+    output = run(
+        *("--policy", "match", "--episodes", 200, "--concurrency", 2, "--out", tmp_path),
+        status=TrainerStatus.INTERRUPTED,
+    )
+    assert f"interrupted: {len(seen)} of 200 episodes were over" in output
+    result = EvaluationResult.model_validate_json((tmp_path / "match-bid-prize.json").read_bytes())
+    assert sorted(episode.seed for episode in result.episodes) == sorted(seen)
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "small"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(
+    folder: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if folder == "small":
+        out = request.getfixturevalue("small_disk") / "out"
+    else:
+        (tmp_path / "file").write_text("notes")
+        out = tmp_path / folder
+    monkeypatch.setattr("miner.cli.evaluation_session._play", None)
+    monkeypatch.setattr("miner.duel.session.make_player", None)
+    duel = ("duel", "random", "random", "--games", "clobber", "--out", str(out))
+    assert f"--out {out} cannot be written" in refused("--policy", "match", "--out", out)
+    ended = CliRunner().invoke(app, duel)
+    assert f"--out {out} cannot be written" in str(ended.exception)
 
 
 def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,18 +45,6 @@ def test_a_library_without_the_call_renames_twice(
     replace_folder(tmp_path / "new", tmp_path / "current", aside=tmp_path / "aside")
     assert (tmp_path / "current" / "name").read_text() == "new"
     assert (tmp_path / "aside" / "name").read_text() == "current"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 class TestSmallDisk:

@@ -31,14 +31,6 @@ def test_errors_reach_the_caller(loop):
         loop.run(fail())
 
 
-@pytest.fixture
-def interruptible():
-    """Python's own reaction to SIGINT, also where tests run in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_waits_for_the_cleanup(loop):
     cleaned = []
