@@ -31,9 +31,11 @@ mutants: setup ## how many small defects the tests notice (mutmut; hours for all
 	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-mutants.txt
 	@$(PY) scripts/mutants.py $(MUTANTS)
 
-image: ## build the production image (goofspiel-miner:production, about nine gigabytes)
+image: ## build the production image as validators do, without a cache (about nine gigabytes)
 	@scripts/docker/prepare.sh
-	@docker build --tag goofspiel-miner:production --file ops/docker/standalone-text-trainer.dockerfile .
+	@start=$$(date +%s); docker build --no-cache --tag goofspiel-miner:production \
+	  --file ops/docker/standalone-text-trainer.dockerfile . \
+	  && echo $$(($$(date +%s) - start)) >.image-seconds
 
 image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for tests and compose
 	@scripts/docker/prepare.sh

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.config.run_files import HEARTBEAT_FILE
 
 TRAINER, INFERENCE, WATCHDOG = "trainer", "inference", "watchdog"
@@ -28,6 +29,9 @@ class RunPlan(BaseModel):
     ends_at: float = Field(description="Everything is stopped, whatever it does.")
     kill_at: float = Field(description="The container may be killed.")
     by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
+    served_dtype: ServedDtype = Field(
+        FIRST_FORMAT_DTYPE, description="What the published model will be served in."
+    )
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")
     adapter_learning_rate: float | None = Field(

@@ -18,6 +18,7 @@ from entrypoint.probes import health_url
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import Topology
 from entrypoint.trainer_settings import INFERENCE_PORT
+from miner.config.contract import FIRST_FORMAT_DTYPE, SERVING_DTYPE
 
 LOAD_BYTES_PER_SECOND = 100e6  # reading and checking a model, on a slow disk
 SHORTEST_RESERVE = 30.0
@@ -59,6 +60,7 @@ def plan_run(
         kill_at=kill_at,
         by_hand=by_hand,
         adapter_learning_rate=adapter_learning_rate,
+        served_dtype=SERVING_DTYPE if job.duels else FIRST_FORMAT_DTYPE,
         servers=job.servers if asks_servers else (),
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,
         stop_seconds=STOP_SHARE * grace_seconds(environ),

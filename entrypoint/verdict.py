@@ -11,6 +11,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome
 from entrypoint.reaper import Ended
 from entrypoint.run_plan import RunPlan
+from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.publishing import fresh_process
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.output_path import PUBLICATION_FILE
@@ -34,12 +35,12 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     cause = cause_of(ended, outcome)
     seconds = 0.0 if ended.asked else plan.kill_at - time.time()
     try:
-        report = verify_output(plan.output_dir, seconds)
+        report = verify_output(plan.output_dir, seconds, plan.served_dtype)
     except UnverifiedModelError as error:
         return Outcome(cause.status, f"{cause.message}; no verified model: {error}")
     if plan.by_hand and cause.status is ExitStatus.REFUSED:
         return Outcome(cause.status, f"{cause.message}; {plan.output_dir} holds an earlier model")
-    checked = "loaded in float16" if report.loaded else "complete"
+    checked = f"loaded in {plan.served_dtype}" if report.loaded else "complete"
     size = f"{report.parameters:,} parameters"
     return Outcome(
         ExitStatus.OK, f"a model of {size}, {checked}, lies at {plan.output_dir} ({cause.message})"
@@ -59,7 +60,9 @@ def cause_of(ended: Ended, outcome: Outcome | None) -> Outcome:
     )
 
 
-def verify_output(folder: Path, seconds: float) -> ModelReport:
+def verify_output(
+    folder: Path, seconds: float, dtype: ServedDtype = FIRST_FORMAT_DTYPE
+) -> ModelReport:
     """Check the published folder: by loading it where `seconds` allow it, else structurally.
 
     A model was loaded and checked before it was published, so the structural check is enough when
@@ -75,7 +78,7 @@ def verify_output(folder: Path, seconds: float) -> ModelReport:
         return report
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return fresh_process.verify(folder, strict=strict, timeout=seconds)
+        return fresh_process.verify(folder, strict=strict, dtype=dtype, timeout=seconds)
     except UnverifiedModelError:
         raise
     except (PublishingError, _InterruptedError):  # the check itself was killed, slow or cut off

@@ -22,6 +22,10 @@ SUBMITTED = (
 """What validators build: the first, or the second where they look for that one only."""
 TOURNAMENT_FILES = ("LICENSE", "NOTICE")
 TOURNAMENT_COPY = "tournament/core/pvp/game_prompts.yml"
+BUILD_MINUTES = 30.0
+"""What validators give a build; a longer one is not tried again."""
+BUILD_RECORD = ".image-seconds"
+"""Written by `make image`: how long the latest build took."""
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
 MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
 
@@ -47,6 +51,20 @@ def obstacles(repository: Path) -> Iterator[str]:
         yield "the working tree differs from HEAD: commit what belongs to the submission"
 
 
+def build_warning(repository: Path) -> str:
+    """A sentence where the image might not be built in time, or nobody knows; empty if it is."""
+    record = repository / BUILD_RECORD
+    if not record.is_file():
+        return "nobody has timed the image's build here: run make image"
+    minutes = float(record.read_text()) / 60
+    if minutes < BUILD_MINUTES / 2:
+        return ""
+    return (
+        f"the image took {minutes:.0f} minutes to build here, and validators give it "
+        f"{BUILD_MINUTES:.0f}: try a faster network, or pin fewer packages in requirements.txt"
+    )
+
+
 def main(repository: Path = REPOSITORY) -> int:
     """Print the obstacles, or the commit. Returns: the exit status."""
     found = list(obstacles(repository))
@@ -58,6 +76,8 @@ def main(repository: Path = REPOSITORY) -> int:
             "words, not on those that are graded (python -m miner prompts --help)",
             file=sys.stderr,
         )
+    if warning := build_warning(repository):
+        print(f"note: {warning}", file=sys.stderr)
     if not found:
         print(f"submit commit {_git(repository, 'rev-parse', 'HEAD').strip()}")
     return 1 if found else 0

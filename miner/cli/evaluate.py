@@ -94,7 +94,8 @@ Temperature = Annotated[
 Dtype = Annotated[
     Literal["float32", "float16", "bfloat16"] | None,
     typer.Option(
-        help="What --model computes in. Default: float16 on a GPU, as graded; float32 on a CPU.",
+        help="What --model computes in. Default: as graded on a GPU (bfloat16 in duels, else "
+        "float16); float32 on a CPU.",
         rich_help_panel=_RULES,
     ),
 ]

@@ -24,7 +24,13 @@ from rich.columns import Columns
 from rich.console import Console
 
 from miner.cli.out_folder import check_out
-from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL, GRADER_BASE_SEED, is_game
+from miner.config.contract import (
+    DUEL_CHANNEL,
+    GOOFSPIEL,
+    GRADER_BASE_SEED,
+    is_game,
+    served_dtype,
+)
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.duel.channel.opening import open_duels
@@ -151,6 +157,7 @@ def _policy(request: EvaluationRequest) -> Iterator[Policy]:
             max_reply_tokens=request.max_reply_tokens,
             max_sessions=request.rules.concurrency,
             dtype=request.dtype,
+            served=served_dtype(request.channel),
         ) as policy:
             yield policy
 

@@ -86,10 +86,11 @@ PARSER_ORDER: Final[tuple[tuple[str, ToolParser], ...]] = (
 )
 """Part of a model's id, else of its type, and its parser; the first that fits counts."""
 
+ServedDtype = Literal["float16", "bfloat16"]
 SERVING_DTYPE: Final = "bfloat16"
-"""What models that meet in duels are served in."""
+"""Dtype that models of duels are served in."""
 FIRST_FORMAT_DTYPE: Final = "float16"
-"""What the first format's grader serves in."""
+"""Dtype that the first format's grader serves in."""
 
 POOL: Final[dict[str, float]] = {
     "unsloth/Llama-3.2-3B-Instruct": 3.0,
@@ -170,6 +171,11 @@ DATASETS: Final = (
 def gpus_of_job(billions: float) -> int:
     """Return the GPUs that the validator gives a job of a base of that many parameters."""
     return next((gpus for most, gpus in GPU_THRESHOLDS if billions <= most), 8)
+
+
+def served_dtype(channel: str | None) -> ServedDtype:
+    """Return the dtype that a model trained on `channel` is served in."""
+    return SERVING_DTYPE if channel == DUEL_CHANNEL else FIRST_FORMAT_DTYPE
 
 
 def is_game(environment: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
+from miner.config.contract import FIRST_FORMAT_DTYPE
 from miner.evaluation.policies import SamplerPolicy
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
@@ -24,12 +25,14 @@ def model_policy(
     max_reply_tokens: int,
     max_sessions: int,
     dtype: str | None = None,
+    served: str = FIRST_FORMAT_DTYPE,
 ) -> Iterator[SamplerPolicy]:
     """A policy over the model in `path`.
 
     Args:
         max_sessions: episodes that may be under way at once.
-        dtype: name of torch's; None: float16 on a GPU (as graded), float32 on a CPU.
+        dtype: name of torch's; None: `served` on a GPU, float32 on a CPU.
+        served: what the model is graded in.
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded.
     """
@@ -37,7 +40,7 @@ def model_policy(
     on_gpu = torch.cuda.is_available()
     loaded = load_model_folder(
         path,
-        getattr(torch, dtype or ("float16" if on_gpu else "float32")),
+        getattr(torch, dtype or (served if on_gpu else "float32")),
         "cuda" if on_gpu else None,
     )
     params = SamplingParams(max_reply_tokens, temperature)

@@ -1,4 +1,4 @@
-"""The other end of `fresh_process`: `python -m miner.publishing COMMAND PATH...`, answers JSON."""
+"""The other end of `fresh_process`: `python -m miner.publishing COMMAND WORD...`, answers JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from miner.publishing.errors import UnverifiedModelError
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command and print its answer as the last line; returns the exit status."""
-    command, *paths = arguments
+    command, *words = arguments
     answer: dict[str, Any] = {"result": {}, "error": None}
     try:
-        answer["result"] = _run(command, [Path(path) for path in paths])
+        answer["result"] = _run(command, words)
     except UnverifiedModelError as error:
         answer |= {"error": str(error), "unverified": True}
     except Exception as error:  # the boundary: the parent raises it again, with its own traceback
@@ -27,14 +27,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if answer["error"] is None else 1
 
 
-def _run(command: str, paths: list[Path]) -> dict[str, Any]:
+def _run(command: str, words: Sequence[str]) -> dict[str, Any]:
     if command.startswith("verify"):
         from miner.publishing.verify import verify_model
 
-        return asdict(verify_model(*paths, load=True, strict=command == "verify"))
+        path, dtype = words
+        strict = command == "verify"
+        return asdict(verify_model(Path(path), load=True, strict=strict, dtype=dtype))  # type: ignore[arg-type]
     from miner.publishing.write_weights import convert_base
 
-    convert_base(*paths)
+    convert_base(*map(Path, words))
     return {}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import miner
+from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.lifeline import lifeline
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.structure import ModelReport
@@ -24,12 +25,18 @@ DEFAULT_TIMEOUT = 1800.0
 """Seconds; a 7 B model takes one to two minutes from a slow disk."""
 
 
-def verify(path: Path, *, strict: bool = True, timeout: float = DEFAULT_TIMEOUT) -> ModelReport:
-    """`verify_model(path, load=True, strict=strict)` in a fresh process.
+def verify(
+    path: Path,
+    *,
+    strict: bool = True,
+    dtype: ServedDtype = FIRST_FORMAT_DTYPE,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> ModelReport:
+    """`verify_model(path, load=True, strict=strict, dtype=dtype)` in a fresh process.
 
     Raises: `UnverifiedModelError`; `PublishingError` if the process itself failed.
     """
-    answer = _call("verify" if strict else "verify-base", path, timeout=timeout)
+    answer = _call("verify" if strict else "verify-base", path, dtype, timeout=timeout)
     return ModelReport(**answer | {"warnings": tuple(answer["warnings"])})
 
 
@@ -38,11 +45,11 @@ def convert_base(base: Path, destination: Path) -> None:
     _call("convert-base", base, destination)
 
 
-def _call(command: str, *paths: Path, timeout: float = DEFAULT_TIMEOUT) -> dict[str, Any]:
+def _call(command: str, *words: Path | str, timeout: float = DEFAULT_TIMEOUT) -> dict[str, Any]:
     arguments = [sys.executable, "-m", "miner.publishing", command]
     try:
         done = subprocess.run(
-            [*arguments, *map(str, paths)],
+            [*arguments, *map(str, words)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -52,7 +59,7 @@ def _call(command: str, *paths: Path, timeout: float = DEFAULT_TIMEOUT) -> dict[
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise PublishingError(f"{command} of {paths[0]} took more than {timeout:.0f} s.") from error
+        raise PublishingError(f"{command} of {words[0]} took more than {timeout:.0f} s.") from error
     lines = done.stdout.strip().splitlines()
     try:
         answer = json.loads(lines[-1])
@@ -60,7 +67,7 @@ def _call(command: str, *paths: Path, timeout: float = DEFAULT_TIMEOUT) -> dict[
     except (IndexError, ValueError, KeyError, TypeError) as error:
         hint = " (killed: out of memory?)" if done.returncode < 0 else ""
         raise PublishingError(
-            f"{command} of {paths[0]} ended with status {done.returncode}{hint} and no answer:"
+            f"{command} of {words[0]} ended with status {done.returncode}{hint} and no answer:"
             f" {done.stderr.strip()[-500:]}"
         ) from error
     if error_text is not None:

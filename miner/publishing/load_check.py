@@ -1,8 +1,8 @@
 """The full check of a model folder: every weight read, the model loaded as the grader loads it.
 
 Invariants:
-* weights are read one tensor at a time, in pieces; beside the pieces, one float16 copy of the
-  model is in memory (the loaded model itself);
+* weights are read one tensor at a time, in pieces; beside the pieces, one copy of the model is in
+  memory (the loaded model itself);
 * the caller has made the structural check before: files are complete.
 
 It runs on the CPU. In a process that trains with DeepSpeed ZeRO-3, `from_pretrained` would shard
@@ -25,37 +25,38 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import ModelReport, weight_files
 
-FLOAT16_MAX = 65504.0
 PIECE = 2**24
 """Elements that are looked at in one go."""
 
 
-def check_loaded(folder: Path, report: ModelReport, *, strict: bool) -> ModelReport:
+def check_loaded(folder: Path, report: ModelReport, *, strict: bool, dtype: str) -> ModelReport:
     """Complete the structural `report` of `folder` by reading and loading everything.
 
     Args:
-        strict: whether weights that are not finite or beyond float16, and logits that are not
-            finite in float16, are errors; otherwise they are warnings, as for a base model that is
+        strict: whether weights that are not finite or beyond `dtype`, and logits that are not
+            finite in it, are errors; otherwise they are warnings, as for a base model that is
             handed over as it came.
+        dtype: torch's name of what the grader serves in.
 
     Raises: `UnverifiedModelError` naming the first defect.
     """
-    concerns = _weight_concerns(folder)
+    concerns = _weight_concerns(folder, dtype)
     tokenizer = _load_tokenizer(folder, strict=strict)
-    model, unexpected = _load_model(folder)
+    model, unexpected = _load_model(folder, dtype)
     notes = [f"{len(unexpected)} unused tensors, such as {unexpected[0]!r}"] if unexpected else []
     try:
         if not _logits_are_finite(model, tokenizer):
-            concerns.append("the logits are not finite when the model runs in float16")
-    except RuntimeError as error:  # an operation without a float16 kernel on the CPU
-        notes.append(f"not run in float16 on this CPU: {_first_line(error)}")
+            concerns.append(f"the logits are not finite when the model runs in {dtype}")
+    except RuntimeError as error:  # an operation without a kernel of that dtype on the CPU
+        notes.append(f"not run in {dtype} on this CPU: {_first_line(error)}")
     if strict and concerns:
         raise UnverifiedModelError(f"{folder}: {concerns[0]}.")
     return replace(report, loaded=True, warnings=(*report.warnings, *concerns, *notes))
 
 
-def _weight_concerns(folder: Path) -> list[str]:
-    unsound, largest = "", (FLOAT16_MAX, "")
+def _weight_concerns(folder: Path, dtype: str) -> list[str]:
+    limit = torch.finfo(getattr(torch, dtype)).max
+    unsound, largest = "", (limit, "")
     for name, piece in _float_pieces(folder):
         low, high = torch.aminmax(piece.float())
         if torch.isfinite(low + high):
@@ -66,8 +67,8 @@ def _weight_concerns(folder: Path) -> list[str]:
     concerns = [f"tensor {unsound!r} holds values that are NaN or infinite"] if unsound else []
     if largest[1]:
         concerns.append(
-            f"weight {largest[0]:g} in {largest[1]!r} is beyond float16 ({FLOAT16_MAX:g}), which"
-            " the grader casts to"
+            f"weight {largest[0]:g} in {largest[1]!r} is beyond {dtype} ({limit:g}), which the"
+            " grader casts to"
         )
     return concerns
 
@@ -95,12 +96,12 @@ def _load_tokenizer(folder: Path, *, strict: bool) -> Any:
     return tokenizer
 
 
-def _load_model(folder: Path) -> tuple[Any, list[str]]:
-    """The model in float16, and the names of tensors that it has no place for."""
+def _load_model(folder: Path, dtype: str) -> tuple[Any, list[str]]:
+    """The model in `dtype`, and the names of tensors that it has no place for."""
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=torch.float16,
+            dtype=getattr(torch, dtype),
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,

@@ -24,6 +24,7 @@ from pathlib import Path
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 
+from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.publishing import fresh_process
 from miner.publishing.base_files import copy_base_model, put_chat_template
 from miner.publishing.errors import PublishingError, UnverifiedModelError
@@ -64,6 +65,7 @@ class Publisher:
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
+        dtype: what the published model will be served in.
         take_over: move aside what lies there and was not published, instead of refusing it.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes;
@@ -76,8 +78,10 @@ class Publisher:
         *,
         full_check: bool = True,
         in_process: bool = False,
+        dtype: ServedDtype = FIRST_FORMAT_DTYPE,
         take_over: bool = False,
     ) -> None:
+        self._dtype: ServedDtype = dtype
         self.output_dir = output_dir.resolve()
         self._root = self.output_dir.parent
         self._full_check = full_check
@@ -165,8 +169,8 @@ class Publisher:
         if not self._full_check:
             return report
         if self._in_process:
-            return verify_model(folder, load=True, strict=strict)
-        return fresh_process.verify(folder, strict=strict)
+            return verify_model(folder, load=True, strict=strict, dtype=self._dtype)
+        return fresh_process.verify(folder, strict=strict, dtype=self._dtype)
 
     def _check_file_system(self) -> None:
         if self.output_dir.is_mount():

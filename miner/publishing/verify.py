@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.publishing.structure import ModelReport, check_structure
 
 
-def verify_model(path: Path, *, load: bool, strict: bool = True) -> ModelReport:
+def verify_model(
+    path: Path,
+    *,
+    load: bool,
+    strict: bool = True,
+    dtype: ServedDtype = FIRST_FORMAT_DTYPE,
+) -> ModelReport:
     """Check the model folder at `path`.
 
     Args:
-        load: read every weight and load the model in float16 on the CPU, as the grader would
+        load: read every weight and load the model in `dtype` on the CPU, as the grader would
             (imports torch); otherwise only JSON files and safetensors headers are read.
         strict: what a model of ours must keep and a base model may lack is an error: chat template,
-            end and padding token, weights and logits within float16.
+            end and padding token, weights and logits within `dtype`.
 
     Raises: `UnverifiedModelError` naming folder and defect in one sentence.
     """
@@ -23,4 +30,4 @@ def verify_model(path: Path, *, load: bool, strict: bool = True) -> ModelReport:
         return report
     from miner.publishing.load_check import check_loaded
 
-    return check_loaded(path, report, strict=strict)
+    return check_loaded(path, report, strict=strict, dtype=dtype)

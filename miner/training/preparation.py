@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from miner.config.contract import served_dtype
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
@@ -40,7 +41,12 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     prepare_trackers(settings)
     prepare_run_dir(settings)
     Heart(settings.run_dir).beat("publishing the base model")
-    publisher = Publisher(output, in_process=in_process, take_over=settings.output.take_over)
+    publisher = Publisher(
+        output,
+        in_process=in_process,
+        dtype=served_dtype(settings.environment.channel),
+        take_over=settings.output.take_over,
+    )
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from rich.console import Console
 from transformers import PrinterCallback
 
 from miner.background_loop import BackgroundLoop
+from miner.config.contract import served_dtype
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -351,7 +352,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
         in_process = not settings.optimizer.zero_stage
-        publisher = Publisher(output, in_process=in_process) if ranks.leads else None
+        dtype = served_dtype(settings.environment.channel)
+        publisher = Publisher(output, in_process=in_process, dtype=dtype) if ranks.leads else None
         loop = stack.enter_context(BackgroundLoop())
         engine = open_engine(
             settings, learner, loop, lambda: heart.beat("waiting for the inference server"), ranks

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from entrypoint.job import _parser
 from miner.__main__ import app
-from miner.config.contract import DOCKERFILES, JOB_FLAGS, POOL, gpus_of_job
+from miner.config.contract import BUILD_MINUTES, DOCKERFILES, JOB_FLAGS, POOL, gpus_of_job
 from miner.config.errors import ConfigurationError
 from miner.config.watched import FACTS, differences
+from scripts.check_submission import BUILD_MINUTES as SUBMITTED_MINUTES
 from scripts.check_submission import SUBMITTED
 from tests.config.made_clone import changed, made_clone
 
@@ -132,7 +133,7 @@ def test_what_depends_on_a_fact_is_there() -> None:
 
 
 def test_other_lists_of_the_same_facts_agree() -> None:
-    assert DOCKERFILES == SUBMITTED
+    assert (DOCKERFILES, BUILD_MINUTES) == (SUBMITTED, SUBMITTED_MINUTES)
     options = {option for action in _parser()._actions for option in action.option_strings}
     assert set(JOB_FLAGS) <= options
 

@@ -100,3 +100,16 @@ def test_what_is_not_committed_is_in_the_way(
     repository = commit({})
     (repository / "entrypoint/main.py").write_text("changed")
     assert ["differs from HEAD" in line for line in script.obstacles(repository)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(None, "nobody has timed"), ("899", ""), ("900", "took 15 minutes")]
+)
+def test_a_build_that_might_take_too_long_is_noted(
+    script: ModuleType, tmp_path: Path, seconds: str | None, words: str
+) -> None:
+    if seconds:
+        (tmp_path / ".image-seconds").write_text(seconds)
+    warning = script.build_warning(tmp_path)
+    assert words in warning
+    assert bool(warning) is bool(words)

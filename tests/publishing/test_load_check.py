@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from miner.config.contract import ServedDtype
 from miner.publishing import load_check
 from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import change_weights, set_json, shard
 
@@ -51,6 +54,27 @@ def test_beyond_float16(model: Path, value: float) -> None:
         verify_model(model, load=True)
     report = verify_model(model, load=True, strict=False)
     assert "beyond float16" in report.warnings[0]
+    assert verify_model(model, load=True, dtype="bfloat16").loaded
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["in a fresh process", "in this one"])
+def test_a_model_of_duels_is_published_beyond_float16(
+    model: Path, tmp_path: Path, fresh: bool, in_this_process: list[str]
+) -> None:
+    change_weights(model, put(70000.0))
+
+    def save(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+
+    served = {
+        dtype: Publisher(tmp_path / dtype, in_process=not fresh, dtype=dtype) for dtype in DTYPES
+    }
+    served["bfloat16"].publish(save, PublishedScore(1))
+    with pytest.raises(UnverifiedModelError, match="beyond float16"):
+        served["float16"].publish(save, PublishedScore(1))
+
+
+DTYPES: tuple[ServedDtype, ...] = ("float16", "bfloat16")
 
 
 def test_largest_float16_number_is_fine(model: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
+from miner.config.contract import SERVING_DTYPE
 from miner.duel.calls import parse_calls
 from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
@@ -86,7 +87,7 @@ class ModelPlayer:
 
 
 def load_model_player(folder: Path, name: str) -> ModelPlayer:
-    """A player over the model in `folder`: float16 on a GPU (as served), float32 on a CPU.
+    """A player over the model in `folder`: bfloat16 on a GPU (as served), float32 on a CPU.
 
     Raises: `ConfigurationError` for a folder without a usable model, or a model of no family that
         has a parser.
@@ -94,7 +95,9 @@ def load_model_player(folder: Path, name: str) -> ModelPlayer:
     logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     loaded = load_model_folder(
-        folder, torch.float16 if on_gpu else torch.float32, "cuda" if on_gpu else None
+        folder,
+        getattr(torch, SERVING_DTYPE) if on_gpu else torch.float32,
+        "cuda" if on_gpu else None,
     )
     sampler = TransformersSampler(loaded.model, loaded.chat.tokenizer, max_sessions=MAX_SESSIONS)
     return ModelPlayer(
