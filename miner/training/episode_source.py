@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, cast
 
+import torch
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
@@ -15,6 +16,7 @@ from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.findings import look_at
 from miner.duel.channel.opening import open_duels
+from miner.duel.channel.opponents import is_model
 from miner.environments import EnvironmentSource, InfrastructureError
 from miner.environments.probe import open_source
 from miner.environments.probe_report import Channel, ProbeReport
@@ -77,6 +79,7 @@ def _duels(
     """Duels in this process: no server is asked, but the model has to be one that can play them."""
     wanted, model = settings.environment, settings.model.path
     assert model is not None  # it has been loaded from there
+    _check_rivals(wanted.opponents)
     source = open_duels(
         model,
         wanted.games,
@@ -95,6 +98,19 @@ def _duels(
         yield source
     finally:
         loop.run(source.close())
+
+
+def _check_rivals(opponents: Sequence[str]) -> None:
+    """Refuse models as opponents on GPUs: each rank would load one, and no memory plan has room.
+
+    Raises: `ConfigurationError`.
+    """
+    models = [name for name in opponents if is_model(name)]
+    if models and torch.cuda.is_available():
+        raise ConfigurationError(
+            f"environment.opponents names models ({', '.join(models)}), and no memory of a GPU is "
+            "planned for them: name random, mcts:SIMULATIONS, teacher or strong, or train on a CPU"
+        )
 
 
 @contextmanager

@@ -30,12 +30,14 @@ class Scripted:
 
     Attributes:
         asked: kind of each request.
+        closed: whether it has been released.
     """
 
     def __init__(self, name: str, answer: Callable[[Request], Reply]) -> None:
         self.name = name
         self.counter: TokenCounter = WordCounter()
         self.asked: list[str] = []
+        self.closed = False
         self._answer = answer
 
     async def reply(self, request: Request) -> Reply:
@@ -43,7 +45,8 @@ class Scripted:
         return self._answer(request)
 
     async def close(self) -> None:
-        pass
+        assert not self.closed
+        self.closed = True
 
 
 def lowest_call(request: Request) -> Reply:

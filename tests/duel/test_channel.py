@@ -230,10 +230,16 @@ async def test_the_snapshot_is_the_newest_published_model(tmp_path: Path) -> Non
 
     rivals = Opponents(["othello"], published=tmp_path, make=make)
     publish(0)
-    assert rivals.player("snapshot") is rivals.player("snapshot") is made[0]
+    assert await rivals.player("snapshot") is await rivals.player("snapshot") is made[0]
+    random = await rivals.player("random")
     publish(20)
-    assert rivals.player("snapshot") is made[1]
-    assert made[1].name == f"snapshot={tmp_path}"
+    assert not made[0].closed
+    assert await rivals.player("snapshot") is made[2]
+    assert made[2].name == f"snapshot={tmp_path}"
+    assert await rivals.player("random") is random
+    assert [player.closed for player in made] == [True, False, False]
+    await rivals.close()
+    assert [player.closed for player in made] == [True, True, True]
 
 
 async def test_no_turn_is_longer_than_the_limit_leaves_room_for() -> None:

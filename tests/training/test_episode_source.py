@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
@@ -52,3 +53,15 @@ def test_one_living_server_of_two_is_played_on(tmp_path: Path) -> None:
     with running_server("faithful") as server:
         urls = f"http://127.0.0.1:1,{server.base_url}"
         assert source_name(tmp_path, servers=urls) == "graded"
+
+
+@pytest.mark.parametrize("rival", ["base", "snapshot", "FOLDER", "me=FOLDER"])
+def test_models_do_not_sit_opposite_where_gpus_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rival: str
+) -> None:
+    """Their memory is in no plan. The refusal comes before any model is loaded: there is none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    rival = rival.replace("FOLDER", str(tmp_path))
+    words = ("environment.channel=duel", f"model.path={tmp_path}/none")
+    with pytest.raises(ConfigurationError, match=rf"names models \({rival}\).* mcts:SIMULATIONS"):
+        source_name(tmp_path, *words, f'environment.opponents=["random", "{rival}"]')

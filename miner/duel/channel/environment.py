@@ -76,7 +76,7 @@ class Duel:
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`. Raises: `ConfigurationError`, `InfrastructureError`."""
         game, seed, self._seat = duel_of(task)
-        self._rival = self._source.opponents.player(task.opponent)
+        self._rival = await self._source.opponents.player(task.opponent)
         self._table = Table(game, seed)
         self._notes = [Notes(self._source.counter), Notes(self._source.counter)]
         self._notes[1 - self._seat] = Notes(self._rival.counter)

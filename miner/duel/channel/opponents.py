@@ -2,7 +2,8 @@
 
 Invariants:
 * equal games are played equally, so that members of a group meet the same opponent;
-* a player is made once and shared by all episodes; models are loaded when first asked.
+* a player is made once and shared by all episodes; models are loaded when first asked;
+* one published model is held at a time: the run publishes while no episode is played.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Opponents:
         self._base = base
         self._published = published
         self._make = make
-        self._players: dict[tuple[str, str], Player] = {}
+        self._players: dict[str, tuple[str, Player]] = {}
 
-    def player(self, specification: str) -> Player:
-        """The player of this name; the newest where the run has published another meanwhile.
+    async def player(self, specification: str) -> Player:
+        """The player of this name; where the run has published another model, that one, and the
+        one before it is released.
 
-        One that is replaced may still be playing: it is released at the end.
         Raises: `ConfigurationError` if there is none.
         """
         described, version = specification, ""
@@ -53,10 +54,18 @@ class Opponents:
         elif specification == SNAPSHOT:
             described = f"{SNAPSHOT}={self._published}"
             version = _identity(self._published) if self._published else ""
-        key = (described, version)
-        if key not in self._players:
-            self._players[key] = self._make(described, self._games)
-        return self._players[key]
+        held = self._players.get(described)
+        if held is not None and held[0] == version:
+            return held[1]
+        if held is not None:
+            del self._players[described]
+            await held[1].close()
+        return self._made(described, version)
+
+    def _made(self, described: str, version: str = "") -> Player:
+        if described not in self._players:
+            self._players[described] = version, self._make(described, self._games)
+        return self._players[described][1]
 
     def check(self, specification: str) -> None:
         """Whether there is such a player, without loading a model. Raises: `ConfigurationError`."""
@@ -68,13 +77,18 @@ class Opponents:
         elif specification == BASE:
             if self._base is None:
                 raise ConfigurationError(f"{BASE} is the model that plays: name its folder")
-        elif not Path(specification.rpartition("=")[2]).is_dir():
-            self.player(specification)
+        elif not is_model(specification):
+            self._made(specification)
 
     async def close(self) -> None:
         """Release all players."""
-        for player in self._players.values():
+        for _, player in self._players.values():
             await player.close()
+
+
+def is_model(specification: str) -> bool:
+    """Whether this opponent is a model that is loaded into the process that plays."""
+    return specification in (BASE, SNAPSHOT) or Path(specification.rpartition("=")[2]).is_dir()
 
 
 def _identity(folder: Path) -> str:
