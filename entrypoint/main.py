@@ -37,7 +37,7 @@ from entrypoint.supervisor_config import Program
 from entrypoint.topology import Topology, plan_topology
 from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
-from miner.config.contract import DUEL_CHANNEL
+from miner.config.contract import DUEL_CHANNEL, GAMES
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
@@ -139,7 +139,11 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     """Hardware, model, topology, settings, commands; nothing is written. Raises: `Failure`."""
     hardware = preflight.usable(_hardware(invocation, environ))
     paths = Paths.of(invocation.job, environ)
-    facts = _model_facts(invocation, paths)
+    try:
+        facts = _model_facts(invocation, paths)
+    except Failure:
+        _check_asked(invocation)
+        raise
     wishes = Wishes(invocation, facts.shape.parameters)
     topology = plan_topology(hardware, facts.shape, wishes.batch_shape())
     plan = plan_run(
@@ -164,6 +168,14 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         settings=wishes.planned(paths, plan, topology, hardware.cpus),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
+
+
+def _check_asked(invocation: Invocation) -> None:
+    """Raise `Failure` (ARGUMENTS) for games and settings that no model could make usable."""
+    Wishes(invocation, parameters=1)
+    game, why = choose_games(invocation.job)
+    if not game:
+        raise Failure(ExitStatus.ARGUMENTS, f"--dataset-type: {why}; known: {', '.join(GAMES)}")
 
 
 def _hardware(invocation: Invocation, environ: Mapping[str, str]) -> Hardware:
@@ -221,6 +233,9 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield preflight.check_disk(output_dir.parent, prepared.facts)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
     channel = prepared.settings.environment.channel
+    if job.servers and channel not in (DUEL_CHANNEL, "builtin"):
+        text = f"waiting for {len(job.servers)} to answer, {seconds:.0f} s at most"
+        yield preflight.Check("ok", "environment servers", text)
     yield preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
 
 

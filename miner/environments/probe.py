@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ from miner.environments.probe_episode import (
 from miner.environments.probe_report import GAME_CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
+
+logger = logging.getLogger(__name__)
 
 UNPARSABLE_REPLY: Final = "?"
 # Of a slow server; one that plays other cards does so two times in three.
@@ -161,10 +164,13 @@ class _ServerProbe:
                 try:
                     api = await client.api_info()
                     self._found.api_title, self._found.api_version = api.title, api.version
-                except InfrastructureError:
+                except InfrastructureError as fault:
                     late = failures + 1 >= TRIES or time.monotonic() >= began + self._limit_s
                     if late and time.monotonic() >= deadline:
                         raise
+                    if failures == 0 and deadline > began:
+                        waits = f"waiting for it, up to {deadline - began:.0f} s"
+                        logger.warning("%s; %s", fault, waits)
                     await asyncio.sleep(pause_s(failures))
                     continue
                 except ProtocolError:

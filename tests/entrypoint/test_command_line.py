@@ -72,6 +72,19 @@ def test_a_dry_run_plans_for_machine_and_model_that_are_not_there(
     [
         ({"task_id": None}, (), ExitStatus.ARGUMENTS, "--task-id"),
         ({"model": "acme/missing"}, (), ExitStatus.MODEL, "holds acme--tiny"),
+        (
+            {"model": "acme/missing"},
+            ("--set", "rollout.grop=8"),
+            ExitStatus.ARGUMENTS,
+            "rollout.grop",
+        ),
+        ({"model": "acme/missing"}, ("--recipe", "none"), ExitStatus.ARGUMENTS, "none"),
+        (
+            {"model": "acme/missing", "dataset_type": '{"environment_name": "chess"}'},
+            (),
+            ExitStatus.ARGUMENTS,
+            "none of them can be trained: chess; known: ",
+        ),
         ({}, ("--set", "environment.channel=step"), ExitStatus.ENVIRONMENT, "none given"),
     ],
 )

@@ -152,6 +152,15 @@ async def test_patience_waits_for_a_server_that_is_still_starting(dead_url: str)
     assert report.servers[0].problem == ""
 
 
+async def test_a_wait_for_a_dead_server_is_announced(
+    dead_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await probe([dead_url], patience_s=1)
+    (line,) = [record.message for record in caplog.records if "waiting" in record.message]
+    assert dead_url in line
+    assert "waiting for it, up to 1 s" in line
+
+
 async def test_a_place_where_the_server_cannot_reach_us_is_named(
     faithful_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
