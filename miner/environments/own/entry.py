@@ -113,6 +113,10 @@ def _checked(found: type[TextEnvironment], entry: str) -> type[TextEnvironment]:
         raise ConfigurationError(
             f"{found.__name__}.max_turns is {found.max_turns!r}: an episode has one reply at least"
         )
+    if not isinstance(found.seconds, int | float) or not found.seconds > 0:
+        raise ConfigurationError(
+            f"{found.__name__}.seconds is {found.seconds!r}: expected the longest time of a method"
+        )
     if found.problems is not None and (not isinstance(found.problems, int) or found.problems < 2):
         raise ConfigurationError(
             f"{found.__name__}.problems is {found.problems!r}: expected 2 or more, of which some "

@@ -3,12 +3,11 @@
 Invariants:
 * a score leaves as a number in [0, 1]; anything else, and whatever the class raises, is an
   `InfrastructureError`, so that the episode is lost and no reward is made up;
-* an episode has `max_turns` replies at most.
+* an episode has `max_turns` replies at most, and each method `seconds`.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 import traceback
 from collections.abc import Callable, Collection
@@ -18,6 +17,7 @@ from typing import Any
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import EnvironmentFault, InfrastructureError, no_episode
 from miner.environments.own.text_environment import Step, TextEnvironment
+from miner.environments.own.worker import OverdueError, Worker
 
 NAME = "own"
 
@@ -30,18 +30,24 @@ class OwnSource(InProcess):
 
     def __init__(self, kind: type[TextEnvironment]) -> None:
         self._kind = kind
+        self._worker = Worker(kind, kind.seconds)
 
     def open(self, avoid: Collection[str] = ()) -> OwnEnvironment:
         """A fresh environment; `avoid` cannot apply where there are no servers."""
-        return OwnEnvironment(self._kind)
+        return OwnEnvironment(self._kind, self._worker)
+
+    async def close(self) -> None:
+        """Let the thread of the class end."""
+        self._worker.close()
 
 
 class OwnEnvironment:
     """One episode at a time."""
 
-    def __init__(self, kind: type[TextEnvironment]) -> None:
+    def __init__(self, kind: type[TextEnvironment], worker: Worker) -> None:
         self._kind = kind
-        self._inner = kind()
+        self._worker = worker
+        self._inner: TextEnvironment | None = None
         self._turns = 0
         self._open = False
 
@@ -53,6 +59,9 @@ class OwnEnvironment:
     async def reset(self, task: EpisodeTask) -> Observation:
         """Begin `task`. Raises: `InfrastructureError`."""
         self._turns, self._open = 0, True
+        if self._inner is None:  # made on the thread that plays it
+            self._inner = await self._called(self._kind)
+        assert self._inner is not None
         text = await self._called(self._inner.reset, task.seed)
         if not isinstance(text, str) or not text:
             raise self._fault(f"reset({task.seed}) returned {text!r}: expected a text to answer")
@@ -63,7 +72,7 @@ class OwnEnvironment:
 
     async def step(self, text: str) -> Transition:
         """Hand on the policy's reply. Raises: `InfrastructureError`, `ProtocolError`."""
-        if not self._open:
+        if not self._open or self._inner is None:
             raise no_episode(NAME)
         self._turns += 1
         step = await self._called(self._inner.step, text)
@@ -99,10 +108,14 @@ class OwnEnvironment:
 
     async def _called(self, method: Callable[..., Any], *given: object) -> Any:
         try:
-            result = method(*given)
-            return await result if inspect.isawaitable(result) else result
+            return await self._worker.call(method, *given)
         except EnvironmentFault:
             raise
+        except OverdueError as error:
+            self._open = False
+            raise InfrastructureError(
+                f"{error} (the limit is {self._kind.__name__}.seconds)", server=self.server
+            ) from None
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             said = ", ".join(repr(each)[:80] for each in given)

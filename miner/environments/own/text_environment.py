@@ -48,6 +48,7 @@ class TextEnvironment:
         stop: texts at the end of which each reply ends.
         problems: how many different episodes there are. `reset` then gets a number below it in the
             place of a seed, and a fifth of the numbers is held out. None: seeds without end.
+        seconds: longest time that a method may take; beyond it the episode is lost.
         replies: some that a policy might give; the check before training plays with them.
     """
 
@@ -56,6 +57,7 @@ class TextEnvironment:
     system: ClassVar[str] = ""
     stop: ClassVar[tuple[str, ...]] = ()
     problems: ClassVar[int | None] = None
+    seconds: ClassVar[float] = 60.0
     replies: ClassVar[tuple[str, ...]] = ()
 
     def reset(self, seed: int) -> str | Awaitable[str]:

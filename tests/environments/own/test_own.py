@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +16,7 @@ from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
+from miner.environments.own.worker import MOST_STUCK
 from miner.environments.seeded_tasks import SeededTasks
 
 
@@ -206,3 +210,66 @@ async def test_a_class_that_breaks_later_loses_episodes_and_makes_up_no_score() 
     await environment.reset(task(Raising))
     with pytest.raises(InfrastructureError, match="raised KeyError"):
         await environment.step("")
+
+
+class Blocked(Adding):
+    """Never returns for some replies."""
+
+    seconds = 0.2
+    released: threading.Event
+
+    def step(self, reply: str) -> Step:
+        if reply == "block":
+            self.released.wait()
+        return Adding.step(self, reply)
+
+
+class Sleeping(Adding):
+    seconds = 0.2
+
+    async def step(self, reply: str) -> Step:  # type: ignore[override]
+        await asyncio.Event().wait()
+        return Step(score=0.0)
+
+
+@pytest.fixture
+def blocked() -> Iterator[type[Blocked]]:
+    Blocked.released = threading.Event()
+    yield Blocked
+    Blocked.released.set()
+
+
+async def test_a_method_that_never_returns_loses_its_episode_and_is_named(
+    blocked: type[Blocked],
+) -> None:
+    source = OwnSource(blocked)
+    stuck, other = source.open(), source.open()
+    for environment in (stuck, other):
+        await environment.reset(task(blocked))
+    where = r"Blocked.step \(test_own.py, line \d+\) has not returned for 0.2 s"
+    with pytest.raises(InfrastructureError, match=rf"{where} \(the limit is Blocked.seconds\)"):
+        await stuck.step("block")
+    assert (await other.step("3")).done  # on another thread
+    for _ in range(MOST_STUCK - 1):
+        await stuck.reset(task(blocked))
+        with pytest.raises(InfrastructureError, match="has not returned"):
+            await stuck.step("block")
+    with pytest.raises(InfrastructureError, match="3 times: it is not called again"):
+        await other.reset(task(blocked))
+
+
+async def test_a_coroutine_that_never_returns_blocks_nobody() -> None:
+    source = OwnSource(Sleeping)
+    for _ in range(MOST_STUCK + 1):
+        environment = source.open()
+        await environment.reset(task(Sleeping))
+        with pytest.raises(InfrastructureError, match=r"Sleeping.step has not returned for 0.2 s"):
+            await environment.step("3")
+
+
+async def test_an_environment_that_blocks_is_refused_before_training(
+    blocked: type[Blocked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "replies", ("block",))
+    with pytest.raises(ConfigurationError, match=r"Blocked.step .* has not returned .*mend it"):
+        await checked(blocked)
