@@ -14,6 +14,7 @@ import typer
 from miner.cli.agent import agent_command
 from miner.cli.contract import contract_command
 from miner.cli.demo import demo_command
+from miner.cli.distinct import distinct_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.hand_over import hand_over_command
@@ -47,6 +48,7 @@ app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("prompts")(prompts_command)
 app.command("contract")(contract_command)
+app.command("distinct")(distinct_command)
 app.command("agent")(agent_command)
 app.command("hand-over")(hand_over_command)
 
