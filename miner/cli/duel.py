@@ -53,7 +53,7 @@ def duel_command(
       python -m miner duel mcts:50 random
       python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
     """
-    league_command([first, second], games, minutes, pairs, seed, None, prompts, replays, out)
+    league_command([first, second], games, minutes, pairs, seed, None, False, prompts, replays, out)
 
 
 def league_command(
@@ -65,6 +65,10 @@ def league_command(
     boss: Annotated[
         str | None, typer.Option(help="Name of the player that has to be beaten.")
     ] = None,
+    rounds: Annotated[
+        bool,
+        typer.Option("--rounds", help="Chances to advance and to win the final, game by game."),
+    ] = False,
     prompts: Prompts = None,
     replays: Replays = 1,
     out: Out = Path("runs/league"),
@@ -75,7 +79,7 @@ def league_command(
 
     Examples:
       python -m miner league random mcts:10 mcts:50 strong --pairs 5
-      python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base
+      python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base --rounds
     """
     from miner.duel.match import Limits
     from miner.duel.session import run_session
@@ -87,5 +91,10 @@ def league_command(
             players, games, limits, seed, prompts=prompts, replays=replays, out=out, boss=boss
         )
     )
+    if rounds:
+        from miner.duel.report.tables import print_odds
+        from miner.duel.rounds import odds
+
+        print_odds(odds(result), result.boss)
     if result.interrupted:
         raise typer.Exit(TrainerStatus.INTERRUPTED)
