@@ -29,6 +29,11 @@ class PolicyError(RuntimeError):
     """The policy could not answer; the episode scores 0, as it would with the grader."""
 
 
+class PromptTooLongError(PolicyError):
+    """The prompt leaves no room for a reply where the model is run, which has less room than where
+    it will be served: the episode is excluded."""
+
+
 class Policy(Protocol):
     """Opens conversations, whose replies may raise `PolicyError`."""
 
@@ -142,12 +147,19 @@ class SamplerPolicy:
         sampler: the generation engine; it belongs to the caller.
         renderer: the model's chat template.
         params: temperature and the longest reply in tokens (the grader sets no such limit).
+        most_tokens: of a prompt and its reply, where the engine has room for no more.
     """
 
     def __init__(
-        self, name: str, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams
+        self,
+        name: str,
+        sampler: Sampler,
+        renderer: ChatRenderer,
+        params: SamplingParams,
+        most_tokens: int | None = None,
     ) -> None:
         self.name = name
+        self._most_tokens = most_tokens
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
@@ -159,22 +171,35 @@ class SamplerPolicy:
 
     def conversation(self, task: EpisodeTask) -> Conversation:
         """A conversation with a session of its own in the sampler."""
-        return _SamplerConversation(self._sampler, self._renderer, self._params)
+        return _SamplerConversation(self._sampler, self._renderer, self._params, self._most_tokens)
 
     async def close(self) -> None:
         """Nothing of its own to release."""
 
 
 class _SamplerConversation:
-    def __init__(self, sampler: Sampler, renderer: ChatRenderer, params: SamplingParams) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        renderer: ChatRenderer,
+        params: SamplingParams,
+        most_tokens: int | None,
+    ) -> None:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
+        self._most_tokens = most_tokens
         self._session = new_session()
 
     async def reply(self, chat: Observation) -> str:
         prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
         params = replace(self._params, stop=(*self._params.stop, *chat.stop))
+        needed = len(prompt) + params.max_tokens
+        if self._most_tokens is not None and needed > self._most_tokens:
+            raise PromptTooLongError(
+                f"a prompt of {len(prompt)} tokens and a reply of up to {params.max_tokens} exceed "
+                f"the {self._most_tokens} that there is room for: raise rollout.max_episode_tokens"
+            )
         try:
             sample = await self._sampler.sample(prompt, params, session=self._session)
         except SamplerError as error:

@@ -17,8 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from miner.evaluation.statistics import Estimate, grouped, mean_score
 
-Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "infrastructure"]
+Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "too_long", "infrastructure"]
 EpisodeKey = tuple[str, int, int, str]
+
+EXCLUDING: tuple[Failure, ...] = ("too_long", "infrastructure")
+"""Failures of episodes that no score counts."""
+
 _COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")
 
 
@@ -160,6 +164,10 @@ class EvaluationResult(BaseModel):
         for episode in sorted(self.episodes, key=lambda episode: (episode.seed, episode.task_id)):
             table.writerow(getattr(episode, column) for column in _COLUMNS)
         return text.getvalue()
+
+    def first_message(self, failure: Failure) -> str:
+        """Of the first episode that ended so. Raises: StopIteration if none did."""
+        return next(each.message for each in self.episodes if each.failure == failure)
 
     def failures(self) -> dict[Failure, int]:
         """How many episodes ended in each kind of failure."""

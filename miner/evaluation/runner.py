@@ -2,8 +2,9 @@
 
 Invariants:
 * every task comes out exactly once, in the list's order;
-* only an environment whose infrastructure failed in every try excludes an episode; a time-out, a
-  protocol violation, a failing policy and three invalid replies all score 0;
+* only an environment whose infrastructure failed in every try and a prompt that the engine has no
+  room for exclude an episode; a time-out, a protocol violation, a failing policy and three invalid
+  replies all score 0;
 * each try opens one environment and one conversation, and closes both whatever happens.
 """
 
@@ -27,7 +28,7 @@ from miner.environments import (
 from miner.environments.games import clean_reply, goofspiel
 from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.environments.playing import ChatPlayer, play
-from miner.evaluation.policies import Policy, PolicyError
+from miner.evaluation.policies import Policy, PolicyError, PromptTooLongError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
 
 GRADER_CONCURRENCY = 4
@@ -171,6 +172,8 @@ async def _attempt(
         attempt.server = error.server or attempt.server
     except ProtocolError as error:
         attempt.score, attempt.failure, attempt.message = 0.0, "protocol", str(error)
+    except PromptTooLongError as error:
+        attempt.score, attempt.failure, attempt.message = None, "too_long", str(error)
     except PolicyError as error:
         attempt.score, attempt.failure, attempt.message = 0.0, "policy", str(error)
     except TimeoutError:

@@ -22,6 +22,7 @@ _FAILED = {
     "timeout": "ran out of time",
     "protocol": "were ended by a reply that the environment cannot read",
     "policy": "were ended by a failure of the player",
+    "too_long": "had prompts beyond rollout.max_episode_tokens and are not counted",
     "infrastructure": "were lost to the infrastructure and are not counted",
 }
 _FLAT = "had no variance in their rewards, so nothing was learned from them"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
+from miner.evaluation.results import EXCLUDING
 from miner.evaluation.statistics import Estimate
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
@@ -184,5 +185,5 @@ def _measured(record: EvaluationRecord) -> ScoreRow:
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
         invalid=f"{invalid / record.replies:.1%}" if invalid else "0",
         timed_out=str(record.failures.get("timeout", 0)),
-        excluded=str(record.failures.get("infrastructure", 0)),
+        excluded=str(sum(record.failures.get(kind, 0) for kind in EXCLUDING)),
     )

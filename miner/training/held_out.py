@@ -111,7 +111,8 @@ class HeldOut(TrainerCallback):
             if 2 * lost > len(base.scores):
                 raise InfrastructureError(
                     f"{lost} of the base model's {len(base.scores)} held-out episodes were "
-                    "lost: check the environment servers and rollout.episode_seconds"
+                    "lost: check the environment servers, rollout.episode_seconds and "
+                    "rollout.max_episode_tokens"
                 )
             self._best = BestModel(base)
             self._record(result, 0, published=True)
@@ -173,6 +174,8 @@ class HeldOut(TrainerCallback):
         self._run.evaluations.append(record)
         for number, replay in enumerate(self._replays(result), start=1):
             self._run.add_replay(f"held-out-{number}", replay)
+        if long := result.failures().get("too_long", 0):
+            self._note(f"{long} held-out games not counted: {result.first_message('too_long')}")
         fate = "published" if published else "kept the published one"
         self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
 

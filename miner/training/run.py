@@ -51,12 +51,7 @@ from miner.training.rollout_function import RolloutFunction, all_moves_credit, e
 from miner.training.setback import Setback
 from miner.training.signals import OneMind, StopRequest
 from miner.training.tasks import task_stream, training_dataset
-from miner.training.temperature import (
-    FittedTemperature,
-    TimeForRounds,
-    fit_temperature,
-    round_size,
-)
+from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature, round_size
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_harmless_warnings
 
@@ -218,9 +213,11 @@ class Run:
         They are those that would be published; other engines than the trainer's own model get no
         others.
         """
-        sampling = SamplingParams(self._settings.rollout.max_reply_tokens, temperature=0.0)
-        policy = SamplerPolicy("model", self._engine.sampler, self._learner.renderer, sampling)
-        rules = Rules(concurrency=self._places, timeout_s=self._settings.rollout.episode_seconds)
+        limits, sampler = self._settings.rollout, self._engine.sampler
+        sampling = SamplingParams(limits.max_reply_tokens, temperature=0.0)
+        renderer = self._learner.renderer
+        policy = SamplerPolicy("model", sampler, renderer, sampling, limits.episode_limit)
+        rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
         share = self._held_out[self._ranks.rank :: self._ranks.count]
 
         def play() -> EvaluationResult:

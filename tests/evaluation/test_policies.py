@@ -6,7 +6,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, Observation
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
-from miner.evaluation.policies import BaselinePolicy, PolicyError, SamplerPolicy
+from miner.evaluation.policies import BaselinePolicy, PolicyError, PromptTooLongError, SamplerPolicy
 from miner.evaluation.runner import evaluate
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
@@ -92,3 +92,22 @@ async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
     policy = SamplerPolicy("tiny", ScriptedSampler(broken), renderer, SamplingParams(5))
     with pytest.raises(PolicyError, match="leaves no room"):
         await policy.conversation(TASK).reply(Observation(CHAT))
+
+
+async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -> None:
+    """It is no reply that lost the game: served with its whole context, the model would answer."""
+    tokenizer = build_tokenizer()
+    renderer = ChatRenderer(tokenizer)
+    said = build_sample([*renderer.encode("0"), renderer.eos_token_id])
+    sampler = ScriptedSampler(lambda _: said)
+    needed = len(renderer.encode(renderer.render(CHAT))) + 5
+    params = SamplingParams(5)
+    policy = SamplerPolicy("tiny", sampler, renderer, params, most_tokens=needed)
+    assert await policy.conversation(TASK).reply(Observation(CHAT)) == "0"
+    short = SamplerPolicy("tiny", sampler, renderer, params, most_tokens=needed - 1)
+    with pytest.raises(PromptTooLongError, match=r"raise rollout\.max_episode_tokens"):
+        await short.conversation(TASK).reply(Observation(CHAT))
+    result = await evaluate(short, BuiltinSource(), [TASK])
+    [episode] = result.episodes
+    assert (episode.score, episode.failure, episode.tries) == (None, "too_long", 1)
+    assert result.score is None

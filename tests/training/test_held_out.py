@@ -8,6 +8,7 @@ from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
+from miner.reporting.run_warnings import run_warnings
 from miner.training.held_out import HeldOut
 from miner.training.pace import Pace
 
@@ -127,3 +128,19 @@ def test_best_is_stored_only_after_publishing(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         world.held_out.consider(10)
     assert json.loads((tmp_path / "best.json").read_text())["best"]["step"] == 0
+
+
+def test_games_that_had_no_room_are_named_and_not_counted(tmp_path):
+    world = World(tmp_path, BASE, BETTER)
+    [evaluation] = world.evaluations[1:]
+    lost = {"score": None, "failure": "too_long", "message": "a prompt of 900 tokens"}
+    episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:3]]
+    world.evaluations[1] = evaluation.model_copy(
+        update={"episodes": (*episodes, *evaluation.episodes[3:])}
+    )
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert "3 held-out games not counted: a prompt of 900 tokens" in world.notes
+    assert world.publisher.steps == [(10, 1.0, 37)]
+    [warning] = [line for line in run_warnings(RunFolder(tmp_path).read()) if "max_episode" in line]
+    assert "3" in warning
