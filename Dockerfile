@@ -73,7 +73,7 @@ COPY entrypoint entrypoint
 
 # The smoke test: what cannot be imported fails the build, not the tournament.
 RUN export PYTHONDONTWRITEBYTECODE=1 \
-    && python -c "import torch, vllm, trl, transformers, deepspeed, peft, accelerate, liger_kernel" \
+    && python -c "import torch, vllm, trl, transformers, deepspeed, peft, accelerate" \
     && python -c "import miner.__main__, miner.training.run, entrypoint.main, entrypoint.watchdog" \
     && python -m entrypoint --help >/dev/null \
     && mkdir -p /app/checkpoints /cache \

@@ -38,6 +38,8 @@ _BEHAVIOUR = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
     "VLLM_NO_USAGE_STATS": "1",
+    # ranks have a device each, and then it would split a group that some of them are not asked for
+    "VLLM_DISTRIBUTED_USE_SPLIT_GROUP": "0",
     "DO_NOT_TRACK": "1",
 }
 

@@ -127,16 +127,17 @@ def join_ranks(settings: Settings) -> Ranks:
 def _open_world(*, with_deepspeed: bool) -> None:
     """Connect the ranks, before transformers would do it with a backend and a limit of its own."""
     ensure_world_variables()
-    backend = "gloo"
+    backend, device = "gloo", None
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
         backend = "nccl"
+    # without its device, NCCL guesses one by the rank at the first barrier
+    dist.init_process_group(backend, timeout=LONGEST_WAIT, device_id=device)
     if with_deepspeed:
         import deepspeed  # takes seconds, and only GPU machines have it
 
-        deepspeed.init_distributed(backend, timeout=LONGEST_WAIT)
-    else:
-        dist.init_process_group(backend, timeout=LONGEST_WAIT)
+        deepspeed.init_distributed(backend, timeout=LONGEST_WAIT)  # over the group there is
 
 
 def ensure_world_variables() -> None:
