@@ -5,6 +5,7 @@ Everything here may change upstream: `python -m miner contract --from CLONE` com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 SERVERS_VARIABLE: Final = "ENVIRONMENT_SERVER_URLS"
@@ -191,3 +192,10 @@ def agent_seat(seed: int) -> int:
 def split_server_urls(text: str) -> list[str]:
     """The unchecked items of `SERVERS_VARIABLE`, separated by commas or spaces, each once."""
     return list(dict.fromkeys(url.rstrip("/") for url in text.replace(",", " ").split()))
+
+
+def mounted_datasets(environ: Mapping[str, str]) -> list[str]:
+    """Folders of the data sets that a validator has mounted: ORG/NAME is the folder ORG--NAME."""
+    names = [name.strip() for name in environ.get(DATASETS_VARIABLE, "").split(",")]
+    under = environ.get(DATASETS_DIR_VARIABLE, "")
+    return [f"{under}/{name.replace('/', '--')}" for name in names if name and under]

@@ -27,9 +27,11 @@ from miner.config.contract import (
     DuelCards,
     GameName,
     ToolParser,
+    mounted_datasets,
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.learning_settings import DemonstrationSettings, RewardSettings
 from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import read_recipe
@@ -163,41 +165,6 @@ class RolloutSettings(Section):
         return self.max_episode_tokens
 
 
-class RewardSettings(Section):
-    invalid_reply_penalty: float = Field(
-        1.0,
-        ge=0,
-        description="Taken from the episode's reward for each reply without an action or cut off.",
-    )
-    shaping: Literal["none", "chance_to_win"] = Field(
-        "none", description="Potential added to each turn; needs credit = turn to have any effect."
-    )
-    credit: Literal["episode", "turn", "all_moves"] = Field(
-        "episode",
-        description="One advantage per episode, one per turn with its own baseline, or for each "
-        "decision a target over all legal replies, from a critic.",
-    )
-    tau: float = Field(
-        0.01,
-        gt=0,
-        description="credit = all_moves: temperature of the target, in chances to win.",
-    )
-    results: float = Field(
-        0.0,
-        ge=0,
-        description="credit = all_moves: weight of the sampled turns' own advantages beside it.",
-    )
-    decay: float = Field(
-        1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
-    )
-    most_turns: int | None = Field(
-        None,
-        ge=1,
-        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
-        "duels each is a chat of its own, and long games have sixty.",
-    )
-
-
 class OptimizerSettings(Section):
     learning_rate: float = Field(4e-4, gt=0, le=1, description="Peak learning rate.")
     schedule: Literal["constant", "linear"] = Field(
@@ -268,6 +235,7 @@ class Settings(Section):
     environment: EnvironmentSettings = EnvironmentSettings()
     rollout: RolloutSettings = RolloutSettings()
     reward: RewardSettings = RewardSettings()
+    demonstrations: DemonstrationSettings = DemonstrationSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     deadline: DeadlineSettings = DeadlineSettings()
@@ -280,10 +248,17 @@ class Settings(Section):
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
         of_servers = self.environment.channel in ("auto", "step", "graded", "builtin")
-        if self.reward.credit == "all_moves" and not of_servers:
+        if self.reward.credit == "all_moves" and not (
+            of_servers or self.environment.channel == "duel"
+        ):
             raise ValueError(
-                "reward.credit='all_moves' has a critic for the servers' Goofspiel only: with "
+                "reward.credit='all_moves' has a critic for the servers' Goofspiel and duels: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'turn' or 'episode'"
+            )
+        if self.demonstrations.share and self.environment.channel != "duel":
+            raise ValueError(
+                f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
+                f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
             )
         if self.reward.shaping != "none" and not of_servers:
             raise ValueError(
@@ -341,12 +316,16 @@ def load_settings(
 ) -> Settings:
     """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
 
-    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS.
+    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS, `demonstrations.datasets` to the
+    folders that a validator mounts.
     Raises: `ConfigurationError` naming the file or key, the value and the way out.
     """
     tree = parse_overrides(overrides)
     if config is not None:
         tree = read_recipe(config).under(tree)
+    mounted = mounted_datasets(environ)
+    if mounted and value_at(tree, "demonstrations.datasets") is None:
+        tree = merged({"demonstrations": {"datasets": mounted}}, tree)
     urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
     if urls and value_at(tree, "environment.servers") is None:
         tree = merged({"environment": {"servers": urls}}, tree)

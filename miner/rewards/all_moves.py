@@ -10,11 +10,12 @@ mass to those that are. Each legal reply is a row of its own behind the decision
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Protocol
 
 from miner.config.contract import agent_seat
-from miner.rewards.goofspiel_critic import Bid, GoofspielCritic, bids_of, softmax
+from miner.rewards.goofspiel_critic import Bid, bids_of, softmax
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
 LEAST_SHARE = 0.005
@@ -22,6 +23,23 @@ LEAST_SHARE = 0.005
 
 Seen = tuple[list[Bid], list[float]]
 """Bids of finished episodes, and what the critic's best move would have added to each."""
+
+
+class Critic(Protocol):
+    """Values the legal replies of one or more games."""
+
+    def values(self, shown: str, seat: int) -> Mapping[str, float] | None:
+        """Chance to win by the text of each legal reply; None where `shown` holds no position.
+
+        Args:
+            shown: the message that is replied to.
+            seat: the policy's.
+        """
+        ...
+
+    def learn(self, bids: Sequence[Bid]) -> None:
+        """Take note of how the policy has bid; nothing to do for games without bids."""
+        ...
 
 
 class AllMoves:
@@ -37,7 +55,7 @@ class AllMoves:
     """
 
     def __init__(
-        self, critic: GoofspielCritic, encode: Callable[[str], tuple[int, ...]], tau: float
+        self, critic: Critic, encode: Callable[[str], tuple[int, ...]], tau: float
     ) -> None:
         self._critic = critic
         self._encode = encode
@@ -64,7 +82,8 @@ class AllMoves:
         prompts = prompts_by_turn(trajectory)
         self._bids += bids_of(trajectory)
         for turn, values in enumerate(self._values_by_turn(trajectory)):
-            played = str(trajectory.turns[turn].action)
+            reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
+            played = reply if reply in values else action
             if played in values:
                 self._regrets.append(max(values.values()) - values[played])
             if turn not in turns or not values:
@@ -76,9 +95,9 @@ class AllMoves:
                 rows.append(unsampled(prompts[turn], self._encode(reply), share / total))
         return rows
 
-    def _values_by_turn(self, trajectory: Trajectory) -> Iterator[dict[str, float]]:
+    def _values_by_turn(self, trajectory: Trajectory) -> Iterator[Mapping[str, float]]:
         """The values of each turn's legal replies, none where no position was shown."""
-        values: dict[str, float] = {}
+        values: Mapping[str, float] = {}
         seat = agent_seat(trajectory.task.seed)
         for turn in trajectory.turns:
             # after an invalid reply the position is still the one shown before

@@ -20,8 +20,10 @@ from typing import Any
 
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
-from miner.environments import InfrastructureError
-from miner.rewards.all_moves import AllMoves
+from miner.duel.channel.environment import DuelSource
+from miner.duel.values import DuelValues
+from miner.environments import EnvironmentSource, InfrastructureError
+from miner.rewards.all_moves import AllMoves, Critic
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rewards.potential import chance_to_win
@@ -66,7 +68,7 @@ class RolloutFunction:
         self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
-        self._ranks = ranks
+        self.ranks = ranks
         self.latest: RolloutStats | None = None
 
     @property
@@ -90,53 +92,38 @@ class RolloutFunction:
         results = self._play(groups)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         stats = RolloutStats.of(results, self._worth.total)
-        played = self._ranks.gather((stats, any(map(_given_up, outcomes))))
+        played = self.ranks.gather((stats, any(map(_given_up, outcomes))))
         if any(stopped for _, stopped in played):
             raise RolloutStopped
         self.latest = RolloutStats.merged([each for each, _ in played])
-        if self._ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
+        if self.ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
             lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
             raise RolloutFailedError(
-                f"all {len(lost) * self._ranks.count} episodes of a step were lost, the last one "
+                f"all {len(lost) * self.ranks.count} episodes of a step were lost, the last one "
                 f"to: {lost[-1].error}; check the environment servers"
             )
         columns = self._columns(outcomes)
         if self._all_moves is not None:
-            self._all_moves.learn(self._ranks.gather)
+            self._all_moves.learn(self.ranks.gather)
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-        episodes = [self._rows(outcome) for outcome in outcomes]
-        rows = [row for episode in episodes for row in episode]
-        for row in rows:
-            lengths = {len(row.completion_ids), len(row.logprobs), len(row.turn_ids)}
-            if len(lengths) > 1:
-                raise ValueError(f"a row's ids, logprobs and turn_ids differ in length: {lengths}")
-        return {
-            "prompt_ids": [list(row.prompt_ids) for row in rows],
-            "completion_ids": [list(row.completion_ids) for row in rows],
-            "logprobs": [list(row.logprobs) for row in rows],
-            "env_mask": [list(row.loss_mask) for row in rows],
-            "turn_ids": [[list(row.turn_ids) for row in episode] for episode in episodes],
-            "weights": [[row.weight for row in episode] for episode in episodes],
-            "turn_rewards": [
-                None if isinstance(o, LostEpisode) else self._worth.by_turn(o) for o in outcomes
-            ],
-            "episode_reward": [
-                None if isinstance(o, LostEpisode) else self._worth.total(o) for o in outcomes
-            ],
+        worth = self._worth
+        finished = [None if isinstance(o, LostEpisode) else o for o in outcomes]
+        return columns_of([self._rows(each) for each in finished], self._eos) | {
+            "turn_rewards": [each and worth.by_turn(each) for each in finished],
+            "episode_reward": [None if each is None else worth.total(each) for each in finished],
         }
 
-    def _rows(self, outcome: Outcome) -> list[RolloutRow]:
-        """The rows to train on, at least one: TRL needs something for each prompt."""
-        rows: list[RolloutRow] = []
-        if not isinstance(outcome, LostEpisode):
-            turns = self._turns(outcome)
-            rows = [_trained_on(row, turns) for row in outcome.rows]
-            if self._all_moves is not None:
-                rows += self._all_moves.rows(outcome, turns)
-        placeholder = RolloutRow((self._eos,), (self._eos,), (0.0,), (0,), (ENVIRONMENT_TURN,))
-        return [row for row in rows if any(row.loss_mask)] or [placeholder]
+    def _rows(self, episode: Trajectory | None) -> list[RolloutRow]:
+        """The rows of an episode; none of a lost one."""
+        if episode is None:
+            return []
+        turns = self._turns(episode)
+        rows = [_trained_on(row, turns) for row in episode.rows]
+        if self._all_moves is not None:
+            rows += self._all_moves.rows(episode, turns)
+        return rows
 
     def _turns(self, episode: Trajectory) -> Collection[int]:
         """The turns to train: the same for equal episodes, whoever asks."""
@@ -147,11 +134,39 @@ class RolloutFunction:
         return set(rng.sample(turns, self._most_turns))
 
 
-def all_moves_credit(reward: RewardSettings, renderer: ChatRenderer) -> AllMoves | None:
-    """Credit for all legal moves, if that is wanted."""
+def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict[str, list[Any]]:
+    """Columns of rows, as `RolloutFunction` returns them, without rewards.
+
+    Args:
+        parts: rows by prompt; a placeholder takes the place of none, and rows without loss go.
+    """
+    placeholder = RolloutRow((eos_token_id,), (eos_token_id,), (0.0,), (0,), (ENVIRONMENT_TURN,))
+    kept = [[row for row in part if any(row.loss_mask)] or [placeholder] for part in parts]
+    rows = [row for part in kept for row in part]
+    for row in rows:
+        lengths = {len(row.completion_ids), len(row.logprobs), len(row.turn_ids)}
+        if len(lengths) > 1:
+            raise ValueError(f"a row's ids, logprobs and turn_ids differ in length: {lengths}")
+    return {
+        "prompt_ids": [list(row.prompt_ids) for row in rows],
+        "completion_ids": [list(row.completion_ids) for row in rows],
+        "logprobs": [list(row.logprobs) for row in rows],
+        "env_mask": [list(row.loss_mask) for row in rows],
+        "turn_ids": [[list(row.turn_ids) for row in part] for part in kept],
+        "weights": [[row.weight for row in part] for part in kept],
+    }
+
+
+def all_moves_credit(
+    reward: RewardSettings, renderer: ChatRenderer, source: EnvironmentSource
+) -> AllMoves | None:
+    """Credit for all legal moves, if that is wanted: of the games that `source` plays."""
     if reward.credit != "all_moves":
         return None
-    return AllMoves(GoofspielCritic(reward.tau), renderer.encode_reply, reward.tau)
+    critic: Critic = GoofspielCritic(reward.tau)
+    if isinstance(source, DuelSource):
+        critic = DuelValues(source.family)
+    return AllMoves(critic, renderer.encode_reply, reward.tau)
 
 
 def _given_up(outcome: Outcome) -> bool:

@@ -36,6 +36,7 @@ from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
+from miner.training.demonstrations import with_warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
@@ -124,7 +125,7 @@ class Run:
             settings.reward,
             learner.renderer.eos_token_id,
             ranks,
-            all_moves_credit(settings.reward, learner.renderer),
+            all_moves_credit(settings.reward, learner.renderer, source),
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
@@ -297,23 +298,21 @@ class Run:
 
     def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
-        settings = self._settings
+        settings, renderer, source = self._settings, self._learner.renderer, self._source
+        rollout = with_warm_start(self.rollout, settings, self.pace.fraction, renderer, source)
+        other_engine, cuda = settings.rollout.engine != "transformers", torch.cuda.is_available()
         trainer = EpisodeTrainer(
             model=self._learner.model,
-            args=grpo_config(
-                settings, num_processes=self._ranks.count, cuda=torch.cuda.is_available()
-            ),
+            args=grpo_config(settings, num_processes=self._ranks.count, cuda=cuda),
             processing_class=self._learner.tokenizer,
             train_dataset=training_dataset(settings),
             reward_funcs=[episode_reward],
-            rollout_func=self.rollout,
+            rollout_func=rollout,
             credit=settings.reward.credit,
             decay=settings.reward.decay,
             results=settings.reward.results,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self._engine.freshen
-            if settings.rollout.engine != "transformers"
-            else None,
+            sync_weights=self._engine.freshen if other_engine else None,
             guard=self.guard,
             tokens_per_pass=settings.optimizer.micro_batch_tokens,
             agree=self._ranks.most,

@@ -22,6 +22,10 @@ TEACHERS = {
 """By the game's name."""
 
 
+MARGIN = 0.02
+"""By which the taught move is ahead of all others, where a rule and not a value chose it."""
+
+
 @cache
 def teacher_of(game: str) -> Teacher:
     """The teacher of a game of the tournament; what it has solved is kept."""
@@ -34,4 +38,21 @@ def taught_move(request: Request) -> int:
     return label(teacher_of(request.table.game.name), Seen.of(request)).move
 
 
-__all__ = ["TEACHERS", "Label", "Seen", "Teacher", "Values", "label", "taught_move", "teacher_of"]
+def taught_values(game: str, seen: Seen) -> Values:
+    """The teacher's values, of which that of the move it teaches is the highest."""
+    teacher = teacher_of(game)
+    values, move = teacher.values(seen), teacher.move(seen)
+    return values | {move: max(values.values()) + MARGIN}
+
+
+__all__ = [
+    "TEACHERS",
+    "Label",
+    "Seen",
+    "Teacher",
+    "Values",
+    "label",
+    "taught_move",
+    "taught_values",
+    "teacher_of",
+]

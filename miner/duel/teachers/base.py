@@ -6,12 +6,18 @@ Invariant: a teacher gets a `Seen` and nothing else, so no label depends on a hi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from miner.duel.turn import Request
+
+_TURN = re.compile(
+    r"Current state:\n(.*)\n\nYou are Player ([01])\.\nLegal actions:\n((?:\d+ -> .*\n?)+)",
+    re.DOTALL,
+)
 
 Values = dict[int, float]
 """Chance to win (a draw is half of one) by legal action id."""
@@ -37,6 +43,16 @@ class Seen:
         table, player = request.table, request.player
         actions = {action: table.label(player, action) for action in request.legal}
         return Seen(table.text(player), player, actions)
+
+    @staticmethod
+    def read(user: str) -> Seen | None:
+        """The same from a turn's user message; None for any other text."""
+        found = _TURN.fullmatch(user)
+        if found is None:
+            return None
+        state, player, listed = found.groups()
+        lines = (line.partition(" -> ") for line in listed.splitlines())
+        return Seen(state, int(player), {int(action): label for action, _, label in lines})
 
     @property
     def seed(self) -> int:

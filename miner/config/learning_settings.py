@@ -1,0 +1,69 @@
+"""Settings of what is learned: credit of own games, and demonstrations before them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from miner.config.contract import DATASETS_VARIABLE
+from miner.config.section import Section
+
+
+class RewardSettings(Section):
+    invalid_reply_penalty: float = Field(
+        1.0,
+        ge=0,
+        description="Taken from the episode's reward for each reply without an action or cut off.",
+    )
+    shaping: Literal["none", "chance_to_win"] = Field(
+        "none", description="Potential added to each turn; needs credit = turn to have any effect."
+    )
+    credit: Literal["episode", "turn", "all_moves"] = Field(
+        "episode",
+        description="One advantage per episode, one per turn with its own baseline, or for each "
+        "decision a target over all legal replies, from a critic.",
+    )
+    tau: float = Field(
+        0.01,
+        gt=0,
+        description="credit = all_moves: temperature of the target, in chances to win.",
+    )
+    results: float = Field(
+        0.0,
+        ge=0,
+        description="credit = all_moves: weight of the sampled turns' own advantages beside it.",
+    )
+    decay: float = Field(
+        1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
+    )
+    most_turns: int | None = Field(
+        None,
+        ge=1,
+        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        "duels each is a chat of its own, and long games have sixty.",
+    )
+
+
+class DemonstrationSettings(Section):
+    share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="channel = duel: first share of the run, which learns from teachers' moves in "
+        "place of its own games; 0: none. Today's rules permit self-generated data and requested "
+        "data sets; the first format's permit neither.",
+    )
+    rows: int = Field(128, ge=1, description="Replies of each such step, over all processes.")
+    notes: float = Field(
+        1 / 3,
+        ge=0,
+        le=1,
+        description="Share of the teachers' games that show earlier games' notes.",
+    )
+    datasets: tuple[Path, ...] = Field(
+        (),
+        description="Folders of conversations (jsonl, json or parquet with `messages`), half of "
+        f"each such step's replies; empty: those of {DATASETS_VARIABLE}.",
+    )

@@ -1,0 +1,109 @@
+"""Turns of games that teachers play, each with the reply that a model of its family would write.
+
+Invariants:
+* a demonstration is a function of its task and random numbers: a resumed run has the same ones;
+* prompts, tools and notes are those of a duel; a reply is read back as the teacher's move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from miner.duel.calls import write_calls
+from miner.duel.channel.tasks import duel_of
+from miner.duel.games import Table
+from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
+from miner.duel.teachers import Seen, label, teacher_of
+from miner.duel.tools import move_call, shaped
+from miner.duel.turn import Request
+from miner.duel.wording import Wording
+from miner.environments.base import EpisodeTask, Message, Tool
+
+MOST_TURNS = 6
+"""Turns of a game that are taken: gin rummy's sixty would drown Leduc's two."""
+
+ERRORS = (0.0, 0.3, 1.0)
+"""Shares of random moves of the two sides, drawn for each: games that are won, lost and odd."""
+
+_NOTES = (
+    "Game {n}: won as Player {p}.",
+    "Game {n}: lost as Player {p}.",
+    "They open with the highest they have.",
+    "They raise in both rounds.",
+    "They bid the value of the prize.",
+    "They call Liar at {n}-{m}.",
+    "They take the upcard whenever it is low.",
+    "They leave the corners open.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A turn and the reply to it.
+
+    Attributes:
+        game: its name.
+        messages, tools: as a model is shown them.
+        reply: text, without the token that ends it.
+    """
+
+    game: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How turns and replies are written.
+
+    Attributes:
+        wording: sentences of the requests.
+        counter: counts notes, by the tokenizer of the model that learns.
+        family: of its calls, one of `calls.FORMS`.
+        notes: share of the games in which other games have left notes.
+    """
+
+    wording: Wording
+    counter: TokenCounter
+    family: str
+    notes: float = 1 / 3
+
+
+def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstration]:
+    """Some turns of the task's game, of both seats."""
+    turns = list(_turns(task, style, rng))
+    return rng.sample(turns, min(MOST_TURNS, len(turns)))
+
+
+def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
+    game, seed, _ = duel_of(task)
+    table, teacher = Table(game, seed), teacher_of(game.name)
+    errors = [rng.choice(ERRORS) for _ in range(2)]
+    notes = [_notes(style, rng) for _ in range(2)]
+    while not table.state.is_terminal() and (legal := table.state.legal_actions()):
+        player = table.state.current_player()
+        request = Request(table, player, notes[player], style.wording, legal=legal)
+        taught = label(teacher, Seen.of(request))
+        reply = write_calls(style.family, [move_call(taught.move)])
+        shown = tuple(request.messages), tuple(shaped(request.tools))
+        yield Demonstration(game.name, *shown, reply)
+        table.apply(rng.choice(legal) if rng.random() < errors[player] else taught.move)
+
+
+def _notes(style: Style, rng: Random) -> Notes:
+    """Notes as a match may have left them, in a share of the games; else none."""
+    notes = Notes(style.counter)
+    if rng.random() >= style.notes:
+        return notes
+    for area, held in ((WORKING, notes.working), (LONG_TERM, notes.long_term)):
+        for slot in rng.sample(range(1, SLOTS[area] + 1), rng.randint(0, 3)):
+            text = rng.choice(_NOTES)
+            held.edit(
+                "rewrite",
+                slot,
+                text.format(n=rng.randint(1, 9), m=rng.randint(1, 6), p=rng.randint(0, 1)),
+            )
+    return notes

@@ -1,0 +1,48 @@
+"""The duels' critic: a value for each legal reply to a prompt, by the teacher of its game.
+
+With credit over all legal moves the teachers label the states that the policy itself reaches:
+DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and without rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from miner.duel.calls import write_calls
+from miner.duel.teachers import Seen, taught_values
+from miner.duel.tools import move_call
+
+_MARKS = {
+    "goofspiel": "Current point card:",
+    "liars_dice": "Your dice:",
+    "leduc_poker": "Your card:",
+    "gin_rummy": "Knock card:",
+    "othello": " to play:\n",
+    "clobber": "You play ",
+}
+"""What only this game's states show, or those after it in this order."""
+
+
+class DuelValues:
+    """Chances to win by legal reply.
+
+    Args:
+        family: of the model's calls, one of `calls.FORMS`.
+    """
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+
+    def values(self, shown: str, seat: int) -> dict[str, float] | None:
+        """See `Critic`; the seat is read off the message."""
+        seen = Seen.read(shown)
+        game = next((name for name, mark in _MARKS.items() if mark in shown), None)
+        if seen is None or game is None:
+            return None
+        return {
+            write_calls(self._family, [move_call(action)]): value
+            for action, value in taught_values(game, seen).items()
+        }
+
+    def learn(self, bids: Sequence[object]) -> None:
+        """See `Critic`; teachers do not change."""

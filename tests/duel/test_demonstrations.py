@@ -1,0 +1,87 @@
+"""Demonstrations: teachers' moves as replies, and teachers' values by reply."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from miner.duel.calls import FORMS, parse_calls
+from miner.duel.channel.tasks import duel_task
+from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstrate
+from miner.duel.games import GAMES, Table
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.teachers import Seen, label, teacher_of
+from miner.duel.tools import MOVE, move_of
+from miner.duel.turn import Request
+from miner.duel.values import DuelValues
+from miner.duel.wording import own_wording
+
+
+def _style(family: str = "qwen25", notes: float = 0.0) -> Style:
+    return Style(own_wording(), WordCounter(), family, notes)
+
+
+def _made(game: str, style: Style, games: int = 3) -> list[Demonstration]:
+    rng = Random(4)
+    tasks = [duel_task(game, seed, seed % 2, "random") for seed in range(games)]
+    return [turn for task in tasks for turn in demonstrate(task, style, rng)]
+
+
+def _played(family: str, reply: str, seen: Seen) -> int | None:
+    """The move of a reply, as the engine reads it."""
+    (call,) = parse_calls(family, reply, {MOVE: {"properties": {"action_id": {"type": "integer"}}}})
+    return move_of(call.decoded(), list(seen.actions))
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_reply_is_the_teachers_move_for_what_the_prompt_shows(game: str) -> None:
+    for turn in _made(game, _style()):
+        seen = Seen.read(turn.messages[1]["content"])
+        assert seen is not None
+        assert _played("qwen25", turn.reply, seen) == label(teacher_of(game), seen).move
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_replies_are_written_in_the_models_own_form(family: str) -> None:
+    for turn in _made("leduc_poker", _style(family)):
+        seen = Seen.read(turn.messages[1]["content"])
+        assert seen is not None
+        assert _played(family, turn.reply, seen) is not None
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_user_message_is_read_as_what_the_player_sees(game: str) -> None:
+    table = Table(GAMES[game], 9)
+    player, legal = table.state.current_player(), table.state.legal_actions()
+    request = Request(table, player, Notes(WordCounter()), own_wording(), legal=legal)
+    assert Seen.read(request.user) == Seen.of(request)
+
+
+def test_what_is_no_turn_is_not_read() -> None:
+    assert Seen.read("This game has ended. Your result: WIN") is None
+    assert DuelValues("qwen25").values("hello", 0) is None
+
+
+def test_equal_numbers_give_equal_turns_and_long_games_no_more_than_others() -> None:
+    assert _made("goofspiel", _style()) == _made("goofspiel", _style())
+    assert len(_made("gin_rummy", _style(), games=2)) == 2 * MOST_TURNS
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_notes_of_other_games_are_in_their_share_of_prompts(share: float) -> None:
+    systems = [turn.messages[0]["content"] for turn in _made("liars_dice", _style(notes=share), 8)]
+    noted = [system for system in systems if system.count("(empty)") < 12]
+    assert bool(noted) == bool(share)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_every_legal_reply_has_a_value_and_the_taught_one_the_highest(game: str) -> None:
+    critic = DuelValues("hermes")
+    for turn in _made(game, _style("hermes"), games=1):
+        user = turn.messages[1]["content"]
+        seen, values = Seen.read(user), critic.values(user, 0)
+        assert seen is not None
+        assert values is not None
+        assert [_played("hermes", reply, seen) for reply in values] == list(seen.actions)
+        assert max(values, key=values.__getitem__) == turn.reply

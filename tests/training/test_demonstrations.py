@@ -1,0 +1,143 @@
+"""The warm start: which rows its steps learn from, and what a model learns from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import miner.training.demonstrations as demonstrations
+from miner.config.errors import ConfigurationError
+from miner.config.settings import Settings, load_settings
+from miner.distributed.ranks import Ranks
+from miner.duel.channel.environment import DuelSource
+from miner.duel.channel.opponents import Opponents
+from miner.duel.channel.tasks import duel_task
+from miner.duel.games import GAMES
+from miner.duel.wording import own_wording
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.trajectory import RolloutRow
+from miner.training.demonstrations import WarmStart, with_warm_start
+from miner.training.rollout_function import RolloutFunction
+from miner.training.tasks import encode_task
+from tests.builders import build_tokenizer
+from tests.training.test_trainer import make_trainer
+
+RENDERER = ChatRenderer(build_tokenizer())
+GAMES_PLAYED = '["leduc_poker", "goofspiel"]'
+
+
+def _settings(*overrides: str) -> Settings:
+    return load_settings(
+        None,
+        [
+            "environment.channel=duel",
+            f"environment.games={GAMES_PLAYED}",
+            "demonstrations.share=0.5",
+            "demonstrations.rows=12",
+            *overrides,
+        ],
+        environ={},
+    )
+
+
+class GamePlayed(Exception):
+    """Own games were asked for."""
+
+
+def _warm_start(settings: Settings, fraction: Callable[[int], float] = lambda step: 0.0) -> Any:
+    def play(groups: Any) -> Any:
+        raise GamePlayed
+
+    rollout = RolloutFunction(play, settings.reward, RENDERER.eos_token_id, Ranks())
+    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
+    return with_warm_start(rollout, settings, fraction, RENDERER, source)
+
+
+def _at(step: int) -> Any:
+    return SimpleNamespace(state=SimpleNamespace(global_step=step))
+
+
+def test_a_step_has_its_rows_each_behind_another_prompt_and_none_sampled() -> None:
+    rows = _warm_start(_settings()).rows(3)
+    assert len(rows) == 12
+    assert len({row.prompt_ids for row in rows}) == 12
+    for row in rows:
+        assert row.weight == 1.0
+        assert all(map(math.isnan, row.logprobs))
+        assert row.loss_mask == (1,) * len(row.completion_ids)
+        assert row.completion_ids[-1] == RENDERER.eos_token_id
+
+
+def test_steps_differ_and_are_made_again_alike() -> None:
+    warm = _warm_start(_settings())
+    assert warm.rows(0) == _warm_start(_settings()).rows(0)
+    assert warm.rows(0) != warm.rows(1)
+    assert warm.rows(0) != _warm_start(_settings("seed=1")).rows(0)
+
+
+def test_columns_have_a_part_for_each_prompt() -> None:
+    columns = _warm_start(_settings())(["task"] * 16, _at(0))
+    assert len(columns["turn_ids"]) == len(columns["weights"]) == len(columns["turn_rewards"]) == 16
+    assert len(columns["prompt_ids"]) == 16  # 12 rows, and placeholders for the other prompts
+    assert sum(map(any, columns["env_mask"])) == 12
+    assert [weight for part in columns["weights"] for weight in part].count(None) == 4
+
+
+def test_own_games_are_played_once_the_share_is_used_up() -> None:
+    warm = _warm_start(_settings(), lambda step: step / 10)
+    warm(["task"] * 2, _at(4))
+    with pytest.raises(GamePlayed):
+        warm([encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(5))
+
+
+def test_without_a_share_there_is_no_warm_start() -> None:
+    assert not isinstance(_warm_start(_settings("demonstrations.share=0")), WarmStart)
+
+
+def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = demonstrations.demonstrate
+
+    def failing(task: Any, *args: Any) -> Any:
+        if "goofspiel" in task.environment:
+            raise RuntimeError("no solution")
+        return whole(task, *args)
+
+    monkeypatch.setattr(demonstrations, "demonstrate", failing)
+    rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
+    assert len(rows) == 6
+
+
+def test_other_channels_have_no_teachers() -> None:
+    with pytest.raises(ConfigurationError, match="only duels have"):
+        _settings("environment.channel=builtin")
+
+
+def test_the_trainer_learns_the_replies_of_the_teachers(tmp_path: Path) -> None:
+    """Through TRL's own loop, as in a run."""
+    settings = _settings("environment.games=['leduc_poker']", "demonstrations.rows=4")
+    warm = _warm_start(settings)
+    trainer = make_trainer(tmp_path, warm)
+    before = _log_probability(trainer.model, warm.rows(0))
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert _log_probability(trainer.model, warm.rows(0)) > before + 0.05
+
+
+def _log_probability(model: torch.nn.Module, rows: Sequence[RolloutRow]) -> float:
+    """Mean over the replies' tokens, in nats."""
+    found = []
+    for row in rows:
+        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+        reply = len(row.completion_ids)
+        with torch.no_grad():
+            odds = model(input_ids=ids).logits[0, -reply - 1 : -1].log_softmax(-1)
+        found.append(float(odds.gather(-1, ids[0, -reply:, None]).mean()))
+    return sum(found) / len(found)
