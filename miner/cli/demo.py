@@ -81,6 +81,7 @@ def demo_command(
     seconds = seconds or show.training_seconds
     console.print(Rule("1  a base model", align="left"))
     base = _base_model(model, show, seconds, console)
+    dtype = dtype_of(model)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
@@ -89,12 +90,13 @@ def demo_command(
         console.print(Rule("3  probe, train, publish", align="left"))
         overrides = (
             *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
-            *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
+            *(f"seed={seed}", f"deadline.seconds={seconds}", f"model.dtype={dtype}"),
+            *(setting or ()),
         )
         _train(show.recipe, overrides, urls)
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
-        _evaluate(base, trained, run_dir, show, urls, console)
+        _evaluate(base, trained, run_dir, show, dtype, urls, console)
     if show.tells_replies:
         from miner.cli.demo_replies import tell_replies  # imports torch: seconds
 
@@ -230,11 +232,19 @@ class WarmStartProgress:
         self._console.file.flush()
 
 
+def dtype_of(model: DemoModel) -> str:
+    """What a demo's model is computed in, here: the tiny one depends on the last bits."""
+    from miner.real_model import dtype_here
+
+    return dtype_here() if model == "smollm2" else "float32"
+
+
 def _evaluate(
     base: Path,
     published: Path,
     run_dir: Path,
     show: Show,
+    dtype: str,
     urls: Sequence[str],
     console: Console,
 ) -> None:
@@ -264,7 +274,7 @@ def _evaluate(
             concurrency=show.episodes,
             replays=2 if name == "trained" else 0,
             out=run_dir,
-            dtype=show.dtype,
+            dtype=dtype,
         )
         if not run_evaluation(request, quiet):
             raise InfrastructureError(f"{name} could not be evaluated: run the demo again")

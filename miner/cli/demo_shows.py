@@ -30,7 +30,6 @@ class Show:
             top.
         base_minutes: least and most for making the base model on two cores.
         rest_minutes: of starting and probing the servers before training, and of what follows it.
-        dtype: what the models compute in when they are evaluated.
         tells_replies: whether a person could read them.
         last_weights: compare the newest checkpoint with the base, not what is published: few games
             show no small gain, and the base then stays.
@@ -43,7 +42,6 @@ class Show:
     training_seconds: float
     base_minutes: tuple[float, float]
     rest_minutes: tuple[int, int]
-    dtype: str = "float32"
     tells_replies: bool = False
     last_weights: bool = False
 
@@ -75,7 +73,6 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         training_seconds=1500.0,
         base_minutes=(0.5, 1.0),
         rest_minutes=(6, 18),
-        dtype="bfloat16",
         tells_replies=True,
         last_weights=True,
     ),

@@ -165,9 +165,7 @@ def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() 
 @pytest.mark.parametrize("size", ["tiny", "0.5B", "14B"])
 def test_a_validators_job_learns_by_the_credit_that_was_measured(size: str) -> None:
     settings = planned(inventory="4xH100-80GB", shape={"tiny": SHAPE, **MODELS}[size])[0]
-    reward = settings.reward
-    assert (reward.credit, reward.shaping, reward.decay) == ("turn", "chance_to_win", 0.8)
-    assert reward.invalid_reply_penalty == 0.3
+    assert (settings.reward.credit, settings.reward.tau) == ("all_moves", 0.01)
     assert settings.evaluation.episodes == 300
 
 
@@ -178,7 +176,7 @@ def test_a_real_models_job_ends_by_time_and_its_schedule_too() -> None:
     assert (settings.optimizer.schedule, settings.optimizer.decay_share) == ("linear", 0.3)
 
 
-def test_a_game_without_a_potential_gets_credit_by_episode() -> None:
+def test_a_game_without_a_critic_gets_credit_by_episode() -> None:
     settings = planned(environments=("othello",), shape=MODELS["0.5B"])[0]
     reward = settings.reward
     assert (reward.credit, reward.shaping, reward.decay) == ("episode", "none", 1.0)
