@@ -46,8 +46,10 @@ class ModelSettings(Section):
     tuning: Literal["full", "lora"] = Field(
         "full", description="lora: only low-rank adapters on all linear layers are trained."
     )
-    gradient_checkpointing: bool = Field(
-        True, description="Recompute activations in the backward pass on GPUs: less memory, slower."
+    gradient_checkpointing: bool | None = Field(
+        None,
+        description="Recompute activations in the backward pass: less memory, slower; empty: on "
+        "GPUs.",
     )
     lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
     lora_layers: int | None = Field(

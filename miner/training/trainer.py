@@ -39,6 +39,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     a step is one batch, so it may have more rows than prompts; the trainer cuts it into passes.
     """
     optimizer, rollout = settings.optimizer, settings.rollout
+    recompute = settings.model.gradient_checkpointing
     return GRPOConfig(
         output_dir=str(settings.run_dir / CHECKPOINTS),
         per_device_train_batch_size=settings.episodes_per_step // num_processes,
@@ -58,8 +59,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         remove_unused_columns=False,
         use_cpu=not cuda,
         bf16=settings.model.dtype == "bfloat16",
-        # on a CPU it would forbid the key-value cache, and models are tiny
-        gradient_checkpointing=cuda and settings.model.gradient_checkpointing,
+        gradient_checkpointing=cuda if recompute is None else recompute,
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,

@@ -15,14 +15,16 @@ def last_feed_forward_at(model: Any, row: Tensor, column: Tensor) -> Iterator[No
     of a batch only, and leaves its output zero elsewhere.
 
     What the model says at these tokens, and its gradient, are the same: nothing comes after that
-    network but the head. A model without a plain one (a mixture of experts, say) runs as ever.
+    network but the head. A model without a plain one (a mixture of experts, say) runs as ever, and
+    so does one that computes its activations again in the backward pass, which comes afterwards.
 
     Args:
         model: a transformers model with a `base_model`.
         row, column: integers, both of shape (tokens,).
     """
+    again = model.training and getattr(model, "is_gradient_checkpointing", False)
     network = _last_feed_forward(model)
-    if network is None:
+    if network is None or again:
         yield
         return
     whole = network.forward
