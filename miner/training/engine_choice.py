@@ -112,14 +112,28 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     def make_sampler(llm: Any) -> VllmColocatedSampler:
         if not on_gpu:
             return VllmColocatedSampler(llm.llm_engine, rules)
-        choose = partial(torch.cuda.set_device, torch.cuda.current_device())
-        return VllmColocatedSampler(llm.llm_engine, rules, prepare_thread=choose)
+        return VllmColocatedSampler(llm.llm_engine, rules, prepare_thread=on_this_stream())
 
     if on_gpu:
         return ColocatedEngine(open_llm, make_sampler)
     from miner.inference.vllm.reload import reloading_on_cpu
 
     return ColocatedEngine(open_llm, make_sampler, sleeps=False, reloading=reloading_on_cpu)
+
+
+def on_this_stream() -> Callable[[], None]:
+    """What has another thread compute on the CUDA device and stream of the calling one.
+
+    vLLM copies its inputs on the stream of the thread that opened it; a thread begins with the
+    default stream, where its first step would not wait for them.
+    """
+    device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
+
+    def choose() -> None:
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(stream)
+
+    return choose
 
 
 def _vllm_for_cpus() -> bool:

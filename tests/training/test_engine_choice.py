@@ -1,9 +1,12 @@
 """Which engine is opened, and the servers that are refused before anything is played."""
 
+import sys
+import threading
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
@@ -11,9 +14,11 @@ from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.replies import ReplyRules
+from miner.training import engine_choice
 from miner.training.engine_choice import open_engine
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
+from tests.stub_vllm.engine_double import EngineDouble
 from tests.stub_vllm.serving import stub_in_thread
 
 RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
@@ -109,3 +114,66 @@ def test_a_model_spread_by_zero_3_needs_an_engine_that_has_it_whole(loop, tmp_pa
     settings = settings_for(tmp_path, "optimizer.zero_stage=3")
     with pytest.raises(ConfigurationError, match=r"vLLM engine, or optimizer\.zero_stage=2"):
         open_engine(settings, None, loop, lambda: None, Ranks())
+
+
+def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_on(
+    monkeypatch, loop, tmp_path
+):
+    """Device first: a stream is one of a device."""
+    chosen, stream = [], object()
+    here = threading.current_thread()
+
+    def choose(what):
+        def record(value):
+            assert threading.current_thread() is not here
+            chosen.append((what, value))
+
+        return record
+
+    cuda = {
+        "is_available": lambda: True,
+        "current_device": lambda: 3,
+        "current_stream": lambda: stream,
+        "set_device": choose("device"),
+        "set_stream": choose("stream"),
+    }
+    for name, double in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, double)
+    opened = SimpleNamespace(llm=SimpleNamespace(llm_engine=EngineDouble(build_qwen3())))
+    monkeypatch.setattr(engine_choice, "ColocatedLLM", lambda *args, **options: opened)
+    learner = SimpleNamespace(base="base", model=None, reply_rules=lambda context: RULES)
+    settings = settings_for(
+        tmp_path, "rollout.engine=vllm_colocated", "rollout.max_episode_tokens=1024"
+    )
+    engine = open_engine(settings, learner, loop, lambda: None, Ranks())
+    accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+    engine.attach(SimpleNamespace(accelerator=accelerator))
+    engine.sampler.settle()
+    engine.close()
+    assert chosen == [("device", 3), ("stream", stream)]
+
+
+def test_the_colocated_engine_holds_its_weights_in_the_dtype_that_is_trained(
+    monkeypatch, loop, tmp_path
+):
+    """Not in that of config.json, which is vLLM's choice."""
+    opened = {}
+    monkeypatch.setattr(
+        engine_choice, "ColocatedLLM", lambda *args, **options: opened.update(options)
+    )
+    monkeypatch.setattr(engine_choice, "_vllm_for_cpus", lambda: True)
+    monkeypatch.setitem(
+        sys.modules, "miner.inference.vllm.reload", SimpleNamespace(reloading_on_cpu=None)
+    )
+    learner = SimpleNamespace(base="base", model=None, reply_rules=lambda context: RULES)
+    settings = settings_for(
+        tmp_path,
+        "rollout.engine=vllm_colocated",
+        "rollout.max_episode_tokens=1024",
+        "model.dtype=bfloat16",
+    )
+    engine = open_engine(settings, learner, loop, lambda: None, Ranks())
+    accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+    engine._open_llm(SimpleNamespace(accelerator=accelerator))
+    assert opened["dtype"] == "bfloat16"
+    assert opened["sleeps"] is False
