@@ -36,8 +36,6 @@ class Rung:
 
 
 def _recompute(settings: Settings) -> Settings:
-    if settings.rollout.engine == "transformers":  # a CPU's plan, where it is never done
-        return settings
     return settings.having(model={"gradient_checkpointing": True})
 
 
@@ -94,7 +92,7 @@ def step_down(
     """The settings one rung below, after `taken` rungs of the ladder.
 
     Args:
-        begun: whether there are checkpoints to go on from.
+        begun: whether there is a checkpoint of an optimizer step to continue from.
         adapter_learning_rate: what adapters learn with; None keeps the rate.
 
     Returns: (new settings, rungs taken now, what was given up), or None at the ladder's end.

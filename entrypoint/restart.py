@@ -1,7 +1,8 @@
 """What follows the end of a trainer attempt: done, another attempt, or giving up.
 
-Invariants: at most `max_restarts` restarts; a setting is only ever lowered (see `ladder`); the
-decision depends on the ends so far and on nothing else.
+Invariants: at most `max_restarts` restarts, and one for each rung of the ladder that memory trouble
+takes; a setting is only ever lowered (see `ladder`); the decision depends on the ends so far and on
+nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import step_down, weights_by_file, without_vllm
+from entrypoint.ladder import LADDER, step_down, weights_by_file, without_vllm
 from entrypoint.outcome import Outcome
 from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
@@ -27,6 +28,7 @@ class EndKind(Enum):
     OUT_OF_MEMORY = "it ran out of memory"
     KILLED = "it was killed from outside, as the kernel does when memory is short"
     CRASHED = "it crashed"
+    UNWRITTEN = "it could not write its model"
     UNREACHABLE = "it lost its environment servers"
     INFERENCE_LOST = "it lost its inference server"
     HUNG = "it hung"
@@ -70,6 +72,7 @@ def end_of_exit(exit_status: int) -> AttemptEnd:
         TrainerStatus.PUBLISHED: EndKind.PUBLISHED,
         TrainerStatus.OUT_OF_MEMORY: EndKind.OUT_OF_MEMORY,
         TrainerStatus.REFUSED: EndKind.REFUSED,
+        TrainerStatus.DISK: EndKind.UNWRITTEN,
         TrainerStatus.UNREACHABLE: EndKind.UNREACHABLE,
         TrainerStatus.INFERENCE_LOST: EndKind.INFERENCE_LOST,
         SIGNALLED: EndKind.KILLED,
@@ -89,10 +92,11 @@ def after_attempt(
     """Decide after the last of `ends`.
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
-    was, and so is a loss of environment or inference servers; a second crash takes a rung too,
-    since memory trouble has many faces. After a second loss of the inference server (or hang, which
-    may be one) weights reach it by a file; after another one, or a third crash, or where the server
-    does not stay up, vLLM is given up, and at the last restart without trying the file.
+    was, and so is a disk that refuses, or a loss of environment or inference servers; a second
+    crash takes a rung too, since memory trouble has many faces. After a second loss of the
+    inference server (or hang, which may be one) weights reach it by a file; after another one, or a
+    third crash, or where the server does not stay up, vLLM is given up, and at the last restart
+    without trying the file.
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
@@ -106,14 +110,16 @@ def after_attempt(
     if last.kind is EndKind.REFUSED:
         status = ExitStatus.REFUSED if len(ends) == 1 else ExitStatus.TRAINER
         return Outcome(status, f"the trainer cannot start: {last}; see its last lines")
-    if len(ends) > max_restarts:
+    kinds = Counter(end.kind for end in ends)
+    out_of_memory = kinds[EndKind.OUT_OF_MEMORY] + kinds[EndKind.KILLED]
+    counted = len(ends) - min(out_of_memory, len(LADDER))
+    if counted > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
-    kinds = Counter(end.kind for end in ends)
     crashes = kinds[EndKind.CRASHED]
     lost = kinds[EndKind.INFERENCE_LOST] + kinds[EndKind.HUNG]
     out_of_touch = lost > 1 and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG)
-    last_chance = len(ends) == max_restarts
+    last_chance = counted == max_restarts
     if by_file and out_of_touch and not (alone and last_chance):
         return NextAttempt(by_file, rungs, f"{last}: again, with weights to vLLM by a file")
     if alone and (last.kind is EndKind.UNSERVED or out_of_touch or crashes > 2):

@@ -81,10 +81,10 @@ def train_command(
 def _train(settings: Settings) -> None:
     """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
     with heavy_imports():
-        import torch
         from transformers.utils.logging import disable_progress_bar
 
         from miner.distributed.ranks import LeadFailedError, join_ranks
+        from miner.inference.engines import is_out_of_memory
         from miner.reporting.page import write_report
         from miner.reporting.progress import say
         from miner.training.guard import TrainingDivergedError
@@ -98,16 +98,18 @@ def _train(settings: Settings) -> None:
         result = train(settings, console, ranks)
     except LeadFailedError:
         raise typer.Exit(TrainerStatus.CRASHED) from None  # the launcher reports rank 0's status
-    except (MemoryError, torch.OutOfMemoryError) as error:
+    except TrainingDivergedError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(TrainerStatus.CRASHED) from None
+    except (MemoryError, RuntimeError, ValueError) as error:
+        if not is_out_of_memory(error):
+            raise
         typer.echo(
             f"error: out of memory: {error}; lower optimizer.micro_batch_tokens or "
             "rollout.max_episode_tokens",
             err=True,
         )
         raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
-    except TrainingDivergedError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(TrainerStatus.CRASHED) from None
     ranks.part()
     say(
         console,

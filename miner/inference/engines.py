@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.inference.sampler import Sampler
@@ -67,6 +68,19 @@ class GenerationEngine(Protocol):
     def close(self) -> None:
         """Let go of threads and connections."""
         ...
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether less memory would help: by its type, or by the text that vLLM and CUDA's libraries
+    give a RuntimeError where they take memory themselves, and vLLM a ValueError as it starts."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    texts = {
+        RuntimeError: ("out of memory", "cublas_status_alloc_failed"),
+        ValueError: ("less than desired gpu memory utilization",),
+    }
+    found = str(error).lower()
+    return any(text in found for kind in texts if isinstance(error, kind) for text in texts[kind])
 
 
 def give_back_memory() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import step_down
+from entrypoint.ladder import LADDER, step_down
 from entrypoint.outcome import Outcome
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 from miner.config.overrides import Tree
@@ -25,12 +25,12 @@ COLOCATED = resolve(
     }
 )
 ON_A_CPU = resolve(
-    {"optimizer": {"micro_batch_tokens": 8192}, "model": {"gradient_checkpointing": False}}
+    {"optimizer": {"micro_batch_tokens": 8192}, "model": {"gradient_checkpointing": True}}
 )
 LOWEST: Tree = {
     "optimizer": {"micro_batch_tokens": 64},
     "rollout": {"max_episode_tokens": 512},
-    "model": {"tuning": "lora"},
+    "model": {"tuning": "lora", "gradient_checkpointing": True},
 }
 
 
@@ -109,7 +109,7 @@ def test_adapters_learn_with_the_rate_that_the_recipe_gives_them() -> None:
         (69, EndKind.UNREACHABLE),
         (76, EndKind.INFERENCE_LOST),
         (75, EndKind.OUT_OF_MEMORY),
-        (74, EndKind.CRASHED),
+        (74, EndKind.UNWRITTEN),
         (-1, EndKind.KILLED),
     ],
 )
@@ -128,6 +128,7 @@ def test_what_an_exit_status_means(status: int, kind: EndKind) -> None:
         ([EndKind.KILLED], 4096),
         ([EndKind.CRASHED, EndKind.CRASHED], 4096),
         ([EndKind.CRASHED, EndKind.HUNG], 8192),
+        ([EndKind.UNWRITTEN, EndKind.UNWRITTEN], 8192),
     ],
 )
 def test_next_attempt(kinds: list[EndKind], tokens: int) -> None:
@@ -156,6 +157,20 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
     assert isinstance(decision, Outcome)
     assert decision.status is status
+
+
+def test_memory_trouble_takes_every_rung_whatever_restarts_there_are() -> None:
+    """Seven rungs and four restarts; at the ladder's end the restarts count."""
+    spread = COLOCATED.having(optimizer={"zero_stage": 2})
+    settings, rungs, ends = spread, 0, list[AttemptEnd]()
+    while True:
+        ends.append(AttemptEnd(EndKind.OUT_OF_MEMORY, ""))
+        decision = after_attempt(ends, settings, rungs, 4)
+        if isinstance(decision, Outcome):
+            break
+        settings, rungs = decision.settings, decision.rungs
+    assert (settings.optimizer.zero_stage, settings.model.tuning) == (3, "lora")
+    assert len(ends) == len(LADDER) + 4 + 1
 
 
 LOST, HUNG, CRASHED = EndKind.INFERENCE_LOST, EndKind.HUNG, EndKind.CRASHED

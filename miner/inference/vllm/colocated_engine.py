@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import torch
-
-from miner.inference.engines import Stray
+from miner.inference.engines import Stray, is_out_of_memory
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.colocated_llm import ColocatedLLM
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
@@ -87,12 +85,12 @@ class ColocatedEngine:
                 self._loaded = None
 
     def strayed(self) -> Stray | None:
-        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+        """See `GenerationEngine`. Raises: an error of which `is_out_of_memory` holds."""
         failure = self.sampler.failure
-        if isinstance(failure, torch.OutOfMemoryError):
-            raise failure
         if failure is None:
             return None
+        if is_out_of_memory(failure):
+            raise failure
         return Stray(f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True)
 
     def recover(self) -> None:

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from miner.background_loop import BackgroundLoop
+from miner.inference.engines import is_out_of_memory
 from miner.inference.merged_weights import merged_weights
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.client import VllmServer
@@ -225,9 +226,9 @@ def _diagnosed(
         raise WeightSyncHungError(_diagnosis(what, why, servers, loop)) from error
     except SamplerError as error:
         raise WeightSyncError(_diagnosis(what, str(error), servers, loop)) from error
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # of NCCL, vLLM's assertions, TRL's HTTP client, the disk
+        if is_out_of_memory(error):
+            raise
         why = f"{type(error).__name__}: {error}"
         raise WeightSyncError(_diagnosis(what, why, servers, loop)) from error
 

@@ -1,0 +1,154 @@
+"""Memory that runs out: how it is told from a crash, and the ladder down to its last rung."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
+from miner.__main__ import main
+from miner.config.run_files import has_checkpoint
+from miner.config.settings import Settings, to_toml
+from miner.config.statuses import TrainerStatus
+from miner.inference.engines import is_out_of_memory
+from miner.inference.vllm.colocated_engine import ColocatedEngine
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.training import run as training
+from miner.training.trainer import EpisodeTrainer
+from tests.builders import build_tokenizer
+from tests.deepspeed_here import needs_deepspeed
+from tests.processes import Forked
+from tests.stub_vllm.app import StubVllm
+from tests.stub_vllm.serving import stub_in_thread
+from tests.training.generation import ColocatedDouble
+from tests.training.in_process import Work, build_guesser, working_in
+
+MAPPING = "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:119"
+"""What vLLM's allocator says where memory cannot be mapped again; a RuntimeError."""
+
+AT_START = (
+    "Free memory on device cuda:0 (5.1/79.2 GiB) on startup is less than desired GPU memory "
+    "utilization (0.5, 39.6 GiB). Decrease GPU memory utilization or reduce GPU memory used by "
+    "other processes."
+)
+"""What vLLM says of a share that is not free any more."""
+
+IN_STEP = "CUDA out of memory. Tried to allocate 2.00 GiB"
+"""torch's."""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    with working_in(tmp_path) as work:
+        yield work
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError(IN_STEP), True),
+        (MemoryError(), True),
+        (RuntimeError(MAPPING), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), True),
+        (ValueError(AT_START), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (OSError("out of memory"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_less_memory_would_help(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+@pytest.mark.parametrize("part", ["weights", "kv_cache"])
+def test_an_engine_that_cannot_wake_for_want_of_memory_is_no_crash(
+    work: Work, monkeypatch: pytest.MonkeyPatch, train: Any, part: str
+) -> None:
+    """vLLM's allocator maps an engine's memory again when it wakes."""
+
+    def wake_up(tags: list[str]) -> None:
+        raise RuntimeError(MAPPING)
+
+    def open_engine(settings: Settings, learner: Any, *others: Any) -> ColocatedEngine:
+        double: Any = ColocatedDouble(learner.model)
+        double.llm.wake_up = wake_up
+        if part == "weights":
+            double.sync_weights = lambda: wake_up(["weights"])
+        rules = learner.reply_rules(1024)
+        return ColocatedEngine(
+            lambda trainer: double,
+            lambda llm: VllmColocatedSampler(llm.llm_engine, rules, make_params=dict),
+        )
+
+    monkeypatch.setattr(training, "open_engine", open_engine)
+    settings = work.folder / "settings.toml"
+    settings.write_text(to_toml(work.settings("rollout.engine=vllm_colocated")))
+    status, printed = train("--config", str(settings))
+    assert status == TrainerStatus.OUT_OF_MEMORY
+    assert f"error: out of memory: {MAPPING}" in printed.err
+
+
+def out_of_memory_in_each_step(*arguments: str) -> None:
+    """`python -m miner train` whose every optimizer step runs out of memory."""
+
+    def training_step(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError(IN_STEP)
+
+    EpisodeTrainer.training_step = training_step  # type: ignore[method-assign]
+    sys.argv = ["miner", "train", *arguments]
+    main()
+
+
+def rungs_taken(folder: Path, settings: Settings) -> list[str]:
+    """Start the trainer as the watchdog would, until nothing is left to give up: each rung's name.
+
+    Its settings are accepted by the run folder that the attempt before left behind.
+    """
+    file, ends, rungs, taken = folder / "settings.toml", list[AttemptEnd](), 0, list[str]()
+    environ = {k: v for k, v in os.environ.items() if k != "ENVIRONMENT_SERVER_URLS"}
+    while True:
+        file.write_text(to_toml(settings))
+        arguments = ("--config", str(file))
+        attempt = Forked(folder, out_of_memory_in_each_step, *arguments, environ=environ)
+        ends.append(end_of_exit(attempt.returncode))
+        assert ends[-1].kind is EndKind.OUT_OF_MEMORY, attempt.stdout + attempt.stderr
+        begun = has_checkpoint(settings.run_dir)
+        decision = after_attempt(ends, settings, rungs, 4, begun=begun)
+        assert isinstance(decision, NextAttempt)
+        if decision.rungs == rungs:
+            return taken
+        settings, rungs = decision.settings, decision.rungs
+        taken.append(decision.reason.partition("checkpoint, ")[2].partition(" (")[0])
+
+
+@pytest.mark.long
+def test_the_first_step_runs_out_of_memory_down_to_the_last_rung(work: Work) -> None:
+    """No step was made, so that nothing stands against another stage of ZeRO, or adapters."""
+    needs_deepspeed()
+    stub = StubVllm(build_guesser(build_tokenizer()), build_tokenizer(), max_model_len=4096)
+    with stub_in_thread(stub) as url:
+        settings = work.settings(
+            "rollout.engine=vllm_server",
+            f"rollout.server={url}",
+            "rollout.max_episode_tokens=2048",
+            "model.gradient_checkpointing=false",
+            "optimizer.zero_stage=2",
+            "optimizer.micro_batch_tokens=4096",
+            "optimizer.most_halvings=2",
+        )
+        taken = rungs_taken(work.folder, settings)
+    stub.close()
+    assert taken == [
+        "gradient checkpointing",
+        "half of a pass",
+        "half of a pass again",
+        "ZeRO-3",
+        "shorter episodes",
+        "LoRA",
+    ]
