@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
@@ -75,6 +76,23 @@ def test_authors_get_completions_from_it(said: dict[str, Any]) -> None:
         assert_sampled_from(
             model(2, tied=False), one["prompt_ids"], one["completion_ids"], one["logprobs"]
         )
+
+
+def test_a_hundred_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
+    tmp_path: Path,
+) -> None:
+    """The base is float16 on disk; vLLM has the merged weights in float32, as they are trained."""
+    done = with_vllm("-m", "tests.real_vllm.pushes_program", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "said.json").read_text())
+    before, after = said["frozen"]
+    assert before == after
+    assert said["dtype"] == "torch.float32"
+    merged = model(tied=False)
+    merged.load_state_dict(load_file(tmp_path / "merged.safetensors"))
+    for prompt, sample in zip(PROMPTS, said["samples"], strict=True):
+        assert sample["weight_version"] == 100
+        assert_sampled_from(merged, prompt, sample["token_ids"], sample["logprobs"])
 
 
 def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""A hundred pushes of adapters into vLLM: `python -m tests.real_vllm.pushes_program OUT`.
+
+Runs with the Python that has vLLM; the results are checked by tests that do not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from miner.background_loop import BackgroundLoop
+from miner.config.settings import load_settings
+from miner.distributed.ranks import Ranks
+from miner.inference.merged_weights import weights_on_cpu
+from miner.training.engine_choice import open_engine
+from miner.training.learner import Learner
+from tests.builders import build_tokenizer
+from tests.inference.test_merged_weights import PUSHES, frozen_hash, move
+from tests.real_vllm.colocated_program import all_prompts
+from tests.real_vllm.models import model
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    model(tied=False).half().save_pretrained(out / "base")  # an earlier round's merged model
+    build_tokenizer().save_pretrained(out / "base")
+    wanted = ["model.tuning=lora", "model.dtype=float32", "rollout.engine=vllm_colocated"]
+    wanted += ["rollout.max_episode_tokens=1024", "rollout.memory_share=0.05"]
+    settings = load_settings(None, wanted, environ={})
+    learner = Learner(settings, out / "base")
+    with BackgroundLoop() as loop:
+        engine: Any = open_engine(settings, learner, loop, lambda: None, Ranks())
+        engine.attach(SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None)))
+        before = frozen_hash(learner.model)
+        for step in range(1, PUSHES + 1):
+            move(learner.model)
+            engine.weights_changed(step)
+            engine.freshen()
+        with engine.playing():
+            samples = loop.run(all_prompts(engine.sampler, 1.0))
+        engine.close()
+        said = {
+            "dtype": str(engine._engine.llm.llm_engine.vllm_config.model_config.dtype),
+            "frozen": [before, frozen_hash(learner.model)],
+            "samples": samples,
+        }
+    save_file(weights_on_cpu(learner.model), out / "merged.safetensors")
+    (out / "said.json").write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
