@@ -20,14 +20,13 @@ from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import health_url, wait_for_answers
 from entrypoint.trainer_settings import BUILTIN_CHANNEL
 from miner.config.contract import DUEL_CHANNEL
-from miner.config.run_files import KEPT_CHECKPOINTS
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
 BFLOAT16_CAPABILITY = (8, 0)
 MIB = GIB // 1024
 SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
-CHECKPOINT_BYTES = 16  # per parameter: weights, master copy and two moments
+CHECKPOINT_BYTES = 16  # per parameter: weights twice, master copy and two moments
 UNUSABLE = "GPUs that cannot be used"
 SERVER_TIMEOUT = 10.0  # seconds; a server may be busy with another caller's episode
 SERVER_POLL = 1.0
@@ -136,21 +135,27 @@ def check_output(output_dir: Path) -> Check:
 
 
 def check_disk(folder: Path, facts: ModelFacts, free: int | None = None) -> Check:
-    """Room for the published model and its successor, and for training checkpoints.
+    """Room for the published model and its successor, and for what a run can do without.
 
     Args:
         folder: exists, on the file system of the output.
         free: bytes; looked up by default.
     """
     free = shutil.disk_usage(folder).free if free is None else free
-    copies = 2 * facts.weight_bytes
-    checkpoints = (KEPT_CHECKPOINTS + 1) * CHECKPOINT_BYTES * facts.shape.parameters
+    published = 2 * facts.weight_bytes
+    best = 2 * facts.weight_bytes  # the one kept, and the next while it is written
+    checkpoints = 2 * CHECKPOINT_BYTES * facts.shape.parameters
     has = f"{_size(free)} free at {folder}"
-    if free < copies:
-        message = f"{has}, two copies of the model need {_size(copies)}: free space or mount more"
+    if free < published:
+        message = (
+            f"{has}, two copies of the model need {_size(published)}: free space or mount more"
+        )
         return Check("fail", "disk", message, ExitStatus.DISK)
-    if free < copies + checkpoints:
-        message = f"{has}, checkpoints of full training may need {_size(copies + checkpoints)}"
+    if free < published + best + checkpoints:
+        message = (
+            f"{has}, full training may use {_size(published + best + checkpoints)}: checkpoints "
+            "that do not fit are left out, and a run that is killed starts from the base again"
+        )
         return Check("warn", "disk", message)
     return Check("ok", "disk", has)
 

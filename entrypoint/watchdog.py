@@ -28,7 +28,7 @@ from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import complaint, complaints, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
-from miner.config.heartbeat import Heartbeat, read_heartbeat
+from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
 from miner.config.run_files import has_checkpoint, write_atomically
 from miner.config.settings import load_settings, to_toml
 
@@ -186,6 +186,8 @@ class Watchdog:
         self._revive_inference(now)
         beat = read_heartbeat(self._plan.heartbeat_file, began)
         if asked or now - beat.time <= self._plan.stall_seconds:
+            return None
+        if now - newest_write(self._plan.train_dir, until=now) <= self._plan.stall_seconds:
             return None
         silence = _describe_silence(beat, now, self._plan.stall_seconds)
         return AttemptEnd(EndKind.HUNG, silence + self._who_else_is_silent())

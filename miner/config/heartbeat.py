@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,3 +39,19 @@ def read_heartbeat(file: Path, since: float) -> Heartbeat:
     """
     said = last_heartbeat(file)
     return said if said and said.time >= since else Heartbeat(time=since, phase="starting", step=0)
+
+
+def newest_write(folder: Path, until: float) -> float:
+    """Unix time of the newest write to a file below `folder`, 0 if there is none.
+
+    A checkpoint of a large model is written for many minutes by libraries that hold the
+    interpreter's lock, in which its process cannot beat.
+
+    Args:
+        until: later times are those of another clock, and do not count.
+    """
+    times = [0.0]
+    for file in folder.rglob("*"):
+        with suppress(OSError):  # removed meanwhile
+            times.append(file.stat().st_mtime)
+    return max(time for time in times if time <= until)

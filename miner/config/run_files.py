@@ -9,17 +9,15 @@ from typing import Final
 HEARTBEAT_FILE: Final = "heartbeat.json"
 CHECKPOINTS: Final = "checkpoints"
 BEST_FILE: Final = "best.json"
+REVERT_FILE: Final = "revert.json"
+BEST_WEIGHTS_FILE: Final = "best-weights.safetensors"
 COMPLETE: Final = "complete.json"
 """Written into a checkpoint last: one without it is never resumed from."""
 
-KEPT_CHECKPOINTS: Final = 3
-"""At most: the best weights', the newest, and the one before until that is complete. While one is
-written there is one more."""
-
 
 def has_checkpoint(run_dir: Path) -> bool:
-    """Whether there is a complete checkpoint to go on from."""
-    return any((run_dir / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"))
+    """Whether there is a complete checkpoint of an optimizer step to continue from."""
+    return any((run_dir / CHECKPOINTS).glob(f"checkpoint-[1-9]*/{COMPLETE}"))
 
 
 def has_begun(run_dir: Path) -> bool:

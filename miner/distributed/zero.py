@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from transformers.integrations import deepspeed as integration
 
 
 def deepspeed_config(stage: int) -> dict[str, Any]:
@@ -27,11 +28,35 @@ def deepspeed_config(stage: int) -> dict[str, Any]:
     }
 
 
-def gathered(parameters: Sequence[torch.nn.Parameter]) -> AbstractContextManager[None]:
-    """Inside, parameters that ZeRO-3 spreads over the processes are whole on each; collective."""
+def gathered(
+    parameters: Sequence[torch.nn.Parameter], *, changed: bool = False
+) -> AbstractContextManager[None]:
+    """Inside, parameters that ZeRO-3 spreads over the processes are whole on each; collective.
+
+    Args:
+        changed: whether they are written to; those of rank 0 count.
+    """
     if not any(hasattr(parameter, "ds_id") for parameter in parameters):
         return nullcontext()
     import deepspeed  # takes seconds, and only GPU machines have it
 
-    whole: AbstractContextManager[None] = deepspeed.zero.GatheredParameters(list(parameters))
+    whole: AbstractContextManager[None] = deepspeed.zero.GatheredParameters(
+        list(parameters), modifier_rank=0 if changed else None
+    )
     return whole
+
+
+@contextmanager
+def loading_whole() -> Iterator[None]:
+    """Inside, transformers loads a model whole, where under ZeRO-3 it would spread it."""
+    held = integration._hf_deepspeed_config_weak_ref
+    integration.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        integration._hf_deepspeed_config_weak_ref = held
+
+
+def refresh_masters(engine: Any) -> None:
+    """Have DeepSpeed's float32 copies follow weights that were written from outside."""
+    engine.optimizer.refresh_fp32_params()

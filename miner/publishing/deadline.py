@@ -62,6 +62,13 @@ class Deadline:
         self._training_since: float | None = None
         self._fraction = 0.0
 
+    @classmethod
+    def at(cls, kill: float | None) -> Deadline | None:
+        """The deadline for a kill at a Unix time, counted from now; None for no kill."""
+        if kill is None:
+            return None
+        return cls(max(0.0, kill - time.time()), started_at=time.monotonic())
+
     def observe(self, phase: Phase, seconds: float) -> None:
         """Record how long one step (with its rollouts), evaluation or publication took."""
         self._measured.setdefault(phase, deque(maxlen=RECENT)).append(seconds)

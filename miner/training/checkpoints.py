@@ -1,7 +1,12 @@
-"""Resumable checkpoints: the newest complete one, and what it says about time spent.
+"""Resumable checkpoints, optimizer included: they exist for continuing after a kill, and for that
+alone.
 
-Invariant: a checkpoint is complete exactly if it holds `COMPLETE`, which is written last; a folder
-that a kill left half-written is never resumed from.
+Invariants:
+* a checkpoint is complete exactly if it holds `COMPLETE`, which is written last; a folder that a
+  kill left half-written is never resumed from;
+* there is one, and one more only while that is being written;
+* none is written that does not fit on the disk beside the next publication, that could not be
+  resumed from, or that would make saving cost more than `SHARE` of a run whose end is a kill.
 """
 
 from __future__ import annotations
@@ -9,41 +14,37 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.pace import Pace
+from miner.training.run_disk import RunDisk
+
+SHARE = 0.05
+"""Of the time until a kill, at most, for writing checkpoints."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint folder, its optimizer step and the training seconds until then.
-
-    Attributes:
-        halvings: how often the learning rate was halved until then.
-        published: whether its weights were handed over.
-    """
+    """A complete checkpoint folder, its optimizer step and the training seconds until then."""
 
     path: Path
     step: int
     elapsed: float
-    halvings: int = 0
-    published: bool = False
 
 
-def newest_checkpoint(folder: Path, *, published: bool = False) -> Checkpoint | None:
-    """The complete checkpoint with the highest step, None if there is none.
-
-    Args:
-        published: only those of published weights.
-    """
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the complete checkpoint with the highest step, None if there is none."""
     found = []
     for path in folder.glob("checkpoint-*"):
         match = re.fullmatch(r"checkpoint-(\d+)", path.name)
@@ -52,10 +53,7 @@ def newest_checkpoint(folder: Path, *, published: bool = False) -> Checkpoint | 
         except (OSError, ValueError):
             continue
         if match and marker.get("step") == int(match[1]):
-            elapsed, halvings = float(marker["elapsed"]), int(marker.get("halvings", 0))
-            best = bool(marker.get("published"))
-            found.append(Checkpoint(path, marker["step"], elapsed, halvings, best))
-    found = [checkpoint for checkpoint in found if checkpoint.published or not published]
+            found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
 
 
@@ -64,70 +62,105 @@ def checkpoint_folder(args: TrainingArguments, step: int) -> Path:
     return Path(str(args.output_dir)) / f"checkpoint-{step}"
 
 
-class SecondsApart(TrainerCallback):
-    """Leaves out checkpoints that come too soon: those of a large model are slow and huge.
-
-    The one at the end of a run is never left out, nor one that a callback after this one wants.
-
-    Args:
-        seconds: at least, between two checkpoints; counted from the start for the first.
-        clock: monotonic seconds, injected by tests.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._last = clock()
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if not control.should_training_stop and self._clock() - self._last < self._seconds:
-            control.should_save = False
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._last = self._clock()
+def checkpoint_bytes(model: torch.nn.Module, *, zero: bool) -> int:
+    """Bytes of the trained weights and Adam's two moments; under ZeRO its float32 master copy and a
+    second copy of the weights come with them."""
+    total = 0
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            count, size = getattr(parameter, "ds_numel", parameter.numel()), parameter.itemsize
+            total += count * (2 * size + 12 if zero else size + 8)
+    return total
 
 
-class CheckpointMarker(TrainerCallback):
-    """Marks each checkpoint complete once every rank has written its part of it.
+class Checkpoints(TrainerCallback):
+    """The last callback: decides over checkpoints that others want, and completes what is written.
 
     Args:
+        size: bytes of a checkpoint.
+        seconds_apart: at least, between two; counted from the start for the first.
         sound: whether the weights may be resumed from.
-        halvings: how often the learning rate was halved.
-        published: whether the weights of a step were published.
+        clock: monotonic seconds, injected by tests.
     """
 
     def __init__(
         self,
         pace: Pace,
         ranks: Ranks,
+        heartbeat: HeartbeatWriter,
+        disk: RunDisk,
+        *,
+        size: int,
+        seconds_apart: float = 0.0,
         sound: Callable[[], bool] = lambda: True,
-        halvings: Callable[[], int] = lambda: 0,
-        published: Callable[[int], bool] = lambda step: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pace = pace
         self._ranks = ranks
+        self._heartbeat = heartbeat
+        self._disk = disk
+        self._size = size
+        self._seconds_apart = seconds_apart
         self._sound = sound
-        self._halvings = halvings
-        self._published = published
+        self._clock = clock
+        self._last = self._began = clock()
+        self._seconds: float | None = None  # that a checkpoint takes
+
+    def allows(self, step: int, *, ending: bool) -> bool:
+        """Whether a checkpoint may be written now; collective.
+
+        Args:
+            ending: training ends with this step, so that no later one can take its place.
+        """
+        allowed = self._ranks.share(self._leads_allow(step, ending=ending))
+        if allowed:
+            self._began = self._clock()
+            self._heartbeat.beat("writing a checkpoint", step)
+        return allowed
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if control.should_save:
+            ending = control.should_training_stop
+            control.should_save = self.allows(state.global_step, ending=ending)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        """Mark it complete once every rank has written its part, and remove the one before."""
         self._ranks.gather(None)
-        if not self._ranks.leads or not self._sound():
-            return
+        self._last = self._clock()
+        self._seconds = self._last - self._began
         folder = checkpoint_folder(args, state.global_step)
-        marker = {
-            "step": state.global_step,
-            "elapsed": self._pace.elapsed,
-            "halvings": self._halvings(),
-            "published": self._published(state.global_step),
-        }
-        with open(folder / COMPLETE, "w") as file:
-            json.dump(marker, file)
-            file.flush()
-            os.fsync(file.fileno())
+        if not self._ranks.leads or not folder.exists():  # or the disk refused it
+            return
+        try:
+            with open(folder / COMPLETE, "w") as file:
+                json.dump({"step": state.global_step, "elapsed": self._pace.elapsed}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._disk.note(f"step {state.global_step}: no checkpoint: {error}")
+            return
+        for other in folder.parent.glob("checkpoint-*"):
+            if other != folder:
+                (other / COMPLETE).unlink(missing_ok=True)  # first: half of it is not a checkpoint
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _leads_allow(self, step: int, *, ending: bool) -> bool:
+        if not self._ranks.leads or not self._sound():
+            return False
+        since = self._clock() - self._last
+        if not ending and since < self._seconds_apart:
+            return False
+        if lacking := self._disk.lacks(self._size):
+            self._last = self._clock()
+            self._disk.note(f"step {step}: no checkpoint, {lacking}")
+            return False
+        if self._pace.ends_by_kill:
+            if self._seconds is None:
+                self._seconds = self._disk.seconds_for(self._size)
+            return SHARE * since >= self._seconds <= self._pace.training_left()
+        return True

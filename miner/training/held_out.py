@@ -80,16 +80,9 @@ class HeldOut(TrainerCallback):
         return self._model.highest
 
     def rose(self, step: int) -> bool:
-        """Whether the weights of `step` were published, and none before had a higher score."""
-        return self.published(step) and self.highest.step == step
-
-    def published(self, step: int) -> bool:
-        """Whether this process evaluated the weights of `step` last, and published them; the base's
-        were, before any step.
-
-        `best` may be of a step that an earlier process came to with other weights.
-        """
-        return step == 0 or (self._better and step == self._last_step)
+        """Whether this process has just published the weights of `step`, and none before had a
+        higher score."""
+        return self._better and step == self._last_step == self.highest.step
 
     def fall(self, step: int) -> Estimate | None:
         """How far the weights of `step` lie below the highest, if more than chance explains it.

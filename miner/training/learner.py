@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.distributed.zero import loading_whole
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
@@ -33,15 +34,29 @@ class Learner:
 
     def __init__(self, settings: Settings, base: Path) -> None:
         self.base = base
-        loaded = load_model_folder(base, weights_dtype(settings))
+        self._dtype = weights_dtype(settings)
+        loaded = load_model_folder(base, self._dtype)
         check_finite(loaded.model, base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
         self._mended_template = loaded.chat.mended_template
-        self.model = (
-            with_adapters(loaded.model, settings)
-            if settings.model.tuning == "lora"
-            else loaded.model
-        )
+        self._no_change: dict[str, torch.Tensor] = {}
+        self.model: Any = loaded.model
+        if settings.model.tuning == "lora":
+            self.model = with_adapters(loaded.model, settings)
+            self._no_change = {name: p.detach().clone() for name, p in self.trained.items()}
+
+    @property
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        """The parameters that are trained, by their names in the model."""
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def untrained_weights(self) -> dict[str, torch.Tensor]:
+        """Values of `trained` with which the model computes as the base does."""
+        if self._no_change:
+            return self._no_change
+        with loading_whole():
+            base = load_model_folder(self.base, self._dtype).model
+        return {name: parameter.data for name, parameter in base.named_parameters()}
 
     def reply_rules(self, context: int) -> ReplyRules:
         """What an engine that serves this model in `context` tokens may be asked and answer."""

@@ -56,6 +56,11 @@ class Pace(TrainerCallback):
         """Seconds of training so far, over all restarts."""
         return self._spent_before + self._clock() - self._started
 
+    @property
+    def ends_by_kill(self) -> bool:
+        """Whether a deadline ends the run, after which nothing can be resumed."""
+        return self._deadline is not None
+
     def training_left(self) -> float:
         """Seconds until training has to stop; infinite where only steps end it."""
         left = math.inf if not self._seconds else max(0.0, self._seconds - self.elapsed)

@@ -15,7 +15,7 @@ from miner.evaluation.channels import CHANNELS
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
-from miner.training.heart import Heart
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.run_dir import prepare_run_dir
 from miner.training.tasks import task_stream
 from miner.training.tracking import prepare_trackers
@@ -40,7 +40,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
     prepare_trackers(settings)
     prepare_run_dir(settings)
-    Heart(settings.run_dir).beat("publishing the base model")
+    HeartbeatWriter(settings.run_dir).beat("publishing the base model")
     publisher = Publisher(
         output,
         in_process=in_process,

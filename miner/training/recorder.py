@@ -14,7 +14,7 @@ from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import HALVINGS, LOGPROB_GAP, REGRET, StepRecord, gap_is_wide
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
-from miner.training.heart import Heart
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.pace import Pace
 
 TRAINER_METRICS = (
@@ -41,7 +41,7 @@ class Recorder(TrainerCallback):
         rollout: Callable[[], RolloutStats | None],
         regret: Callable[[], float | None],
         applied_rate: Callable[[], float | None],
-        heart: Heart,
+        heartbeat: HeartbeatWriter,
     ) -> None:
         self._run = RunFolder(run_dir)
         self._progress = progress
@@ -49,7 +49,7 @@ class Recorder(TrainerCallback):
         self._rollout = rollout
         self._regret = regret
         self._applied_rate = applied_rate
-        self._heart = heart
+        self._heartbeat = heartbeat
         self._began = time.monotonic()
         self._first_gap: float | None = None
 
@@ -57,7 +57,7 @@ class Recorder(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._began = time.monotonic()
-        self._heart.beat("step", state.global_step)
+        self._heartbeat.beat("step", state.global_step)
 
     def on_log(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -35,22 +34,24 @@ from miner.reporting.records import Replay
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.checkpoints import Checkpoint, CheckpointMarker, SecondsApart, newest_checkpoint
+from miner.training.best_weights import BestWeights
+from miner.training.checkpoints import Checkpoint, Checkpoints, checkpoint_bytes, newest_checkpoint
 from miner.training.demonstrations import with_warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episode_limit import with_episode_limit
 from miner.training.episode_source import training_source
 from miner.training.guard import UpdateGuard
-from miner.training.heart import Heart
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.held_out import HeldOut
 from miner.training.learner import Learner
 from miner.training.pace import Pace
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
+from miner.training.revert import RevertToBest
 from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
-from miner.training.setback import Setback
-from miner.training.signals import OneMind, StopRequest
+from miner.training.run_disk import RunDisk
+from miner.training.signals import StopConsensus, StopRequest
 from miner.training.tasks import task_stream, training_dataset
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature, round_size
 from miner.training.trainer import EpisodeTrainer, grpo_config
@@ -76,7 +77,7 @@ class Run:
         source: where episodes are played; used from `loop` only.
         engine: what generates.
         resumed: where an earlier process of this run came to.
-        heart: beats with every finished episode.
+        heartbeat: beats with every finished episode.
         stop: ends the run, a step's episodes, and the wait for servers that are away.
         note: shows a line to the person who watches.
         ranks: of this run; each has a `Run` of its own and plays its share.
@@ -90,7 +91,7 @@ class Run:
         source: EnvironmentSource,
         loop: BackgroundLoop,
         resumed: Checkpoint | None,
-        heart: Heart,
+        heartbeat: HeartbeatWriter,
         ranks: Ranks,
         stop: StopRequest,
         note: Callable[[str], None],
@@ -101,19 +102,19 @@ class Run:
         self._engine = engine
         self._source = source
         self._loop = loop
-        self._heart = heart
+        self._heartbeat = heartbeat
         self._stop = stop
         self._note = note
         self._outages = Outages(
             source,
             patience=self._patience,
             say=note,
-            waiting=lambda: heart.beat("waiting for environment servers"),
+            waiting=lambda: heartbeat.beat("waiting for environment servers"),
         )
         self.pace = Pace(
             settings.optimizer.max_steps,
             settings.deadline.seconds,
-            _deadline(settings.deadline.ends_at),
+            Deadline.at(settings.deadline.ends_at),
             resumed.elapsed if resumed else 0.0,
             idle=lambda: self._outages.dark_seconds,
         )
@@ -129,7 +130,14 @@ class Run:
         )
         self.guard = UpdateGuard()
         self.trainer = self._make_trainer()
-        self.trainer.halvings = resumed.halvings if resumed else 0
+        base, output = checked_paths(settings)
+        self._disk = RunDisk.beside(output, base, settings.run_dir, note)
+        self._checkpoints = Checkpoints(
+            *(self.pace, ranks, heartbeat, self._disk),
+            size=checkpoint_bytes(learner.model, zero=settings.optimizer.zero_stage > 0),
+            seconds_apart=settings.checkpoint.seconds_apart,
+            sound=lambda: self.guard.streak == 0,
+        )
         engine.attach(self.trainer)
         self._places = max(1, source.capacity // ranks.count)
         self._scheduler = self._scheduler_at(settings.rollout.temperature, stop)
@@ -145,7 +153,7 @@ class Run:
             return None
         fit = self._ranks.share(FittedTemperature.read(run_dir))
         if fit is None:
-            self._heart.beat("looking for the temperature")
+            self._heartbeat.beat("looking for the temperature")
             in_time = TimeForRounds(self.pace.training_left())
             fit = fit_temperature(
                 *(rollout.temperature, rollout.most_invalid, self._play_round),
@@ -167,24 +175,17 @@ class Run:
             lambda: self.rollout.latest,
             lambda: self.rollout.regret,
             lambda: self._source.applied_rate,
-            self._heart,
+            self._heartbeat,
         )
         callbacks = (
             recorder,
             NewWeights(self._engine),
             held_out,
             self.pace,
-            SecondsApart(self._settings.checkpoint.seconds_apart),
-            *self._setbacks(held_out, progress),
+            *self._reverts(held_out),
             self._stop,
-            CheckpointMarker(
-                self.pace,
-                self._ranks,
-                lambda: self.guard.streak == 0,
-                lambda: self.trainer.halvings,
-                held_out.published,
-            ),
-            OneMind(self._ranks),
+            StopConsensus(self._ranks),
+            self._checkpoints,
         )
         for callback in callbacks:
             self.trainer.add_callback(callback)
@@ -198,15 +199,18 @@ class Run:
             self._note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
             newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
             saved = self._ranks.share(newest.step if newest else 0)
-            trainer.end_between_steps(save=trainer.state.global_step > saved)
+            step = trainer.state.global_step
+            save = step > saved and self._checkpoints.allows(step, ending=True)
+            trainer.end_between_steps(save=save)
         self._ranks.gather(None)  # no rank samples any more
 
-    def _setbacks(self, held_out: HeldOut, progress: TrainingProgress) -> list[Setback]:
-        most = self._settings.optimizer.most_halvings
+    def _reverts(self, held_out: HeldOut) -> list[RevertToBest]:
+        most, run_dir = self._settings.optimizer.most_halvings, self._settings.run_dir
         if not most:
             return []
-        parts = (held_out, self.trainer, self._engine, self._ranks, self.pace, self._heart)
-        return [Setback(*parts, most=most, note=progress.note)]
+        best = BestWeights(self._learner, self._ranks, self._disk)
+        parts = (held_out, self.trainer, best, self._engine, self._ranks, self.pace)
+        return [RevertToBest(*parts, self._heartbeat, run_dir, most=most, note=self._note)]
 
     def evaluate(self) -> EvaluationResult:
         """Play the held-out list greedily with the current weights, each rank its share.
@@ -228,7 +232,7 @@ class Run:
                     self._source,
                     share,
                     rules,
-                    lambda _: self._heart.beat("evaluation"),
+                    lambda _: self._heartbeat.beat("evaluation"),
                     self._outages,
                 )
             )
@@ -264,7 +268,7 @@ class Run:
                 stopped,
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
-            on_episode=lambda _: self._heart.beat("rollout"),
+            on_episode=lambda _: self._heartbeat.beat("rollout"),
             places=self._places,
             outages=self._outages,
         )
@@ -341,9 +345,9 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     silence_harmless_warnings()
     stop = StopRequest()
     stop.install()
-    heart = Heart(settings.run_dir)
+    heartbeat = HeartbeatWriter(settings.run_dir)
     with ExitStack() as stack:
-        heart.beat("loading the model")
+        heartbeat.beat("loading the model")
         learner = Learner(settings, base)
         settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
@@ -351,16 +355,14 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         dtype = served_dtype(settings.environment.channel)
         publisher = Publisher(output, in_process=in_process, dtype=dtype) if ranks.leads else None
         loop = stack.enter_context(BackgroundLoop())
-        engine = open_engine(
-            settings, learner, loop, lambda: heart.beat("waiting for the inference server"), ranks
-        )
+        waiting = partial(heartbeat.beat, "waiting for the inference server")
+        engine = open_engine(settings, learner, loop, waiting, ranks)
         stack.callback(engine.close)
-        heart.beat("probing the environment servers")
+        heartbeat.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
         progress = TrainingProgress(settings.optimizer.max_steps, console=console)
-        run = Run(
-            settings, learner, engine, source, loop, checkpoint, heart, ranks, stop, progress.note
-        )
+        parts = (settings, learner, engine, source, loop, checkpoint, heartbeat, ranks, stop)
+        run = Run(*parts, progress.note)
         stack.enter_context(progress)
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")
@@ -384,14 +386,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         if run.trainer.state.global_step < settings.optimizer.max_steps and not stop.received:
             progress.note("training ends here: the time given leaves no room for another step")
         held_out.consider(run.trainer.state.global_step)
-        heart.beat("stopped" if stop.received else "done", run.trainer.state.global_step)
+        heartbeat.beat("stopped" if stop.received else "done", run.trainer.state.global_step)
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)
-
-
-def _deadline(ends_at: float | None) -> Deadline | None:
-    """The deadline for a kill at Unix time `ends_at`."""
-    if ends_at is None:
-        return None
-    return Deadline(max(0.0, ends_at - time.time()), started_at=time.monotonic())

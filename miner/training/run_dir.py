@@ -7,12 +7,20 @@ before that binds nothing.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import CHECKPOINTS, has_begun, write_atomically
+from miner.config.run_files import (
+    BEST_WEIGHTS_FILE,
+    CHECKPOINTS,
+    COMPLETE,
+    REVERT_FILE,
+    has_begun,
+    write_atomically,
+)
 from miner.config.settings import Settings, load_settings, to_toml
 from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
@@ -70,10 +78,19 @@ def prepare_run_dir(settings: Settings) -> None:
             write_atomically(folder / BASE_FILE, json.dumps(base, indent=2) + "\n")
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
-    (folder / WEIGHT_FILE).unlink(missing_ok=True)
+    _remove_half_written(folder)
     if checkpoint is None:
-        for leftover in ("metrics.jsonl", "evaluations.jsonl", TEMPERATURE_FILE):
+        for leftover in ("metrics.jsonl", "evaluations.jsonl", TEMPERATURE_FILE, REVERT_FILE):
             (folder / leftover).unlink(missing_ok=True)
+
+
+def _remove_half_written(folder: Path) -> None:
+    """What a kill cut off takes the room of what would be written next."""
+    for file in (WEIGHT_FILE, f".{BEST_WEIGHTS_FILE}"):
+        (folder / file).unlink(missing_ok=True)
+    for checkpoint in (folder / CHECKPOINTS).glob("checkpoint-*"):
+        if not (checkpoint / COMPLETE).exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun: bool) -> None:

@@ -44,8 +44,8 @@ class StopRequest(TrainerCallback):
             control.should_save = True
 
 
-class OneMind(TrainerCallback):
-    """Ends and saves on all ranks what any of them wants to end or save; the last callback."""
+class StopConsensus(TrainerCallback):
+    """Ends and saves on all ranks what any of them wants to end or save."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks

@@ -6,29 +6,34 @@ are small, and tests compare each with the parent's behaviour.
 
 from __future__ import annotations
 
+import logging
 import math
+import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
-from transformers.integrations.deepspeed import deepspeed_load_checkpoint
 from trl import GRPOConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from miner.config.run_files import CHECKPOINTS, KEPT_CHECKPOINTS
+from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
-from miner.distributed.zero import deepspeed_config
+from miner.distributed.zero import deepspeed_config, refresh_masters
+from miner.inference.engines import is_out_of_memory
 from miner.reporting.records import HALVINGS
 from miner.rewards.advantages import turn_advantages
+from miner.training.checkpoints import checkpoint_folder
 from miner.training.guard import UpdateGuard
 from miner.training.packed_trainer import PackedTrainer
 
 Credit = Literal["episode", "turn", "all_moves"]
+
+logger = logging.getLogger(__name__)
 
 
 def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = False) -> GRPOConfig:
@@ -63,7 +68,6 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         logging_steps=1,
         save_strategy="steps",
         save_steps=settings.checkpoint.every_steps,
-        save_total_limit=KEPT_CHECKPOINTS if optimizer.most_halvings else KEPT_CHECKPOINTS - 1,
         report_to=list(settings.report_to),
         disable_tqdm=True,
         dataloader_pin_memory=cuda,
@@ -94,7 +98,7 @@ class EpisodeTrainer(PackedTrainer):
         tokens_per_pass, agree: see `PackedTrainer`.
 
     Attributes:
-        halvings: how often the learning rate was halved; see `go_back`.
+        halvings: how often the learning rate was halved; see `begin_again`.
     """
 
     def __init__(
@@ -165,27 +169,42 @@ class EpisodeTrainer(PackedTrainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def go_back(self, checkpoint: Path) -> None:
-        """Halve the learning rate, with weights and optimizer of a checkpoint; collective.
+    def begin_again(self, halvings: int) -> None:
+        """Continue from weights that were put into the model, with moments of none before them.
 
-        Steps and the schedule go on as they are.
+        Steps and the schedule continue as they are.
 
         Args:
-            checkpoint: of this run.
+            halvings: see `halve_to`.
         """
-        assert self.optimizer is not None, "training has begun"
-        assert self.lr_scheduler is not None
-        folder, adapters = str(checkpoint), isinstance(self.model, PeftModel)
+        optimizer: Any = self.optimizer
         if self.is_deepspeed_enabled:
-            engine = self.model_wrapped
-            deepspeed_load_checkpoint(engine, folder, load_module_strict=not adapters)
-        else:
-            self._load_from_checkpoint(folder)
-            self.optimizer.state.clear()  # it would be held until the checkpoint's is loaded
-        self._load_optimizer_and_scheduler(folder)
-        self.halvings += 1
-        self.lr_scheduler.last_epoch = self.state.global_step - 1  # the checkpoint has its own
+            refresh_masters(self.model_wrapped)
+        while hasattr(optimizer, "optimizer"):  # accelerate's holds DeepSpeed's, and that torch's
+            optimizer = optimizer.optimizer
+        for state in optimizer.state.values():
+            for value in state.values():  # Adam's, the count of its steps among them
+                value.zero_()
+        self.halve_to(halvings)
+
+    def halve_to(self, halvings: int) -> None:
+        """Have the learning rate halved so many times in all."""
+        assert self.lr_scheduler is not None, "training has begun"
+        self.halvings = halvings
+        self.lr_scheduler.last_epoch = self.state.global_step - 1
         self.lr_scheduler.step()
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """The parent's. A disk that refuses costs a process that trains alone the checkpoint only;
+        of several, some would wait for the others."""
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, SafetensorError, RuntimeError) as error:  # the last one is torch.save's
+            if self.is_deepspeed_enabled or is_out_of_memory(error):
+                raise
+            step = self.state.global_step
+            shutil.rmtree(checkpoint_folder(self.args, step), ignore_errors=True)
+            logger.warning("step %d: no checkpoint: %s", step, error)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""

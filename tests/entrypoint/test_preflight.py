@@ -104,7 +104,7 @@ def test_output_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
     assert "mount it read-write" in check.message
 
 
-@pytest.mark.parametrize(("free", "level"), [(3, "fail"), (67, "warn"), (69, "ok")])
+@pytest.mark.parametrize(("free", "level"), [(3, "fail"), (39, "warn"), (41, "ok")])
 def test_disk_for_two_models_and_checkpoints(tmp_path: Path, free: int, level: str) -> None:
     check = preflight.check_disk(tmp_path, FACTS, free=free * GIB)
     assert check.level == level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,24 @@ def test_silence_stops_the_trainer_and_says_what_hangs(
     assert "no heartbeat for 30 s (limit 25 s) in phase 'rollout' at step 3" in said
     assert f"does not answer: {NOBODY}/health" in said
     assert servers[1] not in said
+
+
+def test_a_checkpoint_that_is_written_slowly_is_no_silence_until_writing_stops(
+    fake: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For 200 s, of a limit of 25 s, by libraries in which the trainer cannot beat."""
+
+    def writes(supervisor: FakeSupervisor) -> None:
+        file = supervisor.plan.train_dir / "checkpoints/checkpoint-5/optimizer.pt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as written:
+            written.write(b"0" * 1000)
+        os.utime(file, (supervisor.now, supervisor.now))
+
+    supervisor = fake(beats, *[writes] * 20, runs, runs, runs, exits(0))
+    watch(supervisor)
+    assert supervisor.done == ["start trainer", "stop trainer", "start trainer"]
+    assert "no heartbeat for 230 s" in capsys.readouterr().out
 
 
 def test_time_over_asks_first_and_then_stops(fake: Build) -> None:

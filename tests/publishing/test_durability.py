@@ -20,8 +20,10 @@ from miner.publishing import publisher as publishing
 from miner.publishing.filesystem import sync_folder
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.training.checkpoints import CheckpointMarker
+from miner.training.checkpoints import Checkpoints
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.pace import Pace
+from miner.training.run_disk import RunDisk
 from tests.publishing.killed_publisher import cannot_exchange
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
@@ -132,7 +134,8 @@ def test_a_model_is_loaded_before_it_takes_its_place(
 def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
-    marker = CheckpointMarker(Pace(10), Ranks())
+    disk_of_run = RunDisk(tmp_path, print)
+    marker = Checkpoints(Pace(10), Ranks(), HeartbeatWriter(tmp_path), disk_of_run, size=0)
     state = TrainerState(global_step=3)
     marker.on_save(TrainingArguments(str(tmp_path)), state, TrainerControl())
     (written,) = disk.synced.values()

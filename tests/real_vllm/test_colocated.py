@@ -96,8 +96,8 @@ def test_a_hundred_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
 
 
 def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Path) -> None:
-    """The engine holds its weights in bfloat16, so that logprobs differ, but not by much; they do
-    not differ by a temperature either."""
+    """The engine holds its weights as they are trained, and samples at the temperature that is
+    trained at."""
     settings = {
         "run_dir": tmp_path / "run",
         "output.dir": tmp_path / "out",
@@ -123,7 +123,7 @@ def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Pa
     steps = RunFolder(tmp_path / "run").read().steps
     assert [record.step for record in steps] == [1, 2]
     gaps = [record.metrics["sampling/sampling_logp_difference/mean"] for record in steps]
-    assert max(gaps) < 0.05
+    assert max(gaps) < 1e-3
     fitted = FittedTemperature.read(tmp_path / "run")
     assert fitted is not None
     assert fitted.temperature < 1

@@ -14,10 +14,12 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.checkpoints import CheckpointMarker, newest_checkpoint
+from miner.training.checkpoints import Checkpoints, newest_checkpoint
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.learner import Learner
 from miner.training.pace import Pace
 from miner.training.run_dir import prepare_run_dir
+from miner.training.run_disk import RunDisk
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.test_trainer import fixed_rollout
@@ -76,7 +78,9 @@ def train(wanted, until):
     )
     watch = Watch()
     trainer.add_callback(watch)
-    trainer.add_callback(CheckpointMarker(Pace(8), Ranks()))
+    heartbeat = HeartbeatWriter(wanted.run_dir)
+    disk = RunDisk(wanted.run_dir, print)
+    trainer.add_callback(Checkpoints(Pace(8), Ranks(), heartbeat, disk, size=0))
     trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
     return learner, trainer, watch
 

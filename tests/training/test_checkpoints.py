@@ -1,28 +1,198 @@
-"""Which checkpoints are written."""
+"""Which checkpoints are written, what they cost, and a disk that has no room for them."""
 
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from miner.training.checkpoints import SecondsApart
+from miner.config.run_files import COMPLETE, has_checkpoint
+from miner.distributed.ranks import Ranks
+from miner.publishing.deadline import Deadline
+from miner.reporting.run_folder import RunFolder
+from miner.training import run_disk
+from miner.training.checkpoints import Checkpoints, checkpoint_bytes
+from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.pace import Pace
+from miner.training.run_disk import RunDisk
+from tests.builders import build_qwen3
+from tests.training.in_process import Work, working_in
+
+MEGABYTE = 1_000_000
+EACH_STEP = ("checkpoint.every_steps=1", "optimizer.max_steps=3")
 
 
-def saved(tmp_path: Path, apart: SecondsApart, *, stopping: bool = False) -> bool:
-    """Whether a step whose checkpoint is due writes one."""
-    args, state = TrainingArguments(str(tmp_path)), TrainerState()
-    control = TrainerControl(should_save=True, should_training_stop=stopping)
-    apart.on_step_end(args, state, control)
-    if control.should_save:
-        apart.on_save(args, state, control)
-    return control.should_save
+class Steps:
+    """Steps that want a checkpoint, at times that the test chooses.
+
+    Args:
+        seconds: that writing one takes.
+        given: seconds until a kill; None for a run that only its steps end.
+    """
+
+    def __init__(
+        self, folder: Path, *, seconds: float = 0.0, given: float | None = None, **more: float
+    ) -> None:
+        self.now = 0.0
+        self._seconds = seconds
+        self._args = TrainingArguments(str(folder))
+        self._state = TrainerState()
+        kill = Deadline(given or 0, started_at=0.0, margin=0, guesses={}, clock=self._clock)
+        self._callback = Checkpoints(
+            Pace(10**6, deadline=kill if given else None, clock=self._clock),
+            Ranks(),
+            HeartbeatWriter(folder),
+            RunDisk(folder, print),
+            size=MEGABYTE,
+            clock=self._clock,
+            **more,
+        )
+
+    def _clock(self) -> float:
+        return self.now
+
+    def step(self, now: float, *, ending: bool = False) -> bool:
+        """Whether the step that ends at `now` writes one."""
+        self.now = now
+        self._state.global_step += 1
+        control = TrainerControl(should_save=True, should_training_stop=ending)
+        self._callback.on_step_end(self._args, self._state, control)
+        if control.should_save:
+            self.now += self._seconds
+            folder = Path(str(self._args.output_dir)) / f"checkpoint-{self._state.global_step}"
+            folder.mkdir(parents=True)
+            self._callback.on_save(self._args, self._state, control)
+        return control.should_save
 
 
-def test_checkpoints_are_as_far_apart_as_is_said_but_for_the_last(tmp_path: Path) -> None:
-    now = [0.0]
-    apart = SecondsApart(600, clock=lambda: now[0])
-    written = []
-    for now[0] in (100, 599, 600, 700, 1199, 1200):
-        written.append(saved(tmp_path, apart))
+def test_checkpoints_are_as_far_apart_as_is_set_but_for_the_last(tmp_path: Path) -> None:
+    steps = Steps(tmp_path, seconds_apart=600)
+    written = [steps.step(now) for now in (100, 599, 600, 700, 1199, 1200)]
     assert written == [False, False, True, False, False, True]
-    now[0] = 1201
-    assert saved(tmp_path, apart, stopping=True)
+    assert steps.step(1201, ending=True)
+
+
+def test_until_a_kill_they_cost_a_twentieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one by how fast the disk is, which a sample shows; the others by the last one."""
+    monkeypatch.setattr(RunDisk, "seconds_for", lambda disk, size: 40 * size / MEGABYTE)
+    steps = Steps(tmp_path, seconds=60, given=3600)
+    written = [now for now in range(0, 3600, 100) if steps.step(now)]
+    assert written == [800, 2100, 3400]  # 20 x 40 s; 20 x 60 s after each one's end
+    assert 60 * len(written) <= 0.05 * 3600
+
+
+def test_none_is_written_that_a_kill_would_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunDisk, "seconds_for", lambda disk, size: 40 * size / MEGABYTE)
+    steps = Steps(tmp_path, seconds=40, given=3600)
+    assert not steps.step(3590, ending=True)
+    assert steps.step(3500, ending=True)
+
+
+def test_how_long_a_checkpoint_takes_is_learned_from_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter((0.0, 2.0))
+    monkeypatch.setattr(run_disk, "SAMPLE_BYTES", 4 << 20)
+    monkeypatch.setattr(run_disk.time, "perf_counter", lambda: next(now))
+    assert RunDisk(tmp_path, print).seconds_for(40 << 20) == 20.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_is_one_and_another_only_while_it_is_written(tmp_path: Path) -> None:
+    steps = Steps(tmp_path)
+    for now in range(3):
+        assert steps.step(now)
+        assert [file.parent.name for file in tmp_path.glob(f"*/{COMPLETE}")] == [
+            f"checkpoint-{now + 1}"
+        ]
+    assert not (tmp_path / "checkpoint-2").exists()
+
+
+def test_the_base_is_no_checkpoint_to_continue_from(tmp_path: Path) -> None:
+    for step, begun in ((0, False), (1, True)):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / COMPLETE).touch()
+        assert has_checkpoint(tmp_path) is begun
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    with working_in(tmp_path) as work:
+        yield work
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_the_bytes_of_a_checkpoint_are_known_before_it_is_written(work: Work, tuning: str) -> None:
+    work.train(*EACH_STEP, f"model.tuning={tuning}")
+    assert work.checkpoint is not None
+    names = ("*model*.safetensors", "optimizer.pt")
+    files = [file for name in names for file in work.checkpoint.path.glob(name)]
+    written = sum(file.stat().st_size for file in files)
+    expected = checkpoint_bytes(work.trainers[0].model, zero=False)
+    assert written == pytest.approx(expected, rel=0.1, abs=40_000)
+
+
+def test_under_zero_a_parameter_takes_sixteen_bytes_in_bfloat16() -> None:
+    model = build_qwen3()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert checkpoint_bytes(model.bfloat16(), zero=True) == 16 * count
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk with room for one checkpoint of the tiny model and not for two: a tmpfs, or a stand-in
+    where none may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    model = build_qwen3(tie_word_embeddings=False)
+    room = int(1.6 * run_disk.MARGIN * checkpoint_bytes(model, zero=False))
+    words = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)]
+    mounted = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    if not mounted:
+
+        def usage(at: Path) -> SimpleNamespace:
+            held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            return SimpleNamespace(free=max(0, room - held))
+
+        monkeypatch.setattr(run_disk, "shutil", SimpleNamespace(disk_usage=usage))
+    yield folder
+    if mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_checkpoint_that_does_not_fit_is_left_out_with_one_line(
+    work: Work, small_disk: Path
+) -> None:
+    """The one before stays whole, and training ends as it would have."""
+    run_dir = small_disk / "run"
+    result = work.train(*EACH_STEP, f"run_dir={run_dir}")
+    assert result.output_dir == work.published
+    assert [record.step for record in RunFolder(run_dir).read().steps] == [1, 2, 3]
+    assert [file.parent.name for file in run_dir.glob(f"*/*/{COMPLETE}")] == ["checkpoint-1"]
+    said = work.said.getvalue()
+    for step in (2, 3):
+        assert said.count(f"step {step}: no checkpoint, which needs") == 1
+
+
+def test_a_disk_that_refuses_a_checkpoint_costs_no_more_than_that(
+    work: Work, small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Something else has filled it after it was asked."""
+    if not small_disk.is_mount():
+        pytest.skip("no tmpfs may be mounted here")
+    monkeypatch.setattr("miner.training.run.checkpoint_bytes", lambda model, zero: 0)
+    run_dir = small_disk / "run"
+    work.train(*EACH_STEP, f"run_dir={run_dir}")
+    assert [record.step for record in RunFolder(run_dir).read().steps] == [1, 2, 3]
+    assert [folder.name for folder in run_dir.glob("*/checkpoint-*")] == ["checkpoint-1"]
+    assert has_checkpoint(run_dir)
+    assert caplog.text.count("no checkpoint: ") == 2

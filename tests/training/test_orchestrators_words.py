@@ -17,7 +17,7 @@ from miner.environments import InfrastructureError, ProtocolError
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
 from miner.training.guard import TrainingDivergedError
-from miner.training.heart import Heart
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.rollout_function import RolloutFailedError
 from miner.training.run import TrainResult
 
@@ -69,7 +69,7 @@ def test_the_orchestrator_reads_the_trainers_heartbeat(tmp_path: Path) -> None:
         {"run_dir": tmp_path, "output_dir": tmp_path, "socket": tmp_path, **times}
     )
     plan.train_dir.mkdir()
-    heart = Heart(plan.train_dir)
+    heart = HeartbeatWriter(plan.train_dir)
     for phase, step in (("rollout", 7), ("evaluation", 8)):
         heart.beat(phase, step)
         beat = read_heartbeat(plan.heartbeat_file, since=1.0)

@@ -8,7 +8,7 @@ from miner.reporting.records import LOGPROB_GAP, REGRET
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
-from miner.training.heart import Heart
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.pace import Pace
 from miner.training.recorder import Recorder
 from tests.builders import build_task, build_trajectory
@@ -35,7 +35,7 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
         lambda: RolloutStats.of([result]),
         lambda: 0.02,
         lambda: None,
-        Heart(tmp_path),
+        HeartbeatWriter(tmp_path),
     )
     for step, gap in enumerate(gaps, start=1):
         state = SimpleNamespace(global_step=step, max_steps=10, is_world_process_zero=True)

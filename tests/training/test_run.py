@@ -176,7 +176,7 @@ def test_no_checkpoint_is_complete_while_updates_are_skipped(
 
     monkeypatch.setattr(EpisodeTrainer, "_compute_loss", poisoned)
     work.train("optimizer.max_steps=2", "checkpoint.every_steps=1")
-    assert (work.run_dir / "checkpoints" / "checkpoint-2").is_dir()
+    assert not (work.run_dir / "checkpoints" / "checkpoint-2").exists()
     assert work.checkpoint is not None
     assert work.checkpoint.step == 1
 

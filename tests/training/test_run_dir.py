@@ -36,6 +36,17 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path):
     assert (found.step, found.elapsed, found.path.name) == (100, 60.0, "checkpoint-100")
 
 
+def test_what_a_kill_cut_off_is_removed(tmp_path):
+    run_dir = tmp_path / "run"
+    whole, half = write_checkpoint(run_dir, 20, complete(20)), write_checkpoint(run_dir, 40)
+    beside = run_dir / ".best-weights.safetensors"
+    beside.touch()
+    prepare_run_dir(settings(tmp_path))
+    assert whole.exists()
+    assert not half.exists()
+    assert not beside.exists()
+
+
 def settings(tmp_path, *overrides):
     return load_settings(None, [f"run_dir={tmp_path / 'run'}", *overrides], environ={})
 

@@ -15,14 +15,14 @@ from safetensors.torch import save_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.__main__ import main
-from miner.training.checkpoints import CheckpointMarker
+from miner.training.checkpoints import Checkpoints
 from miner.training.trainer import EpisodeTrainer
 
-mark, train = CheckpointMarker.on_save, EpisodeTrainer.train
+mark, train = Checkpoints.on_save, EpisodeTrainer.train
 
 
 def mark_and_die(
-    marker: CheckpointMarker,
+    marker: Checkpoints,
     args: TrainingArguments,
     state: TrainerState,
     control: TrainerControl,
@@ -43,5 +43,5 @@ def train_and_tell(trainer: EpisodeTrainer, *args: Any, **more: Any) -> Any:
 
 
 EpisodeTrainer.train = train_and_tell
-CheckpointMarker.on_save = mark_and_die  # type: ignore[method-assign]
+Checkpoints.on_save = mark_and_die  # type: ignore[method-assign]
 main()

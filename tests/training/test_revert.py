@@ -14,7 +14,7 @@ import torch
 from accelerate.state import AcceleratorState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.config.run_files import COMPLETE, HEARTBEAT_FILE
+from miner.config.run_files import HEARTBEAT_FILE
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.evaluation.statistics import Estimate
 from miner.inference.merged_weights import weights_on_cpu
@@ -22,11 +22,13 @@ from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
-from miner.training.checkpoints import CheckpointMarker
-from miner.training.heart import Heart
+from miner.training import run_disk
+from miner.training.best_weights import BestWeights
+from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.pace import Pace
+from miner.training.revert import RevertToBest
 from miner.training.run import Run
-from miner.training.setback import Setback
+from miner.training.run_disk import RunDisk
 from miner.training.trainer import EpisodeTrainer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
@@ -47,6 +49,7 @@ class Watcher(TrainerCallback):
         self.moments: dict[int, list[torch.Tensor]] = {}
         self.versions: dict[int, int] = {}
         self.run: Run | None = None
+        self.kept: Path | None = None
 
     def on_step_begin(self, args, state, control, model, optimizer, **kwargs) -> None:
         step = state.global_step + 1
@@ -56,6 +59,14 @@ class Watcher(TrainerCallback):
         self.moments[step] = [state["exp_avg_sq"].clone() for state in states]
         assert self.run is not None
         self.versions[step] = self.run._engine.sampler.weight_version
+
+    def on_save(self, args, state, control, **kwargs) -> None:
+        """Keep step 3's checkpoint, which the next one replaces."""
+        if state.global_step == 3:
+            folder = Path(args.output_dir)
+            self.kept = folder.with_name("kept")
+            kept = self.kept / "checkpoint-3"
+            shutil.copytree(folder / "checkpoint-3", kept, dirs_exist_ok=True)
 
 
 @pytest.fixture
@@ -93,19 +104,21 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
 
 
-def test_weights_and_optimizer_return_to_the_best_and_the_rate_is_halved(
+def zero(moments: list[torch.Tensor]) -> bool:
+    return bool(moments) and not any(moment.any() for moment in moments)
+
+
+def test_the_best_weights_return_without_moments_and_the_rate_is_halved(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice at most, though many checkpoints were written since the best, and over a resume, which
-    begins where the run had gone back to."""
+    """Twice at most; a run that resumes from a checkpoint of before reverts at once."""
     overrides = ("optimizer.max_steps=7", "checkpoint.every_steps=1")
     seen = train(work, monkeypatch, [BASE, BEST, LOW, LOW, LOW], *overrides)
     best = seen.weights[3]
     assert same(seen.weights[5], best)
     assert same(seen.weights[7], best)
     assert not same(seen.weights[4], best)
-    for moment, then in zip(seen.moments[5], seen.moments[3], strict=True):
-        assert torch.equal(moment, then)
+    assert [zero(seen.moments[step]) for step in (3, 5, 7)] == [False, True, True]
     assert [seen.versions[step] for step in (3, 4, 5, 6)] == [2, 3, 2, 5]
     assert rates(work) == pytest.approx([1, 1, 1, 1, 0.5, 0.5, 0.25])
     said = work.said.getvalue()
@@ -117,42 +130,57 @@ def test_weights_and_optimizer_return_to_the_best_and_the_rate_is_halved(
     drawn = learning_curve(steps, []).axes[0].lines
     assert [line.get_xdata()[0] for line in drawn if line.get_linestyle() == ":"] == [4.5, 6.5]
 
-    shutil.rmtree(work.run_dir / "checkpoints" / "checkpoint-7")
-    again = train(work, monkeypatch, [LOW], *overrides)
-    assert same(again.weights[7], best)
-    assert rates(work)[6:] == pytest.approx([0.25])
+    assert seen.kept is not None
+    shutil.rmtree(work.run_dir / "checkpoints")
+    seen.kept.rename(work.run_dir / "checkpoints")
+    again = train(work, monkeypatch, [LOW, LOW, LOW], *overrides)
+    assert same(again.weights[4], best)
+    assert zero(again.moments[4])
+    assert rates(work)[3:] == pytest.approx([0.25] * 4)
 
 
-def test_where_nothing_was_better_the_base_and_a_new_optimizer_return(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_where_nothing_was_better_the_base_returns_without_a_checkpoint_of_it(
+    work: Work, monkeypatch: pytest.MonkeyPatch, tuning: str
 ) -> None:
-    """Its checkpoint outlives the rotation."""
-    overrides = ("optimizer.max_steps=7", "checkpoint.every_steps=1")
+    overrides = ("optimizer.max_steps=7", "checkpoint.every_steps=3", f"model.tuning={tuning}")
     seen = train(work, monkeypatch, [BEST, LOW, LOW, LOW, LOW], *overrides)
     base = seen.weights[1]
     assert same(seen.weights[3], base)
     assert same(seen.weights[5], base)
     assert not same(seen.weights[2], base)
-    assert seen.moments[3] == []
-    assert seen.moments[2] != []
+    assert [zero(seen.moments[step]) for step in (2, 3, 5)] == [False, True, True]
     assert [seen.versions[step] for step in (1, 2, 3, 4)] == [0, 1, 0, 3]
     assert rates(work) == pytest.approx([1, 1, 0.5, 0.5, 0.25, 0.25, 0.25])
     fell = "step 2: held-out score -1.000 [-1.000, -0.873] against step 0: back to the weights of"
     assert f"{fell} step 0, learning rate halved (1 of 2 times at most)" in work.said.getvalue()
-    assert (work.run_dir / "checkpoints" / "checkpoint-0" / COMPLETE).exists()
+    assert [f.name for f in work.run_dir.glob("checkpoints/checkpoint-*")] == ["checkpoint-7"]
 
 
-def test_a_resumed_run_goes_back_to_what_was_published_not_to_what_has_its_number(
+def test_the_best_weights_outlive_all_checkpoints_and_their_number(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The best weights were lost with the process; the run comes to their step again, by others."""
+    """The run comes to their step again, by others, which the engine holds under that number."""
     overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
-    train(work, monkeypatch, [BASE, BEST, LOW], *overrides)
+    before = train(work, monkeypatch, [BASE, BEST, LOW], *overrides)
     shutil.rmtree(work.run_dir / "checkpoints")
     seen = train(work, monkeypatch, [LOW, LOW], *overrides)
-    assert same(seen.weights[3], seen.weights[1])
-    assert seen.versions[3] == 0
+    assert same(seen.weights[3], before.weights[3])
+    assert seen.versions[3] == -1
     assert rates(work) == pytest.approx([1, 1, 0.5])
+
+
+def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr(run_disk, "shutil", full)
+    seen = train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=5")
+    assert same(seen.weights[5], seen.weights[1])
+    said = work.said.getvalue()
+    assert said.count("step 2: its weights are not kept to return to, which needs") == 1
+    assert "0 MB are free" in said
+    assert work.checkpoint is None
 
 
 @pytest.mark.parametrize(
@@ -194,10 +222,8 @@ class OneFell:
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads
 
-    def published(self, step: int) -> bool:
+    def rose(self, step: int) -> bool:
         return step == 1
-
-    rose = published
 
     def fall(self, step: int) -> Estimate | None:
         return Estimate(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None
@@ -248,10 +274,11 @@ def learn_and_fall(folder: Path, plans: list[tuple[int, str]]) -> None:
         AcceleratorState._reset_state(reset_partial_state=True)
         trainer = rank_program.make_trainer(settings, ranks)
         seen = Seen(trainer, ranks)
-        setback = make_setback(own, ranks, trainer, print)
-        marker = CheckpointMarker(Pace(3), ranks, published=OneFell(ranks).published)
-        for callback in (setback, marker, seen):
-            trainer.add_callback(callback)
+        trained = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+        learner: Any = SimpleNamespace(trained=trained)
+        best = BestWeights(learner, ranks, RunDisk(own, print))
+        trainer.add_callback(make_revert(own, ranks, trainer, best, print))
+        trainer.add_callback(seen)
         trainer.train()
         said = {name: getattr(seen, name) for name in ("weights", "steered", "moments", "rates")}
         (own / f"rank-{ranks.rank}.json").write_text(json.dumps(said))
@@ -259,63 +286,36 @@ def learn_and_fall(folder: Path, plans: list[tuple[int, str]]) -> None:
     ranks.part()
 
 
-def make_setback(
-    folder: Path, ranks: Ranks, trainer: Any, note: Callable[[str], None], pace: Pace | None = None
-) -> Setback:
+def make_revert(
+    folder: Path,
+    ranks: Ranks,
+    trainer: Any,
+    best: Any,
+    note: Callable[[str], None],
+    pace: Pace | None = None,
+) -> RevertToBest:
     folder.mkdir(exist_ok=True)
-    engine = SimpleNamespace(weights_changed=lambda step: note(f"weights of {step}"))
-    parts = (OneFell(ranks), trainer, engine, ranks, pace or Pace(3), Heart(folder))
-    return Setback(*parts, most=1, note=note)
+    engine: Any = SimpleNamespace(weights_changed=lambda step: note(f"weights of {step}"))
+    held_out: Any = OneFell(ranks)
+    parts = (held_out, trainer, best, engine, ranks, pace or Pace(3), HeartbeatWriter(folder))
+    return RevertToBest(*parts, folder, most=1, note=note)
 
 
-def test_the_best_weights_are_saved_though_it_is_not_time(tmp_path: Path) -> None:
-    """Unless no evaluation is to come which could find them lost; the watchdog hears of it."""
+def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
+    tmp_path: Path,
+) -> None:
+    """The watchdog hears of it."""
     args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=1)
     late = Pace(3, deadline=Deadline(0, started_at=0.0))
-    for pace, kept in ((late, False), (Pace(3), True)):
-        control = TrainerControl()
-        make_setback(tmp_path, Ranks(), SimpleNamespace(), print, pace).on_step_end(
-            args, state, control
+    for pace, expected in ((late, []), (Pace(3), [1])):
+        kept: list[int] = []
+        best = SimpleNamespace(keep=kept.append)
+        trainer = SimpleNamespace(halvings=0)
+        make_revert(tmp_path, Ranks(), trainer, best, print, pace).on_step_end(
+            args, state, TrainerControl()
         )
-        assert control.should_save == kept
-        assert (tmp_path / HEARTBEAT_FILE).exists() == kept
-
-
-@pytest.mark.parametrize(("whole", "published"), [(True, True), (True, False), (False, False)])
-def test_only_a_whole_checkpoint_of_published_weights_is_gone_back_to(
-    whole: bool, published: bool, tmp_path: Path
-) -> None:
-    """Nor is another left alone by rotation, whatever an earlier process took for the best."""
-    args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=2)
-    state.best_model_checkpoint = "checkpoint-7"
-    done: list[object] = []
-    trainer = SimpleNamespace(halvings=0, go_back=done.append)
-    folder = tmp_path / "checkpoint-1"
-    folder.mkdir()
-    if whole:
-        marker = {"step": 1, "elapsed": 1.0, "published": published}
-        (folder / COMPLETE).write_text(json.dumps(marker))
-    make_setback(tmp_path, Ranks(), trainer, done.append).on_step_end(args, state, TrainerControl())
-    assert done[:-1] == ([folder, "weights of 1"] if published else [])
-    assert state.best_model_checkpoint == (str(folder) if published else None)
-
-
-@pytest.mark.parametrize(("step", "held", "saved"), [(0, False, 1), (0, True, 0), (1, False, 0)])
-def test_the_base_is_saved_once_before_anything_is_learned(
-    step: int, held: bool, saved: int, tmp_path: Path
-) -> None:
-    """Not once more over itself: a kill would leave half of what is marked as whole."""
-    if held:
-        folder = tmp_path / "checkpoint-0"
-        folder.mkdir()
-        marker = {"step": 0, "elapsed": 1.0, "published": True}
-        (folder / COMPLETE).write_text(json.dumps(marker))
-    saves: list[int] = []
-    trainer = SimpleNamespace(save_between_steps=lambda: saves.append(step))
-    make_setback(tmp_path, Ranks(), trainer, print).on_train_begin(
-        TrainingArguments(str(tmp_path)), TrainerState(global_step=step), TrainerControl()
-    )
-    assert len(saves) == saved
+        assert kept == expected
+        assert (tmp_path / HEARTBEAT_FILE).exists() == bool(expected)
 
 
 @pytest.mark.long
@@ -333,9 +333,10 @@ def test_all_ranks_go_back_though_one_alone_saw_the_fall(
         for rank in range(2):
             said = json.loads((tmp_path / f"{stage}-{tuning}" / f"rank-{rank}.json").read_text())
             assert said["rates"] == pytest.approx([4e-4, 2e-4, 2e-4])
-            gathered = stage < 3 or rank == 0  # under ZeRO-3 rank 0 gathers
-            for name in ("weights", "steered", "moments") if gathered else ("steered", "moments"):
+            for name in ("weights", "steered"):
                 first, second, third = said[name]
                 assert first, (stage, tuning, name)
                 assert second == first, (stage, tuning, name)
                 assert third != first, (stage, tuning, name)
+            moments = [any(any(each) for each in step) for step in said["moments"]]
+            assert moments == [True, False, True], (stage, tuning)

@@ -13,7 +13,7 @@ QUIET_S = 1.0
 """Beats of the same phase and step closer than this are left out."""
 
 
-class Heart:
+class HeartbeatWriter:
     """Writes a `Heartbeat` into `run_dir` now and then.
 
     Of several processes each has one of its own: whoever waits for the others does not beat.

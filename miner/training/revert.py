@@ -1,0 +1,116 @@
+"""Back to the best weights at half the learning rate, once held-out games are being lost.
+
+Invariants:
+* it is decided once for all ranks, right after an evaluation, and a bounded number of times;
+* weights become those with the highest held-out score, the base's where none was higher; Adam's
+  moments begin again. Steps, tasks and the schedule continue;
+* `REVERT_FILE` records the last time: a run that resumes from a checkpoint of before reverts again
+  at once, so that it continues as this one would have;
+* nothing is kept or loaded where no other evaluation has room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from miner.config.run_files import REVERT_FILE, write_atomically
+from miner.distributed.ranks import Ranks
+from miner.inference.engines import GenerationEngine
+from miner.training.best_weights import BestWeights
+from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.held_out import HeldOut
+from miner.training.pace import Pace
+from miner.training.trainer import EpisodeTrainer
+
+REVERTED = -1
+"""Version of weights that were put back where their own step's number is taken by others."""
+
+
+class RevertToBest(TrainerCallback):
+    """Called after those that evaluate.
+
+    Args:
+        best: where weights are kept.
+        engine: gets the weights that were put back before it plays again.
+        most: so many times in a run.
+        heartbeat: beats before weights are kept or put back, which takes minutes for large ones.
+        note: shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        held_out: HeldOut,
+        trainer: EpisodeTrainer,
+        best: BestWeights,
+        engine: GenerationEngine,
+        ranks: Ranks,
+        pace: Pace,
+        heartbeat: HeartbeatWriter,
+        run_dir: Path,
+        *,
+        most: int,
+        note: Callable[[str], None],
+    ) -> None:
+        self._held_out = held_out
+        self._trainer = trainer
+        self._best = best
+        self._engine = engine
+        self._ranks = ranks
+        self._pace = pace
+        self._heartbeat = heartbeat
+        self._file = run_dir / REVERT_FILE
+        self._most = most
+        self._note = note
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        try:
+            record = json.loads(self._file.read_text())
+        except FileNotFoundError:
+            record = None
+        record = self._ranks.share(record)
+        if record is None:
+            return
+        if record["step"] > state.global_step:
+            self._revert(state.global_step, halvings=record["halvings"])
+        else:
+            self._trainer.halve_to(record["halvings"])
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        step = state.global_step
+        rose, fall = self._held_out.rose(step), self._held_out.fall(step)
+        due = rose or (fall is not None and self._trainer.halvings < self._most)
+        # weights are kept and put back for what the next evaluation finds
+        due = due and not control.should_training_stop and self._pace.room_for_evaluation()
+        due, rose = self._ranks.share((due, rose))
+        if not due:
+            return
+        if rose:
+            self._heartbeat.beat("keeping the best weights")
+            self._best.keep(step)
+            return
+        before = self._revert(step, halvings=self._trainer.halvings + 1)
+        if self._ranks.leads:
+            record = {"step": step, "halvings": self._trainer.halvings}
+            write_atomically(self._file, json.dumps(record))
+        self._note(
+            f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back "
+            f"to the weights of step {before}, learning rate halved ({self._trainer.halvings} "
+            f"of {self._most} times at most)"
+        )
+
+    def _revert(self, step: int, *, halvings: int) -> int:
+        """Put the best weights back; returns their step."""
+        self._heartbeat.beat("going back to better weights")
+        before = self._best.put_back()
+        self._trainer.begin_again(halvings)
+        self._engine.weights_changed(before if before != step else REVERTED)
+        return before
