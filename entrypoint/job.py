@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.masking import mask_url
-from miner.config.contract import SERVERS_VARIABLE, split_server_urls
+from miner.config.contract import DATASETS_VARIABLE, SERVERS_VARIABLE, split_server_urls
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament says 0: somewhere below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
@@ -39,6 +39,7 @@ class Job(BaseModel):
     environments: tuple[str, ...] = Field(min_length=1, description="Games to train, as listed.")
     duels: bool = Field(False, description="Whether models meet each other, as they do today.")
     servers: tuple[str, ...] = Field((), description="Environment servers, one base URL each.")
+    datasets: tuple[str, ...] = Field((), description="Data sets that are mounted, as listed.")
     seconds: float = Field(gt=0, description="Seconds planned for, from the container's start.")
     hours_note: str = Field(description="One line: how the hours given led to `seconds`.")
 
@@ -120,6 +121,7 @@ def parse_invocation(
             environments=environments,
             duels=duels,
             servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
+            datasets=tuple(environ.get(DATASETS_VARIABLE, "").replace(",", " ").split()),
             seconds=seconds,
             hours_note=hours_note,
         )

@@ -10,7 +10,14 @@ from entrypoint.job import Invocation, Job
 from entrypoint.paths import Paths
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, Topology
-from miner.config.contract import DUEL_CHANNEL, DUEL_REPLY_TOKENS, GAMES, GOOFSPIEL
+from miner.config.contract import (
+    DUEL_CHANNEL,
+    DUEL_REPLY_TOKENS,
+    GAMES,
+    GOOFSPIEL,
+    SWE,
+    SWE_DATASET,
+)
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, parse_overrides
 from miner.config.recipes import Recipe, recipe, recipe_for
@@ -36,9 +43,18 @@ def choose_games(job: Job) -> tuple[str, str]:
     known = [name for name in job.environments if name in GAMES]
     others = [name for name in job.environments if name not in GAMES]
     if not known:
-        return "", f"none of them can be trained: {', '.join(others)}"
-    left = f"; as the base plays them: {', '.join(others)}" if others else ""
+        return "", f"none of them can be trained: {', '.join(others)}{_swe_note(job)}"
+    left = f"; as the base plays them: {', '.join(others)}{_swe_note(job)}" if others else ""
     return ", ".join(known), f"duels{left}"
+
+
+def _swe_note(job: Job) -> str:
+    """What the final's software tasks would be learned from; empty for a job without them."""
+    if SWE not in job.environments:
+        return ""
+    if SWE_DATASET in job.datasets:
+        return f" ({SWE_DATASET} is mounted, but nothing here trains on it yet)"
+    return f" ({SWE} is learned from {SWE_DATASET} only: request it at the miner's endpoint)"
 
 
 def choose_game(environments: Sequence[str]) -> tuple[str, str]:

@@ -124,6 +124,11 @@ BUILD_MINUTES: Final = 30.0
 INTERCODE: Final = "intercode"
 SWE: Final = "swe_infinite"
 """Tasks of the final's third job: no duel, and no server while training."""
+SWE_TURNS: Final = 18
+"""About as many turns as the clock of one of its tasks has room for."""
+SWE_SUBMISSION: Final = (
+    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached"
+)
 
 ENVIRONMENTS_PER_ROUND: Final = 2
 FINAL_TASKS: Final = 3

@@ -17,6 +17,7 @@ from entrypoint.baseline import check_baseline
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
+from miner.config.contract import SWE_DATASET
 from miner.publishing.verify import verify_model
 
 Arguments = Callable[..., list[str]]
@@ -37,6 +38,28 @@ def test_one_known_game_is_trained_and_the_others_are_named(
     names: tuple[str, ...], game: str, said: str
 ) -> None:
     chosen, why = choose_game(names)
+    assert chosen == game
+    assert said in why
+
+
+@pytest.mark.parametrize(
+    ("mounted", "said"),
+    [("", f"learned from {SWE_DATASET} only: request it"), (f"a/b,{SWE_DATASET}", "is mounted")],
+)
+@pytest.mark.parametrize(("others", "game"), [([], ""), (["othello"], "othello")])
+def test_the_finals_task_is_known_and_what_it_needs_is_said(
+    roots: dict[str, str],
+    arguments: Arguments,
+    mounted: str,
+    said: str,
+    others: list[str],
+    game: str,
+) -> None:
+    names = {"environment_names": ["swe_infinite", *others]}
+    job = prepared(
+        roots | {"MINER_DATASETS": mounted}, arguments, "", dataset_type=json.dumps(names)
+    )
+    chosen, why = choose_games(job.invocation.job)
     assert chosen == game
     assert said in why
 
