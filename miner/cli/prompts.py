@@ -27,10 +27,14 @@ def prompts_command(
       python -m miner prompts --from ../G.O.D
     """
     from miner.duel.tournament_files import FILES, read_wording, tournament_files
+    from miner.rollout.base_templates import FILES as TEMPLATE_FILES
+    from miner.rollout.base_templates import FOLDER as TEMPLATES
 
     wording = read_wording(folder)
-    for kind, path in tournament_files(folder).items():
-        copy = to / FILES[kind][0]
+    copied = {to / FILES[kind][0]: path for kind, path in tournament_files(folder).items()}
+    templates = {to / TEMPLATES / name: folder / TEMPLATES / name for name in TEMPLATE_FILES}
+    copied |= {copy: path for copy, path in templates.items() if path.is_file()}
+    for copy, path in copied.items():
         if not copy.exists() or not copy.samefile(path):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)

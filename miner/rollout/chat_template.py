@@ -6,7 +6,8 @@ Invariants:
   so that the prompts that are trained are the prompts that are graded.
 
 What is mended, each with its reason:
-* no template: a plain one, without which no server could chat with the model at all;
+* no template: the validator's for such a base (`base_templates`), else a plain one, without which
+  no server could chat with the model at all;
 * thinking that can be switched off is: a thought is longer than the replies that are trained, and
   the tournament's clock counts it;
 * no system role (an error, or its text is not shown): its text opens the first user turn;
@@ -26,6 +27,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from miner.environments.base import Message
+from miner.rollout.base_templates import base_template
 
 FIRST_TURN: tuple[Message, ...] = (
     {"role": "system", "content": "You play a game."},
@@ -80,12 +82,12 @@ class _Candidate:
     change: str
 
 
-def mended_template(tokenizer: PreTrainedTokenizerBase) -> MendedTemplate:
-    """The template that games are played with.
+def mended_template(tokenizer: PreTrainedTokenizerBase, model_type: str = "") -> MendedTemplate:
+    """The template that games are played with; a base without one is known by `model_type`.
 
     Raises: `ChatTemplateError` if nothing makes it render system, user and assistant messages.
     """
-    own, changes = _own_template(tokenizer)
+    own, changes = _own_template(tokenizer, model_type)
     prefix = ""
     if _reads(own, "enable_thinking") and _switches_thinking(tokenizer, own):
         prefix += THINKING_OFF
@@ -118,12 +120,16 @@ def mended_template(tokenizer: PreTrainedTokenizerBase) -> MendedTemplate:
     return MendedTemplate(prefix + best.template, changes)
 
 
-def _own_template(tokenizer: PreTrainedTokenizerBase) -> tuple[str, tuple[str, ...]]:
+def _own_template(
+    tokenizer: PreTrainedTokenizerBase, model_type: str
+) -> tuple[str, tuple[str, ...]]:
     own: Any = tokenizer.chat_template
     if isinstance(own, dict):
         own = own.get("default") or next(iter(own.values()), None)
     if own:
         return str(own), ()
+    if (given := base_template(model_type)) is not None:
+        return given[0], (f"the tokenizer has no chat template: {given[1]}",)
     return PLAIN, ("the tokenizer has no chat template: a plain one is used",)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,12 +76,18 @@ def load_chat(folder: Path) -> LoadedChat:
 
     with _explained(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        template = mended_template(tokenizer)
+        template = mended_template(tokenizer, model_type(folder))
         if template.changes:
             tokenizer.chat_template = template.text
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = _padding(tokenizer)
         return LoadedChat(tokenizer, ChatRenderer(tokenizer), template.changes)
+
+
+def model_type(folder: Path) -> str:
+    """The type that config.json names; empty for none."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return str(config.get("model_type") or "")
 
 
 def _padding(tokenizer: PreTrainedTokenizerBase) -> str | None:

@@ -11,6 +11,7 @@ from miner.__main__ import app
 from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
+from miner.rollout.base_templates import FILES, FOLDER, base_template
 from tests.duel.golden import GAMES
 from tests.duel.stand_ins import write_copy
 
@@ -81,12 +82,18 @@ def test_the_command_copies_what_it_read(
     work.mkdir()
     monkeypatch.chdir(work)
     assert wording_of(None).source == OWN
+    (copy / FOLDER).mkdir(parents=True)
+    (copy / FOLDER / FILES[0]).write_text("of the validator")
+    assert base_template("gemma4") != base_template("gemma4", copy / FOLDER)
     done = CliRunner().invoke(app, ["prompts", "--from", str(copy)])
     assert done.exit_code == 0, done.output
     for path in copy.rglob("*.*"):
         if path.is_file():
             assert (work / "tournament" / path.relative_to(copy)).read_bytes() == path.read_bytes()
     assert wording_of(None).heads == read_wording(copy).heads
+    found = base_template("gemma4")
+    assert found is not None
+    assert found[0] == "of the validator"
 
 
 def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
