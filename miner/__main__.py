@@ -17,6 +17,7 @@ from miner.cli.demo import demo_command
 from miner.cli.distinct import distinct_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.evaluate import evaluate_command
+from miner.cli.gate import gate_command
 from miner.cli.hand_over import hand_over_command
 from miner.cli.new_environment import new_environment_command
 from miner.cli.probe import probe_command
@@ -46,6 +47,7 @@ app.command("report")(report_command)
 app.command("demo")(demo_command)
 app.command("duel")(duel_command)
 app.command("league")(league_command)
+app.command("gate")(gate_command)
 app.command("prompts")(prompts_command)
 app.command("contract")(contract_command)
 app.command("distinct")(distinct_command)

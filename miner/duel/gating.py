@@ -1,0 +1,73 @@
+"""Plays a candidate against its start for the gate, by the match code that is graded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from miner.duel.games import duel_game
+from miner.duel.games.table import game_seeds
+from miner.duel.match import Limits, MatchResult, play_match
+from miner.duel.outcome import POINTS
+from miner.duel.play import Rules
+from miner.duel.players.base import Player
+from miner.duel.players.catalog import make_player
+from miner.duel.tournament_files import wording_of
+from miner.environments.errors import InfrastructureError
+from miner.publishing.gate import Gate
+
+PAIRS_AT_ONCE = 10
+"""Of a match, within which notes are kept and after which the gate looks."""
+
+
+async def play_gate(
+    candidate: str,
+    start: str,
+    games: Sequence[str],
+    pairs: int,
+    number: int = 1,
+    seed: int = 42,
+    prompts: Path | None = None,
+) -> Gate:
+    """The gate of two players' matches, at most `pairs` pairs of each game.
+
+    Games take turns, a match of `PAIRS_AT_ONCE` pairs each, and end as soon as nothing is open.
+    Raises: `ConfigurationError` for players that there are not, `InfrastructureError` for a player
+        that fails for good.
+    """
+    gate, wording = Gate(games, number), wording_of(prompts)
+    async with AsyncExitStack() as stack:
+        players = []
+        for seat, named in enumerate((candidate, start)):
+            players.append(make_player(named, games, seat=seat))
+            stack.push_async_callback(players[-1].close)
+        seeds = game_seeds(seed)
+        for played in range(0, pairs, PAIRS_AT_ONCE):
+            limits = Limits(seconds=float("inf"), pairs=min(PAIRS_AT_ONCE, pairs - played))
+            for game in filter(gate.is_open, games):
+                rules = Rules(next(seeds), wording)
+                await _play(gate, game, players, rules, limits)
+            if gate.passed:
+                break
+    return gate
+
+
+async def _play(
+    gate: Gate, game: str, players: Sequence[Player], rules: Rules, limits: Limits
+) -> None:
+    match = await play_match(duel_game(game), players[0], players[1], rules, limits)
+    if match.failure is not None:
+        raise InfrastructureError(f"the gate's match of {game} broke off: {match.failure}")
+    for score, forfeits in _pairs(match):
+        gate.add(game, score, *forfeits)
+
+
+def _pairs(match: MatchResult) -> list[tuple[float, tuple[int, int]]]:
+    """Of each seed the first player's mean score, and both sides' forfeits."""
+    found = []
+    for pair in zip(match.games[::2], match.games[1::2], strict=True):
+        score = sum(POINTS[record.result] for record in pair) / 2
+        by_side = [sum(record.forfeiter == side for record in pair) for side in (0, 1)]
+        found.append((score, (by_side[0], by_side[1])))
+    return found

@@ -1,0 +1,98 @@
+"""A gate for duels: a model replaces the start only where pairs of games show that it is no worse.
+
+Each game is a bet against "the candidate scores at most `LEAST`": the capital is
+K_t = prod(1 + l_i (X_i - LEAST)) over pairs of seat-swapped games, X_i the candidate's mean score
+of a pair and l_i a stake chosen before it. If the claim is true, K is a supermartingale, and by
+Ville's inequality it ever reaches a level b with a probability of at most 1 / b, however often one
+looks. Forfeits are a bet of their own, over all games together. Candidate number k passes when
+every bet has reached 20 k^2; over all candidates of a run the error is at most
+(1 / 20) sum 1 / k^2 = 0.082. What has not passed leaves the start where it is.
+
+Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting (JRSS-B
+2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+LEAST = 0.45
+"""Score against the start that every game has to exceed: even, less a margin."""
+
+FORFEIT_MARGIN = 0.02
+"""Forfeits more than the start's, per game, that are taken for as many."""
+
+BASE_CAPITAL = 20.0
+_BOLDNESS = 0.75
+"""Most of the capital that one pair may lose."""
+
+
+class Bet:
+    """A bet that the mean of numbers in [0, 1] exceeds `least`.
+
+    Attributes:
+        log_capital: natural logarithm of the capital, 0 at first.
+    """
+
+    def __init__(self, least: float) -> None:
+        self.log_capital = 0.0
+        self._least = least
+        self._count = 1  # half a win and half a loss that nobody played: no stake is certain
+        self._mean, self._variance = 0.5, 0.25
+
+    def add(self, value: float) -> None:
+        """Settle the stake that earlier values led to. Raises: `ValueError` outside [0, 1]."""
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{value!r} is no result of a pair: scores lie in [0, 1]")
+        self.log_capital += math.log1p(self._stake() * (value - self._least))
+        self._count += 1
+        before = value - self._mean
+        self._mean += before / self._count
+        self._variance += (before * (value - self._mean) - self._variance) / self._count
+
+    def _stake(self) -> float:
+        lead = self._mean - self._least
+        if lead <= 0:
+            return 0.0
+        return min(lead / (self._variance + lead**2), _BOLDNESS / self._least)
+
+
+class Gate:
+    """The bets on one candidate.
+
+    Args:
+        games: names of the games that it has to be even in.
+        number: of the candidate in its run, from 1 on.
+    """
+
+    def __init__(self, games: Iterable[str], number: int = 1) -> None:
+        self.needed = math.log(BASE_CAPITAL * number**2)
+        self._games = {game: Bet(LEAST) for game in games}
+        # a pair's forfeits of both sides, as a number in [0, 1]: see `add`
+        self._forfeits = Bet(0.5 - FORFEIT_MARGIN / 2)
+
+    def add(self, game: str, score: float, forfeits: int, start_forfeits: int) -> None:
+        """A pair of games.
+
+        Args:
+            score: the candidate's mean of the two, in [0, 1].
+            forfeits, start_forfeits: games that each side forfeited, 0 to 2.
+        """
+        self._games[game].add(score)
+        self._forfeits.add(0.5 + (start_forfeits - forfeits) / 4)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate may replace the start."""
+        return not self.undecided
+
+    @property
+    def undecided(self) -> list[str]:
+        """Games that are not shown to be even yet, and "forfeits"."""
+        open_games = [game for game, bet in self._games.items() if bet.log_capital < self.needed]
+        return open_games + ["forfeits"] * (self._forfeits.log_capital < self.needed)
+
+    def is_open(self, game: str) -> bool:
+        """Whether more pairs of this game could decide something."""
+        return bool({game, "forfeits"} & set(self.undecided))

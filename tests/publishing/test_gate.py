@@ -1,0 +1,88 @@
+"""The gate: how seldom a worse model passes, and that a better one does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from miner.publishing.gate import BASE_CAPITAL, LEAST, Bet, Gate
+
+
+def _pair(rng: Random, mean: float) -> float:
+    """Mean score of two games, each won with the probability `mean`."""
+    return sum(rng.random() < mean for _ in range(2)) / 2
+
+
+def _passes(number: int, mean: float, rng: Random, pairs: int = 300) -> bool:
+    """Whether the candidate passes at any look."""
+    gate = Gate(["game"], number)
+    for _ in range(pairs):
+        gate.add("game", _pair(rng, mean), 0, 1)
+        if gate.passed:
+            return True
+    return False
+
+
+def test_worse_candidates_pass_seldom_however_often_one_looks() -> None:
+    """Twelve candidates a run, each at the edge of what is worse; the bound is 0.08."""
+    rng = Random(0)
+    wrong = sum(
+        any(_passes(number, LEAST, rng, pairs=150) for number in range(1, 13)) for _ in range(200)
+    )
+    assert wrong / 200 < 0.08 + 3 * math.sqrt(0.08 * 0.92 / 200)
+
+
+def test_better_candidates_pass() -> None:
+    rng = Random(1)
+    assert sum(_passes(1, 0.6, rng) for _ in range(100)) > 90
+
+
+def test_one_game_lost_stops_all() -> None:
+    gate, rng = Gate(["won", "lost"]), Random(2)
+    for _ in range(400):
+        gate.add("won", _pair(rng, 0.9), 0, 0)
+        gate.add("lost", _pair(rng, 0.4), 0, 0)
+    assert gate.undecided == ["lost"]
+    assert not gate.passed
+
+
+@pytest.mark.parametrize(
+    ("candidate", "start", "passed"), [(0, 0, True), (0, 1, True), (1, 0, False)]
+)
+def test_more_forfeits_than_the_start_stop_a_winner(
+    candidate: int, start: int, passed: bool
+) -> None:
+    gate, rng = Gate(["game"]), Random(3)
+    for number in range(600):
+        rare = number % 20 == 0
+        gate.add("game", _pair(rng, 0.9), candidate * rare, start * rare)
+    assert gate.passed == passed
+
+
+def test_later_candidates_need_more() -> None:
+    assert Gate([], 1).needed == pytest.approx(math.log(BASE_CAPITAL))
+    assert Gate([], 3).needed == pytest.approx(math.log(9 * BASE_CAPITAL))
+
+
+def _mean_capital(draw: Callable[[Random], float], least: float) -> float:
+    """Over many short runs, at their end."""
+    rng, total = Random(4), 0.0
+    for _ in range(4000):
+        bet = Bet(least)
+        for _ in range(6):
+            bet.add(draw(rng))
+        total += math.exp(bet.log_capital)
+    return total / 4000
+
+
+def test_capital_does_not_grow_on_average_while_the_claim_is_true() -> None:
+    assert _mean_capital(lambda rng: float(rng.random() < LEAST), LEAST) < 1.05
+    assert _mean_capital(lambda rng: float(rng.random() < LEAST + 0.2), LEAST) > 1.1
+
+
+def test_what_is_no_result_is_refused() -> None:
+    with pytest.raises(ValueError, match="no result of a pair"):
+        Bet(0.5).add(1.5)
