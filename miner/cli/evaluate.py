@@ -43,7 +43,7 @@ LlmModel = Annotated[
     typer.Option(help="Model to ask the endpoint for; default: its first.", rich_help_panel=_WHO),
 ]
 Name = Annotated[str | None, typer.Option(help="Label of the results, such as base or trained.")]
-Episodes = Annotated[int, typer.Option(min=1, help="Episodes to play.")]
+Episodes = Annotated[int, typer.Option(min=1, max=100_000, help="Episodes to play.")]
 BaseSeed = Annotated[int, typer.Option(help="Seed of the list; the grader's is 42.")]
 Game = Annotated[str, typer.Option(help="Game.")]
 Sizes = Annotated[str | None, typer.Option(help="Goofspiel: only these deck sizes, such as 8,10.")]

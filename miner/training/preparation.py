@@ -16,6 +16,7 @@ from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.memory_bound import check_memory
 from miner.training.run_dir import prepare_run_dir
 from miner.training.tasks import task_stream
 from miner.training.tracking import prepare_trackers
@@ -35,6 +36,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     Raises: `ConfigurationError`, `PublishingError`.
     """
     base, output = checked_paths(settings)
+    check_memory(settings)
     if settings.environment.channel in CHANNELS:  # made by a person, and so are its mistakes
         tasks = task_stream(settings.environment)
         tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)

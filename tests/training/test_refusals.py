@@ -79,3 +79,8 @@ def test_the_models_own_folder_is_not_published_to(refused, tmp_path, chatty, ch
     arguments = [*places(tmp_path, chatty), f"output.dir={chatty}"]
     refused([*arguments, f"environment.channel={channel}"], 2, "output.dir", "base model's folder")
     assert {path: path.read_bytes() for path in chatty.iterdir()} == before
+
+
+def test_a_step_that_memory_cannot_hold_is_refused(refused, tmp_path, chatty):
+    arguments = [*places(tmp_path, chatty), "environment.channel=builtin"]
+    refused([*arguments, "rollout.group_size=1000000000"], 2, "GB at least", "rollout.group_size")
