@@ -7,7 +7,8 @@ step meets a fault with probability `--fraction`: the environment server is kill
 again, hangs, is slow or answers garbage; the trainer is killed by SIGKILL. A trainer that ended is
 started again, as the orchestrator does. Each finished episode is replayed by the rules in the
 trainer's process, so that a reward that a fault has made up shows; the published folder is verified
-all the time, and loaded after each kill.
+all the time, and loaded after each kill. Effective training time is what the run without faults
+took, as a share of the other's.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """Share of the time that was spent on steps that count."""
+        """Share of the time that was spent on steps that count, waits for servers included."""
         return self.counted / self.wall
 
     def line(self) -> str:
@@ -293,9 +294,12 @@ def main() -> None:
     for seed in asked.seeds:
         folder = asked.out / str(seed)
         plan = draw_plan(seed, asked.steps, asked.fraction, asked.faults)
+        walls = []
         for name, faults in (("plain", {}), ("chaos", plan)):
             outcome = ChaosRun(folder, name, base, seed, asked.steps, faults).play()
+            walls.append(outcome.wall)
             print(f"seed {seed}, {len(faults)} faults: {outcome.line()}", flush=True)
+        print(f"seed {seed}: effective training time {walls[0] / walls[1]:.0%}", flush=True)
 
 
 if __name__ == "__main__":
