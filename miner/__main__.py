@@ -25,6 +25,7 @@ from miner.cli.prompts import prompts_command
 from miner.cli.report import report_command
 from miner.cli.settings import settings_command
 from miner.cli.train import train_command
+from miner.cli.watch import watch_command
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launched
@@ -44,6 +45,7 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("new-environment")(new_environment_command)
 app.command("report")(report_command)
+app.command("watch")(watch_command)
 app.command("demo")(demo_command)
 app.command("duel")(duel_command)
 app.command("league")(league_command)

@@ -11,11 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -25,6 +24,7 @@ from rich.progress import Progress
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.cli.out_folder import check_out
 from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
@@ -75,7 +75,7 @@ def demo_command(
     started = time.monotonic()
     name = f"{show.name}-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
-    _check_writable(out)
+    check_out(out)
     _fresh(run_dir)
 
     seconds = seconds or show.training_seconds
@@ -88,6 +88,7 @@ def demo_command(
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
+        stack.enter_context(_watched(run_dir))
         overrides = (
             *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
             *(f"seed={seed}", f"deadline.seconds={seconds}", f"model.dtype={dtype}"),
@@ -113,16 +114,15 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _check_writable(out: Path) -> None:
-    """Raises: `ConfigurationError` before minutes are spent on what cannot be written."""
+@contextmanager
+def _watched(run_dir: Path) -> Iterator[None]:
+    """`miner watch` on the run; it prints its address. It ends with the demo."""
+    process = subprocess.Popen([sys.executable, "-m", "miner", "watch", str(run_dir)])
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise ConfigurationError(
-            f"--out {out} cannot be written to: {error.strerror}; name another folder"
-        ) from None
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _fresh(run_dir: Path) -> None:

@@ -94,6 +94,9 @@ def _train(settings: Settings) -> None:
 
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)
+    say(console, f"watch it    python -m miner watch {settings.run_dir}")
+    if penalty := settings.reward.invalid_reply_penalty:
+        say(console, f"reward      an episode's score less {penalty:g} for each invalid reply")
     try:
         result = train(settings, console, ranks)
     except LeadFailedError:

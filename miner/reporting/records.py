@@ -17,7 +17,7 @@ from typing import Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miner.config.errors import ConfigurationError
-from miner.evaluation.results import EvaluationResult, Reply
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate, paired_difference
 
 HALVINGS = "halvings"
@@ -63,6 +63,9 @@ class StepRecord(Record):
         groups, flat_groups: GRPO groups, and those whose members all had the same reward.
         drift: token drift at turn boundaries, by kind.
         action_applied_rate: share of actions that the environment applied as asked.
+        phases: seconds by what they were spent on since the record before: playing, weights,
+            learning, evaluating, publishing, saving.
+        eta_seconds: estimated seconds to the end of training.
         metrics: anything else worth a line (loss, kl, entropy, learning_rate, ...).
     """
 
@@ -84,6 +87,8 @@ class StepRecord(Record):
     flat_groups: int = 0
     drift: dict[str, int] = {}
     action_applied_rate: float | None = None
+    phases: dict[str, float] = {}
+    eta_seconds: float | None = None
     metrics: dict[str, float] = {}
 
 
@@ -166,6 +171,13 @@ class EvaluationRecord(Record):
             faults=result.faults,
             by_game=result.by_game,
         )
+
+
+class TrainedEpisode(Record):
+    """One sampled episode of training (`episodes.jsonl`), which ended at Unix time `time`."""
+
+    time: float
+    episode: EpisodeRecord
 
 
 class Move(Record):
@@ -256,12 +268,15 @@ class RecordFile(Generic[R]):
         Raises: `ConfigurationError` naming file, line and field for JSON that is no such record.
         """
         try:
-            lines = self.path.read_bytes().splitlines()
+            return self._parsed(self.path.read_bytes(), 1)
         except FileNotFoundError:
             return [], 0
+
+    def _parsed(self, text: bytes, first: int) -> tuple[list[R], int]:
+        """Records and torn lines of `text`, whose first line is number `first` of the file."""
         records: list[R] = []
         torn = 0
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(text.splitlines(), start=first):
             if not line.strip():
                 continue
             try:
@@ -274,6 +289,58 @@ class RecordFile(Generic[R]):
                     f"{self.path} line {number} is no {self._kind.__name__}: {explain(error)}"
                 ) from None
         return records, torn
+
+
+class RecordTail(RecordFile[R]):
+    """A file of records that grows while it is read; each whole line is parsed once.
+
+    A file that was replaced or cut is read again from its start, of a very long one the end alone.
+
+    Attributes:
+        records: what was read so far.
+        torn: torn lines among it.
+        cut: whether the file's beginning was left out.
+    """
+
+    MOST_BYTES = 100_000_000
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        super().__init__(path, kind)
+        self._restart(0)
+
+    def _restart(self, inode: int) -> None:
+        self.records: list[R] = []
+        self.torn = 0
+        self.cut = False
+        self._inode, self._at, self._line = inode, 0, 1
+
+    def refresh(self) -> bool:
+        """Read what was added; returns whether anything has changed.
+
+        Raises: `ConfigurationError` as `read`.
+        """
+        try:
+            with self.path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != self._inode or found.st_size < self._at:
+                    self._restart(found.st_ino)
+                if found.st_size - self._at > self.MOST_BYTES:
+                    self._at, self.cut = found.st_size - self.MOST_BYTES, True
+                    file.seek(self._at)
+                    self._at += len(file.readline())
+                file.seek(self._at)
+                text = file.read(self.MOST_BYTES)
+        except FileNotFoundError:
+            changed = self._inode != 0
+            self._restart(0)
+            return changed
+        whole = text[: text.rfind(b"\n") + 1]
+        records, torn = self._parsed(whole, self._line)
+        self.records += records
+        self.torn += torn
+        self._at += len(whole)
+        self._line += whole.count(b"\n")
+        return bool(whole)
 
 
 def latest_per_step(records: Sequence[StepRecord]) -> list[StepRecord]:

@@ -13,7 +13,6 @@ def replay_html(replay: Replay) -> str:
         replay=replay,
         headline=headline(replay),
         description=description(replay),
-        hand_width=2 * min(8, replay.deck_size or 0),
     )
 
 

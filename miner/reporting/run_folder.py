@@ -4,6 +4,7 @@
     evaluations.jsonl   one `EvaluationRecord` per evaluation
     settings.toml       the resolved settings
     heartbeat.json      the trainer's phase, step and time
+    episodes.jsonl      the newest training episodes, one `TrainedEpisode` each
     probe.json          what the conformance probe found
     temperature.json    what is sampled at, where that was found from the base
     replays/*.json      one `Replay` per game kept
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,6 @@ class RunFolder:
 
         Raises: `ConfigurationError` naming the file for contents that are no such record.
         """
-        settings = self.path / "settings.toml"
         steps, torn_steps = self.steps.read()
         evaluations, torn_evaluations = self.evaluations.read()
         replays: dict[str, Replay] = {}
@@ -78,14 +78,25 @@ class RunFolder:
                 replays[path.stem] = Replay.model_validate_json(path.read_bytes())
             except ValidationError as error:
                 raise ConfigurationError(f"{path} is no replay: {explain(error)}") from None
+        return self.run_of(steps, evaluations, torn_steps + torn_evaluations, replays)
+
+    def run_of(
+        self,
+        steps: Sequence[StepRecord],
+        evaluations: Sequence[EvaluationRecord],
+        torn_lines: int,
+        replays: Mapping[str, Replay],
+    ) -> Run:
+        """A run of these records with the rest of the folder. Raises: as `read`."""
+        settings = self.path / "settings.toml"
         return Run(
             name=self.path.resolve().name,
             settings=read_toml(settings) if settings.exists() else {},
             probe=_read_json(self.path / "probe.json"),
             steps=latest_per_step(steps),
-            evaluations=evaluations,
-            replays=replays,
-            torn_lines=torn_steps + torn_evaluations,
+            evaluations=list(evaluations),
+            replays=dict(replays),
+            torn_lines=torn_lines,
             temperature=_read_json(self.path / "temperature.json").get("temperature"),
             heartbeat=last_heartbeat(self.path / HEARTBEAT_FILE),
         )

@@ -9,13 +9,16 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.settings import OptimizerSettings
 from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline, Phase
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Pace(TrainerCallback):
@@ -47,6 +50,7 @@ class Pace(TrainerCallback):
         self._idle = idle
         self._clock = clock
         self._started = clock()
+        self._spent: dict[str, float] = {}
         self._step_began = self._busy()
         if deadline is not None:
             deadline.begin_training()
@@ -99,8 +103,30 @@ class Pace(TrainerCallback):
         """Let the deadline learn how long an evaluation or a publication takes."""
         began = self._busy()
         yield
+        self.spend(phase, self._busy() - began)
         if self._deadline is not None:
             self._deadline.observe(phase, self._busy() - began)
+
+    def timed(self, phase: str, function: Callable[P, T]) -> Callable[P, T]:
+        """`function`, whose seconds count as spent on `phase`."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            began = self._clock()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spend(phase, self._clock() - began)
+
+        return run
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Count `seconds` as spent on `phase`."""
+        self._spent[phase] = self._spent.get(phase, 0.0) + seconds
+
+    def taken_phases(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        spent, self._spent = self._spent, {}
+        return spent
 
     def room_for_evaluation(self) -> bool:
         """Whether an evaluation now leaves time for the last one."""

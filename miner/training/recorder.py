@@ -51,11 +51,14 @@ class Recorder(TrainerCallback):
         self._applied_rate = applied_rate
         self._heartbeat = heartbeat
         self._began = time.monotonic()
+        self._recorded: float | None = None
         self._first_gap: float | None = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        if self._recorded is not None:  # saving comes between a step's record and the next step
+            self._pace.spend("saving", time.monotonic() - self._recorded)
         self._began = time.monotonic()
         self._heartbeat.beat("step", state.global_step)
 
@@ -91,6 +94,8 @@ class Recorder(TrainerCallback):
             flat_groups=stats.groups_without_variance,
             drift={kind.value: count for kind, count in stats.drift.items()},
             action_applied_rate=self._applied_rate(),
+            phases=self._phases(seconds),
+            eta_seconds=self._pace.seconds_left(state.global_step),
             metrics={
                 name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
             },
@@ -102,8 +107,15 @@ class Recorder(TrainerCallback):
             reward=record.reward,
             score=record.score,
             tokens_per_second=record.tokens_per_second,
-            eta_seconds=self._pace.seconds_left(state.global_step),
+            eta_seconds=record.eta_seconds,
         )
+        self._recorded = time.monotonic()
+
+    def _phases(self, seconds: float) -> dict[str, float]:
+        """Seconds by phase: what the step spent on nothing else, it spent on learning."""
+        spent = self._pace.taken_phases()
+        other = sum(value for phase, value in spent.items() if phase != "saving")
+        return {"learning": max(0.0, seconds - other), **spent}
 
     def _compare_gaps(self, record: StepRecord) -> None:
         """Alarm where engine and trainer disagree; growth is measured from the run's first step."""

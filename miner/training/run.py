@@ -29,10 +29,10 @@ from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.publishing.deadline import Deadline
 from miner.publishing.publisher import PublishedScore, Publisher
+from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import Replay
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
-from miner.rollout.groups import Group, GroupResult
+from miner.rollout.groups import Group, GroupResult, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.best_weights import BestWeights
 from miner.training.checkpoints import Checkpoint, Checkpoints, checkpoint_bytes, newest_checkpoint
@@ -104,6 +104,7 @@ class Run:
         self._loop = loop
         self._heartbeat = heartbeat
         self._stop = stop
+        self._episodes = EpisodeLog(settings.run_dir)
         self._note = note
         self._outages = Outages(
             source,
@@ -122,7 +123,7 @@ class Run:
         tasks = task_stream(settings.environment)
         self._held_out = tasks.held_out(wanted.episodes, wanted.base_seed)
         self.rollout = RolloutFunction(
-            lambda groups: self._play(self._scheduler, groups),
+            self.pace.timed("playing", lambda groups: self._play(self._scheduler, groups)),
             settings.reward,
             learner.renderer.eos_token_id,
             ranks,
@@ -241,10 +242,6 @@ class Run:
         with self._learner.as_published() if own else nullcontext():
             return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
 
-    def replays(self, result: EvaluationResult) -> list[Replay]:
-        """Two episodes of an evaluation to look at."""
-        return self._loop.run(chosen_replays(self._source, result, 2, self._note))
-
     def publish(self, publisher: Publisher | None, score: PublishedScore) -> None:
         """Publish the current weights, which all ranks help to put together; rank 0 has the
         publisher, and raises `PublishingError`."""
@@ -268,10 +265,15 @@ class Run:
                 stopped,
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
-            on_episode=lambda _: self._heartbeat.beat("rollout"),
+            on_episode=self._ended,
             places=self._places,
             outages=self._outages,
         )
+
+    def _ended(self, outcome: Outcome) -> None:
+        self._heartbeat.beat("rollout")
+        if self._ranks.leads:
+            self._episodes.add(outcome)
 
     def _play_round(self, temperature: float, number: int) -> tuple[int, int]:
         """See `PlayRound`; each rank plays its share of the games."""
@@ -316,7 +318,7 @@ class Run:
             decay=settings.reward.decay,
             results=settings.reward.results,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self._engine.freshen if other_engine else None,
+            sync_weights=self.pace.timed("weights", self._engine.freshen) if other_engine else None,
             guard=self.guard,
             tokens_per_pass=settings.optimizer.micro_batch_tokens,
             agree=self._ranks.most,
@@ -367,26 +369,22 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")
         held_out = HeldOut(
-            run.evaluate,
-            partial(run.publish, publisher),
-            settings.run_dir,
-            run.pace,
+            *(run.evaluate, partial(run.publish, publisher), settings.run_dir, run.pace),
             ranks=ranks,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
-            replays=run.replays,
+            replays=lambda result: loop.run(chosen_replays(source, result, 2, progress.note)),
         )
         if (fitted := run.fit_temperature()) is not None:
             progress.note(f"sampling at {fitted}")
         held_out.start()
         run.watch(progress, held_out)
-        if penalty := settings.reward.invalid_reply_penalty:
-            progress.note(f"reward: an episode's score less {penalty:g} for each invalid reply")
         run.learn(checkpoint)
-        if run.trainer.state.global_step < settings.optimizer.max_steps and not stop.received:
+        step = run.trainer.state.global_step
+        if step < settings.optimizer.max_steps and not stop.received:
             progress.note("training ends here: the time given leaves no room for another step")
-        held_out.consider(run.trainer.state.global_step)
-        heartbeat.beat("stopped" if stop.received else "done", run.trainer.state.global_step)
+        held_out.consider(step)
+        heartbeat.beat("stopped" if stop.received else "done", step)
         ranks.gather(None)  # nobody ends anything while another rank still works
         engine.part()
     return TrainResult(output, held_out.best.step, held_out.best.mean)

@@ -1,0 +1,68 @@
+"""Small charts as SVG coordinates, for a page that draws them again with every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_POINTS = 240
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 200.0, 54.0, 10.0, 8.0, 22.0
+"""Of every chart, in pixels; the width is the page's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A mean with its interval."""
+
+    x: float
+    mean: float
+    low: float
+    high: float
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A line, points with intervals, and horizontal lines with names.
+
+    Args:
+        line: (x, y) in ascending order of x.
+        top: of the y axis, which begins at 0; None: a little above the largest value.
+    """
+
+    title: str
+    line: Sequence[tuple[float, float]]
+    points: Sequence[Point]
+    references: Sequence[tuple[str, float]]
+    top: float | None = None
+
+    @property
+    def last_x(self) -> float:
+        """Right end of the x axis."""
+        return max([x for x, _ in self.line] + [p.x for p in self.points] + [1.0])
+
+    @property
+    def ceiling(self) -> float:
+        """Upper end of the y axis."""
+        largest = max([y for _, y in self.line], default=0.0)
+        return self.top or 1.1 * largest or 1.0
+
+    def x(self, value: float, width: float) -> float:
+        """Pixels from the left, in a chart of this width."""
+        return round(LEFT + (width - LEFT - RIGHT) * value / self.last_x, 1)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        share = min(1.0, max(0.0, value / self.ceiling))
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
+
+    def path(self, width: float) -> str:
+        """The line's points for a `<polyline>`."""
+        return " ".join(f"{self.x(x, width)},{self.y(y)}" for x, y in self.line)
+
+
+def binned(values: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    """At most `MOST_POINTS` means of neighbours."""
+    size = -(-len(values) // MOST_POINTS) or 1
+    parts = [values[start : start + size] for start in range(0, len(values), size)]
+    return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]

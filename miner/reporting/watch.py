@@ -1,0 +1,301 @@
+"""A run as it is now, for `miner watch`: alarms first, then scores, rates, episodes and the plan.
+
+Invariant: it reads the run's records and nothing else, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+
+from miner.config.contract import GOOFSPIEL
+from miner.config.errors import ConfigurationError
+from miner.evaluation.references import MATCH, RANDOM
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.reporting.charts import Chart, Point, binned
+from miner.reporting.episode_log import EPISODES_FILE
+from miner.reporting.page import curve_evaluations, steps_done, trained_sizes
+from miner.reporting.records import (
+    LOGPROB_GAP,
+    EvaluationRecord,
+    Move,
+    RecordTail,
+    Replay,
+    StepRecord,
+    TrainedEpisode,
+)
+from miner.reporting.replay import replay_of, replay_with
+from miner.reporting.replay_page import description, headline
+from miner.reporting.run_folder import Run, RunFolder
+from miner.reporting.run_warnings import run_warnings
+
+SHOWN_EPISODES = 6
+QUIET_S = 120.0
+"""Without a heartbeat for longer, a run hangs or was killed."""
+
+FREE_BYTES = 2_000_000_000
+_RECENT = 10
+_ENDED = ("done", "stopped")
+_FALLEN, _CONVERGED = 0.1, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One episode: a headline, a line about it, and its replay."""
+
+    key: str
+    headline: str
+    description: str
+    replay: Replay
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything on the page, as text, numbers and charts.
+
+    Attributes:
+        state: what the run does now, in a sentence.
+        facts: (label, value, detail), the most important first.
+        phases: (what time is spent on, share) over the last steps.
+        plan: what is to come, a sentence each.
+    """
+
+    name: str
+    state: str
+    subject: str
+    alarms: list[str]
+    facts: list[tuple[str, str, str]]
+    charts: list[Chart]
+    phases: list[tuple[str, float]]
+    episodes: list[Shown]
+    plan: list[str]
+
+
+class LiveRun:
+    """The records of a run folder, read as they grow.
+
+    Args:
+        folder: of the run; it need not be there yet.
+        clock: Unix seconds.
+        free: bytes that are free at a path.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    ) -> None:
+        self._folder = RunFolder(folder)
+        self._clock = clock
+        self._free = free
+        self._steps = RecordTail(folder / "metrics.jsonl", StepRecord)
+        self._evaluations = RecordTail(folder / "evaluations.jsonl", EvaluationRecord)
+        self._episodes = RecordTail(folder / EPISODES_FILE, TrainedEpisode)
+        self._episodes.MOST_BYTES = 400_000
+
+    def view(self) -> View:
+        """The run as it is now; a record that cannot be read is the first alarm."""
+        unreadable = []
+        for tail in (self._steps, self._evaluations, self._episodes):
+            try:
+                tail.refresh()
+            except ConfigurationError as error:
+                unreadable.append(f"Another version of the miner wrote this: {error}")
+        torn = self._steps.torn + self._evaluations.torn
+        try:
+            run = self._folder.run_of(self._steps.records, self._evaluations.records, torn, {})
+        except ConfigurationError as error:
+            unreadable.append(str(error))
+            run = Run(self._folder.path.name, {}, {}, [], [], {}, 0)
+        if self._steps.cut:
+            unreadable.append("The records are very long: only the last steps are shown.")
+        now = self._clock()
+        return View(
+            name=run.name,
+            state=_state(run, now),
+            subject=_subject(run),
+            alarms=[*unreadable, *self._alarms(run, now)],
+            facts=_facts(run),
+            charts=_charts(run),
+            phases=_phases(run.steps[-_RECENT:]),
+            episodes=_newest(run, self._episodes.records),
+            plan=_plan(run, now),
+        )
+
+    def _alarms(self, run: Run, now: float) -> list[str]:
+        found = []
+        beat = run.heartbeat
+        if beat is not None and beat.phase not in _ENDED:
+            if now - beat.time > QUIET_S:
+                found.append(
+                    f"No sign of life for {_duration(now - beat.time)}: the run hangs or was "
+                    f"killed while it was in the phase {beat.phase!r}."
+                )
+            if beat.phase.startswith("waiting for"):
+                found.append(f"The run is {beat.phase}: nothing is learned until they answer.")
+        ends_at = run.settings.get("deadline", {}).get("ends_at")
+        recent = run.steps[-_RECENT:]
+        if ends_at and recent and beat is not None and beat.phase not in _ENDED:
+            step = fmean(record.seconds for record in recent)
+            if ends_at - now < step:
+                found.append(
+                    f"Deadline at risk: it is in {_duration(ends_at - now)}, and a step takes "
+                    f"{_duration(step)}."
+                )
+        if self._folder.path.is_dir() and (free := self._free(self._folder.path)) < FREE_BYTES:
+            found.append(f"Only {free / 1e9:.1f} GB are free where the run writes.")
+        return [*found, *_entropy(run), *run_warnings(run)]
+
+
+def _entropy(run: Run) -> list[str]:
+    values = [value for _, value in _metric(run, "entropy")]
+    scores = [record.score for record in run.steps[-_RECENT:] if record.score is not None]
+    if len(values) < 2 * _RECENT or not scores:
+        return []
+    first, last = fmean(values[:_RECENT]), fmean(values[-_RECENT:])
+    if last > _FALLEN * first or fmean(scores) > _CONVERGED:
+        return []
+    return [
+        f"Entropy fell from {first:.2f} to {last:.2f} while the score is {fmean(scores):.2f}: the "
+        "model has stopped trying other replies; lower optimizer.learning_rate."
+    ]
+
+
+def _state(run: Run, now: float) -> str:
+    beat = run.heartbeat
+    if beat is None:
+        return "nothing is recorded yet"
+    if beat.phase in _ENDED:
+        return f"{beat.phase} after step {beat.step}"
+    phase = {"rollout": "playing episodes", "step": "learning"}.get(beat.phase, beat.phase)
+    return f"{phase}, step {beat.step}, last sign of life {_duration(now - beat.time)} ago"
+
+
+def _subject(run: Run) -> str:
+    """What is learned, where and against whom."""
+    environment = run.settings.get("environment", {})
+    channel = run.probe.get("channel") or environment.get("channel", "auto")
+    if channel == "duel":
+        games = ", ".join(environment.get("games", [])).replace("_", " ")
+        return f"duels of {games} against {', '.join(environment.get('opponents', []))}"
+    if not run.of_games:
+        return f"{', '.join(run.environments)} over channel {channel}"
+    sizes = ", ".join(map(str, trained_sizes(run)))
+    cards = f" with {sizes} cards" if sizes and environment.get("name") == GOOFSPIEL else ""
+    name, opponent = environment.get("name", "?"), environment.get("opponent", "random")
+    return f"{name}{cards} against the {opponent} opponent, over channel {channel}"
+
+
+def _facts(run: Run) -> list[tuple[str, str, str]]:
+    held_out = [record for record in curve_evaluations(run) if record.score]
+    facts = []
+    if held_out:
+        base, published = held_out[0], [r for r in held_out if r.published][-1:]
+        facts.append(_score_fact("base", base))
+        if published and published[0] is not base:
+            facts.append(_score_fact("published model", published[0]))
+            if (gain := published[0].difference) is not None:
+                sure = "better than chance explains" if gain.low > 0 else "may be chance"
+                bounds = f"[{gain.low:+.3f}, {gain.high:+.3f}] on the same episodes: {sure}"
+                facts.append(("gain over the base", f"{gain.mean:+.3f}", bounds))
+        else:
+            facts.append(("published model", "the base", "no checkpoint was shown better yet"))
+    if run.steps:
+        last, recent = run.steps[-1], run.steps[-_RECENT:]
+        facts.append(("progress", f"step {last.step:,}", steps_done(run)))
+        left = last.eta_seconds
+        facts.append(("time left", _duration(left) if left is not None else "-", "of training"))
+        rate = fmean(record.tokens_per_second for record in recent)
+        facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
+    return facts
+
+
+def _score_fact(label: str, record: EvaluationRecord) -> tuple[str, str, str]:
+    score = record.score
+    assert score is not None
+    detail = f"[{score.low:.3f}, {score.high:.3f}], {score.n} held-out episodes"
+    return label, f"{score.mean:.3f}", f"{detail}, step {record.step}"
+
+
+def _charts(run: Run) -> list[Chart]:
+    sampled = [(r.step, r.score) for r in run.steps if r.score is not None]
+    held_out = [
+        Point(r.step, r.score.mean, r.score.low, r.score.high, r.published)
+        for r in curve_evaluations(run)
+        if r.score and r.step is not None
+    ]
+    served = run.of_games and all(r.environment == GOOFSPIEL for r in run.evaluations)
+    references = []
+    if served and run.evaluations:
+        sizes = trained_sizes(run)
+        references = [(each.name, each.mean(sizes)) for each in (RANDOM, MATCH)]
+    charts = [Chart("Score", binned(sampled), held_out, references, top=1.0)]
+    signal = [(r.step, 1 - r.flat_groups / r.groups) for r in run.steps if r.groups]
+    series: list[tuple[str, list[tuple[int, float]], float | None]] = [
+        ("Groups with signal", signal, 1.0),
+        ("Tokens/s", [(r.step, r.tokens_per_second) for r in run.steps], None),
+        ("Entropy", _metric(run, "entropy"), None),
+        ("Logprob gap of engine and trainer", _metric(run, LOGPROB_GAP), None),
+    ]
+    return charts + [Chart(title, binned(v), [], [], top=top) for title, v, top in series if v]
+
+
+def _metric(run: Run, name: str) -> list[tuple[int, float]]:
+    values = ((record.step, record.metrics.get(name)) for record in run.steps)
+    return [(step, value) for step, value in values if value is not None and isfinite(value)]
+
+
+def _phases(recent: Sequence[StepRecord]) -> list[tuple[str, float]]:
+    names = {name for record in recent for name in record.phases}
+    spent = {name: sum(record.phases.get(name, 0.0) for record in recent) for name in names}
+    whole = sum(spent.values())
+    shares = [(name, seconds / whole) for name, seconds in spent.items() if whole]
+    return sorted(shares, key=lambda pair: -pair[1])
+
+
+def _newest(run: Run, records: Sequence[TrainedEpisode]) -> list[Shown]:
+    shown = []
+    for record in records[: -SHOWN_EPISODES - 1 : -1]:
+        replay = _replay(record.episode, str(run.probe.get("channel", "")))
+        shown.append(Shown(f"e{record.time:.6f}", headline(replay), description(replay), replay))
+    return shown
+
+
+def _replay(episode: EpisodeRecord, channel: str) -> Replay:
+    """Drawn where the game can be played again as it was, else reply by reply."""
+    result = EvaluationResult(
+        policy="the model", channel=channel, environment=episode.environment, episodes=(episode,)
+    )
+    try:
+        return replay_of(result, episode)
+    except ValueError:
+        moves = tuple(Move(by="agent", label="", replies=(reply,)) for reply in episode.replies)
+        return replay_with(result, episode, moves=moves)
+
+
+def _plan(run: Run, now: float) -> list[str]:
+    if run.heartbeat is None or run.heartbeat.phase in _ENDED or not run.steps:
+        return []
+    last, plan = run.steps[-1], []
+    every = run.settings.get("evaluation", {}).get("every_steps")
+    if every:
+        plan.append(f"next held-out evaluation at step {(last.step // every + 1) * every:,}")
+    if last.total_steps:
+        plan.append(f"at most {last.total_steps:,} steps")
+    deadline = run.settings.get("deadline", {})
+    if deadline.get("seconds"):
+        plan.append(f"training takes {_duration(deadline['seconds'])} at most")
+    if deadline.get("ends_at"):
+        plan.append(f"the time given ends in {_duration(deadline['ends_at'] - now)}")
+    return plan
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=max(0, round(seconds))))
