@@ -26,6 +26,13 @@ HALVINGS = "halvings"
 REGRET = "regret"
 """Metric: mean chance to win that a step's moves gave away, by the critic; where there is one."""
 
+ROWS, LEFT_OUT = "rows", "rows_left_out"
+"""Metrics: rows with tokens to learn from, and those of them that were not computed, as nothing in
+them is better or worse than its baseline."""
+
+ROW_TOKENS, COMPUTED_TOKENS = "row_tokens", "computed_tokens"
+"""Metrics: tokens of a step's rows, and those computed to learn from them, each once."""
+
 LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
 """Metric: mean |log p| difference of sampled tokens between the engine and the trainer."""
 

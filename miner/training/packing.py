@@ -1,8 +1,9 @@
-"""Which rows of a batch share a forward and backward pass: a partition by a budget of tokens.
+"""Which trees share a forward and backward pass: a partition by a budget of tokens.
 
-Invariants: every row is in exactly one pass; rows come longest first, so that a batch which does
-not fit fails in its first pass and later ones find the memory free; a pass is within the budget,
-padding included, unless it is one row that alone is longer.
+Invariants: every tree is in exactly one pass; a pass is within the budget, padding included, unless
+it is one tree that alone is larger; trees with and without branches are in passes of their own, as
+only the former need a mask; the most expensive pass comes first, so that a batch which does not fit
+in memory fails at once.
 """
 
 from __future__ import annotations
@@ -10,52 +11,52 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-Length = tuple[int, int]
-"""Tokens of a row's prompt, which is padded on the left, and of its completion, on the right."""
+from miner.training.forest import Tree
+
+Pass = list[Tree]
 
 
-def padded_tokens(lengths: Sequence[Length]) -> int:
-    """Tokens of these rows as one rectangle, each side padded to its longest."""
-    return len(lengths) * (max(p for p, _ in lengths) + max(c for _, c in lengths))
+def padded_tokens(trees: Pass) -> int:
+    """Tokens of these trees as one rectangle."""
+    return len(trees) * max((tree.tokens for tree in trees), default=0)
 
 
-def longest_first(lengths: Sequence[Length]) -> list[int]:
-    """Numbers of the rows, from the longest to the shortest; equal ones in their order."""
-    return sorted(range(len(lengths)), key=lambda row: -sum(lengths[row]))
+def fewest_passes(trees: Sequence[Tree], budget: int) -> list[Pass]:
+    """As few passes as cutting the trees, sorted by size, can give.
 
-
-def fewest_passes(lengths: Sequence[Length], budget: int) -> list[list[int]]:
-    """Numbers of the rows of each pass, as few passes as cutting the sorted rows can give.
-
-    Filling each pass up is the best cut, because a pass never gets smaller by one row more.
+    Filling each pass up is the best cut, because a pass never gets smaller by one tree more.
     """
-    passes: list[list[int]] = []
-    for row in longest_first(lengths):
-        if passes and padded_tokens([lengths[r] for r in [*passes[-1], row]]) <= budget:
-            passes[-1].append(row)
+    passes: list[Pass] = []
+    for tree in sorted(trees, key=lambda tree: (tree.branched, -tree.tokens)):
+        fits = (
+            passes
+            and passes[-1][0].branched == tree.branched
+            and padded_tokens([*passes[-1], tree]) <= budget
+        )
+        if fits:
+            passes[-1].append(tree)
         else:
-            passes.append([row])
-    return passes
+            passes.append([tree])
+    return sorted(passes, key=padded_tokens, reverse=True)
 
 
-def exactly(
-    count: int, passes: Sequence[Sequence[int]], lengths: Sequence[Length]
-) -> list[list[int]]:
-    """The same rows in `count` passes: the largest is halved until there are so many, and where
-    each row has one for itself already, the others stay empty.
+def exactly(count: int, passes: Sequence[Pass]) -> list[Pass]:
+    """The same trees in `count` passes: the largest is halved until there are so many, and where
+    each tree has one for itself already, the others stay empty.
 
     Processes that train together need one number of passes, as each pass waits for all of them.
     Raises: ValueError for fewer than there are.
     """
     if count < len(passes):
         raise ValueError(
-            f"{len(lengths)} rows in {len(passes)} passes cannot be made {count} passes: take "
-            f"{len(passes)} or more"
+            f"{len(passes)} passes cannot be made {count} passes: take {len(passes)} or more"
         )
-    made = [list(rows) for rows in passes]
-    while len(made) < min(count, len(lengths)):
-        divisible = [at for at, rows in enumerate(made) if len(rows) > 1]
-        at = max(divisible, key=lambda at: padded_tokens([lengths[row] for row in made[at]]))
+    made = [list(trees) for trees in passes]
+    while len(made) < min(count, sum(map(len, passes))):
+        at = max(
+            (at for at, trees in enumerate(made) if len(trees) > 1),
+            key=lambda at: padded_tokens(made[at]),
+        )
         half = len(made[at]) // 2
         made[at : at + 1] = [made[at][:half], made[at][half:]]
     return made + [[] for _ in range(count - len(made))]

@@ -11,7 +11,17 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.progress import TrainingProgress
-from miner.reporting.records import HALVINGS, LOGPROB_GAP, REGRET, StepRecord, gap_is_wide
+from miner.reporting.records import (
+    COMPUTED_TOKENS,
+    HALVINGS,
+    LEFT_OUT,
+    LOGPROB_GAP,
+    REGRET,
+    ROW_TOKENS,
+    ROWS,
+    StepRecord,
+    gap_is_wide,
+)
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
 from miner.training.heartbeat_writer import HeartbeatWriter
@@ -21,6 +31,7 @@ TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
     *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
     *(HALVINGS, REGRET, "sampling/importance_sampling_ratio/mean"),
+    *(ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS),
 )
 
 

@@ -29,7 +29,7 @@ from miner.reporting.records import HALVINGS
 from miner.rewards.advantages import turn_advantages
 from miner.training.checkpoints import checkpoint_folder
 from miner.training.guard import UpdateGuard
-from miner.training.packed_trainer import PackedTrainer
+from miner.training.tree_trainer import TreeTrainer
 
 Credit = Literal["episode", "turn", "all_moves"]
 
@@ -58,8 +58,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass
         beta=optimizer.beta,
-        # the default multiplies ratios over whole episodes and then drops the long ones
-        vllm_importance_sampling_mode="token_truncate",
+        vllm_importance_sampling_correction=False,  # TreeTrainer's is of the pass that is learned
         shuffle_dataset=False,  # the task stream is shuffled already, and a resume must find it
         remove_unused_columns=False,
         use_cpu=not cuda,
@@ -77,7 +76,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     )
 
 
-class EpisodeTrainer(PackedTrainer):
+class EpisodeTrainer(TreeTrainer):
     """GRPO over whole episodes, each of one or more rows.
 
     The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
@@ -88,14 +87,14 @@ class EpisodeTrainer(PackedTrainer):
     Args:
         learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
-            by advantages of shape (rows, completion tokens), from the column `turn_rewards`; with
-            "all_moves" these are multiplied by `results`.
+            by advantages of each token with loss, from the column `turn_rewards`; with "all_moves"
+            these are multiplied by `results`.
         results: share of the sampled turns' advantages beside rows that have a weight.
         decay: see `turn_advantages`.
         sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
             None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates of which something is not finite.
-        tokens_per_pass, agree: see `PackedTrainer`.
+        tokens_per_pass, agree: see `TreeTrainer`.
 
     Attributes:
         halvings: how often the learning rate was halved; see `begin_again`.
@@ -272,7 +271,7 @@ class EpisodeTrainer(PackedTrainer):
         inputs: list[dict[str, Any]],
         rows: list[tuple[int, Sequence[int]]],
     ) -> torch.Tensor:
-        """Advantages of sampled tokens, shape (rows,) or (rows, completion tokens).
+        """Advantages of sampled tokens, shape (rows,) or (rows, tokens with loss).
 
         Args:
             rows: of each the number of its episode, and the turn of each completion token.
@@ -284,11 +283,13 @@ class EpisodeTrainer(PackedTrainer):
         rewards = gather_object([one["turn_rewards"] for one in inputs])
         advantages = turn_advantages(rewards, self._group_size, decay=self._decay)
         first = self.accelerator.process_index * len(inputs)
-        return self._results * spread_over_tokens(
-            [advantages[first + episode] for episode, _ in rows],
-            [ids for _, ids in rows],
-            output["completion_ids"],
-        )
+        by_token = [
+            [advantages[first + episode][turn] if turn >= 0 else 0.0 for turn in ids]
+            if advantages[first + episode]
+            else [0.0] * len(ids)
+            for episode, ids in rows
+        ]
+        return self._results * self.at_loss(by_token)
 
     def _weighted(self, output: dict[str, Any], weights: list[float | None]) -> torch.Tensor:
         """The advantages, where rows with a weight have the one that makes their loss a
@@ -305,48 +306,3 @@ class EpisodeTrainer(PackedTrainer):
         scaled = (given * output["num_items_in_batch"] / total)[:, None]
         by_token = advantages if advantages.dim() == 2 else advantages[:, None]
         return torch.where(scaled.isnan(), by_token, scaled).expand(output["completion_ids"].shape)
-
-    def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
-        return super()._compute_loss(model, without_padding(inputs))
-
-
-def spread_over_tokens(
-    advantages: Sequence[Sequence[float]],
-    turn_ids: Sequence[Sequence[int]],
-    completion_ids: torch.Tensor,
-) -> torch.Tensor:
-    """Each sampled token gets its turn's advantage, every other token 0.
-
-    Args:
-        advantages: per row those of all turns of its episode; none for a lost one.
-        turn_ids: per row the turn of each completion token, -1 where none has sampled it.
-        completion_ids: shape (rows, tokens), padded on the right.
-
-    Returns: float32 of shape (rows, tokens).
-    """
-    spread = torch.zeros(completion_ids.shape, device=completion_ids.device)
-    for row, (by_turn, ids) in enumerate(zip(advantages, turn_ids, strict=True)):
-        if by_turn:
-            values = [by_turn[turn] if turn >= 0 else 0.0 for turn in ids]
-            spread[row, : len(values)] = torch.tensor(values)
-    return spread
-
-
-def without_padding(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The pass without columns that are padding in all its rows.
-
-    TRL pads to the longest row of the whole step; a pass of short rows would otherwise compute
-    mostly padding. Tensors by token are of shape (rows, tokens).
-    """
-    prompt_columns = int(inputs["prompt_mask"].sum(1).max())
-    completion_columns = int(inputs["completion_mask"].sum(1).max())
-    width = inputs["completion_ids"].shape[1]
-    trimmed = dict(inputs)
-    for name, value in inputs.items():
-        if not isinstance(value, torch.Tensor) or value.dim() != 2:
-            continue
-        if name in ("prompt_ids", "prompt_mask"):
-            trimmed[name] = value[:, value.shape[1] - prompt_columns :]
-        elif value.shape[1] == width:
-            trimmed[name] = value[:, :completion_columns]
-    return trimmed

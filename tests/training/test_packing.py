@@ -1,77 +1,83 @@
-"""Cutting a batch into passes by a budget of tokens."""
+"""Cutting a step's trees into passes by a budget of tokens."""
 
 import math
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.training.packing import exactly, fewest_passes, longest_first, over_passes, padded_tokens
+from miner.training.forest import Tree
+from miner.training.packing import exactly, fewest_passes, over_passes, padded_tokens
 
-LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=20)
+
+def tree(tokens, branched=False, row=0):
+    """A path, or two paths that fork after the first token."""
+    ends = np.full(tokens, tokens)
+    if branched:
+        ends[1] = 2
+    return Tree(np.zeros(tokens, int), np.arange(tokens), ends, [row], [np.array([tokens - 1])])
+
+
+SIZES = st.lists(st.tuples(st.integers(3, 60), st.booleans()), min_size=1, max_size=20)
 BUDGETS = st.integers(1, 1500)
 
 
-def cost(rows, lengths):
-    return padded_tokens([lengths[row] for row in rows])
+def trees_of(sizes):
+    return [tree(*size, row=number) for number, size in enumerate(sizes)]
 
 
-def fewest_by_search(lengths, budget):
-    """The fewest passes over all cuts of the sorted rows."""
-    order = longest_first(lengths)
+def fewest_by_search(trees, budget):
+    """The fewest passes over all cuts of the sorted trees."""
+    order = sorted(trees, key=lambda tree: -tree.tokens)
 
     @cache
     def fewest(first):
         if first == len(order):
             return 0
         ends = range(first + 1, len(order) + 1)
-        fitting = [e for e in ends if e == first + 1 or cost(order[first:e], lengths) <= budget]
+        fitting = [e for e in ends if e == first + 1 or padded_tokens(order[first:e]) <= budget]
         return 1 + min(fewest(end) for end in fitting)
 
     return fewest(0)
 
 
-def check_partition(passes, lengths, budget):
-    assert [row for rows in passes for row in rows] == longest_first(lengths)
-    assert all(len(rows) <= 1 or cost(rows, lengths) <= budget for rows in passes)
+def check_partition(passes, trees, budget):
+    rows = sorted(tree.rows[0] for one in passes for tree in one)
+    assert rows == list(range(len(trees)))
+    assert all(len(one) <= 1 or padded_tokens(one) <= budget for one in passes)
+    assert all(len({tree.branched for tree in one}) <= 1 for one in passes)
 
 
-def test_padding_counts_on_both_sides():
-    assert padded_tokens([(10, 2), (3, 9)]) == 2 * (10 + 9)
-    assert fewest_passes([(10, 2), (3, 9)], budget=24) == [[0], [1]]
-    assert fewest_passes([(3, 9), (3, 9), (10, 20), (2, 4)], budget=30) == [[2], [0, 1], [3]]
-
-
-@given(LENGTHS)
-def test_rows_are_sorted_by_their_length(lengths):
-    totals = [sum(lengths[row]) for row in longest_first(lengths)]
-    assert totals == sorted(totals, reverse=True)
-
-
-@given(LENGTHS, BUDGETS)
-def test_every_row_once_within_the_budget_in_as_few_passes_as_possible(lengths, budget):
-    passes = fewest_passes(lengths, budget)
+@given(SIZES, BUDGETS)
+def test_every_tree_once_within_the_budget_in_as_few_passes_as_possible(sizes, budget):
+    trees = trees_of(sizes)
+    passes = fewest_passes(trees, budget)
     assert all(passes)
-    check_partition(passes, lengths, budget)
-    assert len(passes) == fewest_by_search(lengths, budget)
+    check_partition(passes, trees, budget)
+    kinds = [[tree for tree in trees if tree.branched == branched] for branched in (False, True)]
+    assert len(passes) == sum(fewest_by_search(kind, budget) for kind in kinds)
+    largest = [padded_tokens(one) for one in passes]
+    assert largest == sorted(largest, reverse=True)
 
 
-@given(LENGTHS, BUDGETS, st.data())
-def test_any_larger_number_of_passes_empty_ones_beyond_one_per_row(lengths, budget, data):
-    fewest = fewest_passes(lengths, budget)
-    count = data.draw(st.integers(len(fewest), len(lengths) + 5))
-    passes = exactly(count, fewest, lengths)
+@given(SIZES, BUDGETS, st.data())
+def test_any_larger_number_of_passes_empty_ones_beyond_one_per_tree(sizes, budget, data):
+    trees = trees_of(sizes)
+    fewest = fewest_passes(trees, budget)
+    count = data.draw(st.integers(len(fewest), len(trees) + 5))
+    passes = exactly(count, fewest)
     assert len(passes) == count
-    assert sum(map(bool, passes)) == min(count, len(lengths))
-    check_partition(passes, lengths, budget)
+    assert sum(map(bool, passes)) == min(count, len(trees))
+    check_partition(passes, trees, budget)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_passes_than_there_are_is_refused(count):
-    lengths = [(5, 5), (5, 5), (5, 5)]
-    with pytest.raises(ValueError, match=f"cannot be made {count} passes: take 2 or more"):
-        exactly(count, fewest_passes(lengths, budget=20), lengths)
+    passes = fewest_passes([tree(10), tree(10), tree(10)], budget=20)
+    with pytest.raises(ValueError, match=f"2 passes cannot be made {count} passes: take 2 or more"):
+        exactly(count, passes)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from types import MethodType
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -117,6 +118,8 @@ def by_hand(trainer, episodes, credit):
     tokens = sum(sum(row.loss_mask) for one in episodes for row in one.rows)
     total = 0.0
     trainer.model.zero_grad()
+    scored = MethodType(GRPOTrainer._get_per_token_logps_and_entropies, trainer)
+    trainer._get_per_token_logps_and_entropies = scored
     for one, advantages in zip(episodes, advantages_of(episodes, credit), strict=True):
         for row in one.rows:
             by_token = [advantages[turn] if turn >= 0 else 0.0 for turn in row.turn_ids]
@@ -136,6 +139,7 @@ def by_hand(trainer, episodes, credit):
             )
             loss.backward()
             total += loss.item()
+    del trainer._get_per_token_logps_and_entropies
     return total, [p.grad.clone() for p in trainer.model.parameters()]
 
 

@@ -161,27 +161,25 @@ def test_the_fitted_temperature_is_that_of_sampler_and_trainer_and_stays(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gaps: list[tuple[float, float]] = []
-    compute = EpisodeTrainer._compute_loss
+    generate = EpisodeTrainer._generate_and_score_completions
 
-    def compared(trainer, model, inputs):
+    def compared(trainer, inputs):
         """Importance ratios of the first step, and what they were at temperature 1."""
-        found = []
-        for temperature in (trainer.temperature, 1.0):
-            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
-            attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
-            fitted, trainer.temperature = trainer.temperature, temperature
+        batch = generate(trainer, inputs)
+        ids, there = batch["completion_ids"], batch["completion_mask"]
+        fitted, found = trainer.temperature, []
+        for temperature in (1.0, fitted):
+            trainer.sample_at(temperature)
             with torch.no_grad():
                 logprobs, _, _ = trainer._get_per_token_logps_and_entropies(
-                    model, ids, attended, inputs["completion_ids"].shape[1]
+                    trainer.model, ids, there, ids.shape[1], batch_size=len(ids)
                 )
-            trainer.temperature = fitted
-            mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-            ratios = (logprobs - inputs["sampling_per_token_logps"])[mask].exp()
+            ratios = (logprobs - batch["sampling_per_token_logps"])[there.bool()].exp()
             found.append(float((ratios - 1).abs().max()))
-        gaps.append((found[0], found[1]))
-        return compute(trainer, model, inputs)
+        gaps.append((found[1], found[0]))
+        return batch
 
-    monkeypatch.setattr(EpisodeTrainer, "_compute_loss", compared)
+    monkeypatch.setattr(EpisodeTrainer, "_generate_and_score_completions", compared)
     work.train(*FITTING)
     kept = FittedTemperature.read(work.run_dir)
     assert kept is not None
@@ -211,8 +209,7 @@ def test_a_kl_term_would_be_scored_at_another_temperature(work: Work) -> None:
         work.settings("rollout.most_invalid=0.3", "optimizer.beta=0.1")
 
 
-def test_trls_own_head_scores_at_the_temperature_as_well(work: Work) -> None:
-    """On GPUs it scores, not ours."""
+def test_trls_head_scores_at_the_temperature(work: Work) -> None:
     work.train("optimizer.max_steps=1")
     trainer = work.trainers[0]
     ids = torch.randint(4, 300, (2, 12))

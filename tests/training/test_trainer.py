@@ -10,14 +10,13 @@ import pytest
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM
-from trl import GRPOTrainer
 
 from miner.config.settings import load_settings
 from miner.inference.merged_weights import weights_on_cpu
 from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
-from miner.training.packed_trainer import PackedTrainer
-from miner.training.trainer import EpisodeTrainer, grpo_config, without_padding
+from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.tree_trainer import TreeTrainer
 from tests.builders import build_qwen3, build_tokenizer
 
 
@@ -46,71 +45,22 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
     )
 
 
-def batch(prompt_pad=3, completion_pad=4):
-    """Two rows with padding on both sides; a third of the completion is sampled."""
-    generator = torch.Generator().manual_seed(0)
-    prompt = torch.randint(2, 300, (2, 6), generator=generator)
-    completion = torch.randint(2, 300, (2, 12), generator=generator)
-    prompt_mask, completion_mask = torch.ones_like(prompt), torch.ones_like(completion)
-    prompt_mask[:, :prompt_pad] = 0
-    completion_mask[:, 12 - completion_pad :] = 0
-    completion_mask[1, 6:] = 0
-    tool_mask = (torch.arange(12) % 3 == 0).long().repeat(2, 1)
-    return {
-        "prompt_ids": prompt,
-        "prompt_mask": prompt_mask,
-        "completion_ids": completion,
-        "completion_mask": completion_mask,
-        "tool_mask": tool_mask,
-        "advantages": torch.tensor([0.5, -1.0]),
-        "num_items_in_batch": (completion_mask * tool_mask).sum(),
-    }
-
-
-def loss_and_gradients(trainer, compute):
-    model = trainer.model.train()
-    model.zero_grad()
-    loss = compute(trainer, model, batch())
-    loss.backward()
-    return loss.item(), [p.grad.clone() for p in model.parameters()]
-
-
-def test_loss_and_gradients_equal_trls(tmp_path):
-    trainer = make_trainer(tmp_path)
-    trainer.current_gradient_accumulation_steps = 1
-    theirs, their_gradients = loss_and_gradients(trainer, GRPOTrainer._compute_loss)
-    ours, our_gradients = loss_and_gradients(trainer, EpisodeTrainer._compute_loss)
-    assert ours == pytest.approx(theirs, abs=1e-6)
-    assert any(g.abs().max() > 1e-4 for g in their_gradients)
-    for mine, their in zip(our_gradients, their_gradients, strict=True):
-        torch.testing.assert_close(mine, their, atol=1e-5, rtol=1e-4)
-    entropies = trainer._metrics["train"]["entropy"]
-    assert entropies[0] == pytest.approx(entropies[1], rel=1e-5)
-
-
 @pytest.mark.parametrize(("autocast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
     tmp_path, monkeypatch, autocast, dtype
 ):
-    """The sampler's forward runs in accelerate's; on a CPU the trainer goes past it."""
-    trainer = make_trainer(tmp_path)
+    """The sampler's forward runs in accelerate's."""
+    trainer = make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]))
     trainer.current_gradient_accumulation_steps = 1
+    rows = scored(trainer)
+    trainer._grow  # noqa: B018  its trial runs in the model's own dtype
     context = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=autocast)
     monkeypatch.setattr(trainer.accelerator, "autocast", context)
     seen = set()
     layer = trainer.model.model.layers[0].mlp.down_proj
     layer.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
-    loss_and_gradients(trainer, EpisodeTrainer._compute_loss)
+    trainer.compute_loss(trainer.model, rows).backward()
     assert seen == {dtype}
-
-
-def test_columns_that_are_padding_in_all_rows_go_and_no_others():
-    trimmed = without_padding(batch(prompt_pad=3, completion_pad=4))
-    assert trimmed["prompt_ids"].shape == trimmed["prompt_mask"].shape == (2, 3)
-    assert trimmed["completion_ids"].shape == trimmed["tool_mask"].shape == (2, 8)
-    assert trimmed["prompt_mask"].all()
-    assert trimmed["completion_mask"].sum() == batch()["completion_mask"].sum()
-    assert trimmed["advantages"].shape == (2,)
 
 
 def fixed_rollout(rewards):
@@ -120,7 +70,7 @@ def fixed_rollout(rewards):
         count = len(prompts)
         return {
             "prompt_ids": [[5, 6]] * count,
-            "completion_ids": [[7, 8, 9, 1]] * count,
+            "completion_ids": [[7 + number, 8, 9, 1] for number in range(count)],
             "logprobs": [[0.0] * 4] * count,
             "env_mask": [[1, 0, 1, 0]] * count,
             "turn_ids": [[[0, -1, 1, -1]]] * count,
@@ -140,8 +90,7 @@ def test_with_terminal_rewards_turn_credit_equals_trls_episode_credit(tmp_path, 
         trainer.model.train()
         output = trainer._generate_and_score_completions([dict(row) for row in inputs])
         advantages[credit] = output["advantages"]
-    sampled = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
-    expected = advantages["episode"].unsqueeze(1) * sampled
+    expected = advantages["episode"].unsqueeze(1).expand(4, 2)  # of the tokens with loss
     torch.testing.assert_close(advantages["turn"], expected, atol=1e-5, rtol=1e-4)
 
 
@@ -160,33 +109,6 @@ def scored(trainer):
     """What TRL makes of one rollout."""
     trainer.model.train()
     return trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
-
-
-def test_sampler_logprobs_correct_the_loss_token_by_token_and_bounded(tmp_path):
-    exact = scored(make_trainer(tmp_path, sampled_rollout([0.0] * 4), sync_weights=lambda: None))
-    theirs = exact["old_per_token_logps"][0].tolist()
-    offsets = [0.0, 0.0, -0.4, 0.0]
-    said = [logprob + offset for logprob, offset in zip(theirs, offsets, strict=True)]
-    said[0] -= 5.0  # the engine thought the token far less likely than the trainer does
-    trainer = make_trainer(tmp_path, sampled_rollout(said), sync_weights=lambda: None)
-    ratio = scored(trainer)["importance_sampling_ratio"][0].tolist()
-    clip = trainer.args.vllm_importance_sampling_clip_max
-    assert ratio == pytest.approx([clip, 1.0, 1.4918, 1.0], rel=1e-3)  # exp(0.4)
-    gap = trainer._metrics["train"]["sampling/sampling_logp_difference/mean"]
-    assert gap == pytest.approx([(5.0 + 0.4) / 2], rel=1e-3)  # over the trained tokens
-
-
-def test_the_correction_reaches_the_gradient(tmp_path):
-    def gradient(ratio):
-        trainer = make_trainer(tmp_path, sync_weights=lambda: None)
-        trainer.current_gradient_accumulation_steps = 1
-        rows = batch()
-        rows["importance_sampling_ratio"] = torch.full(rows["completion_ids"].shape, ratio)
-        trainer.model.zero_grad()
-        trainer._compute_loss(trainer.model.train(), rows).backward()
-        return torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
-
-    torch.testing.assert_close(gradient(0.5), 0.5 * gradient(1.0), atol=1e-7, rtol=1e-4)
 
 
 def test_weights_are_synced_before_each_rollout_whose_weights_have_changed(tmp_path):
@@ -267,7 +189,7 @@ def impossible_token(score):
 def test_an_update_is_skipped_where_the_gradient_alone_is_finite(
     tmp_path, monkeypatch, caplog, what, method, broken
 ):
-    monkeypatch.setattr(PackedTrainer, method, broken(getattr(PackedTrainer, method)))
+    monkeypatch.setattr(TreeTrainer, method, broken(getattr(TreeTrainer, method)))
     seen = []
 
     def rollout(prompts, trainer):

@@ -135,6 +135,21 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 
 def cache_obstacle(model: PreTrainedModel) -> str | None:
     """Why the slot cache cannot serve `model` (None if it can): by its config, then by trial."""
+    obstacle = attention_obstacle(model)
+    if obstacle is not None:
+        return obstacle
+    try:
+        difference = _trial(model, model.config.get_text_config().vocab_size)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        return f"a trial with the cache failed: {type(error).__name__}: {error}"
+    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
+    if not difference <= tolerance:
+        return f"a trial with the cache gave logits off by {difference:.2g} (relative)"
+    return None
+
+
+def attention_obstacle(model: PreTrainedModel) -> str | None:
+    """Why, by its config, `model` can take no mask for each query (None if it may)."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
@@ -145,13 +160,6 @@ def cache_obstacle(model: PreTrainedModel) -> str | None:
     attention = getattr(config, "_attn_implementation", None)
     if attention not in ("sdpa", "eager"):
         return f"its attention implementation {attention!r} takes no mask per row"
-    try:
-        difference = _trial(model, config.vocab_size)
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-        return f"a trial with the cache failed: {type(error).__name__}: {error}"
-    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
-    if not difference <= tolerance:
-        return f"a trial with the cache gave logits off by {difference:.2g} (relative)"
     return None
 
 

@@ -20,7 +20,8 @@ def last_feed_forward_at(model: Any, row: Tensor, column: Tensor) -> Iterator[No
 
     Args:
         model: a transformers model with a `base_model`.
-        row, column: integers, both of shape (tokens,).
+        row, column: integers, both of shape (tokens,); no token twice, or it would count twice in
+            backward.
     """
     again = model.training and getattr(model, "is_gradient_checkpointing", False)
     network = _last_feed_forward(model)

@@ -1,0 +1,176 @@
+"""Rows that begin alike as trees, in which each token is computed once.
+
+Invariants:
+* every row is in exactly one tree, as a path from its root; equal beginnings of a tree's rows are
+  the same nodes;
+* a node is there only if a token with loss comes after it: ends of rows, which no loss looks at,
+  cost nothing;
+* nodes are in depth-first order, so node q descends from node k exactly if k <= q < ends[k];
+* the same rows give the same trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A prompt with its completion.
+
+    Attributes:
+        ids: of both.
+        targets: positions in `ids` of the tokens with loss, ascending, at least one, none of them
+            the first.
+    """
+
+    ids: Ints
+    targets: Ints
+
+    @property
+    def path(self) -> Ints:
+        """The tokens from which the last one with loss is predicted."""
+        return self.ids[: self.targets[-1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Nodes of one token each, in depth-first order.
+
+    Attributes:
+        ids, depths, ends: of each node its token, its position, and the first node that is no
+            longer below it.
+        rows: numbers of the rows that are in this tree.
+        reads: for each of these, the nodes after which its tokens with loss come.
+    """
+
+    ids: Ints
+    depths: Ints
+    ends: Ints
+    rows: list[int]
+    reads: list[Ints]
+
+    @property
+    def tokens(self) -> int:
+        """Number of nodes."""
+        return len(self.ids)
+
+    @property
+    def branched(self) -> bool:
+        """Whether some node is no ancestor of a later one, so that attention needs a mask."""
+        return bool((self.ends < len(self.ids)).any())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a forward pass, in tokens without attention.
+
+    Attributes:
+        pair: a query that looks at a key, in all layers together.
+    """
+
+    pair: float
+
+    def of(self, tokens: int, *, branched: bool) -> float:
+        """A mask is computed whole; plain causal attention skips the half that it hides."""
+        return tokens * (1 + self.pair * tokens / (1 if branched else 2))
+
+
+def grow(rows: Mapping[int, Row], budget: int, cost: Cost) -> list[Tree]:
+    """Trees of at most `budget` tokens, or a quarter more than their longest row.
+
+    Neighbours in lexicographic order share the most. From the longest shared beginning to the
+    shortest, the trees on its two sides are merged where that fits and costs less.
+    """
+    order = sorted(rows, key=lambda number: _key(rows[number]))
+    paths = [rows[number].path for number in order]
+    shared = [0, *(common_prefix(a, b) for a, b in pairwise(paths))]
+    return [
+        _tree({number: rows[number] for number in order[run.start : run.stop]}, shared[run.start :])
+        for run in _merged(paths, shared, budget, cost)
+    ]
+
+
+def single(rows: Mapping[int, Row]) -> list[Tree]:
+    """A tree for each row, for models that can take no other."""
+    return [_tree({number: row}, [0]) for number, row in rows.items()]
+
+
+def nearly_within(needed: Mapping[int, Row], rows: Mapping[int, Row]) -> dict[int, Row]:
+    """Those of `rows` of whose path nine tenths are the beginning of a needed row's."""
+    order = sorted(needed | rows, key=lambda number: _key(rows[number]))
+    paths = [rows[number].path for number in order]
+    shared = [common_prefix(a, b) for a, b in pairwise(paths)]
+    held = dict.fromkeys(order, 0)  # tokens in common with a needed row
+    for way, gaps in ((order, shared), (order[::-1], shared[::-1])):
+        common = 0
+        for number, gap in zip(way, (0, *gaps), strict=True):
+            common = min(common, gap)
+            held[number] = max(held[number], common)
+            if number in needed:
+                common = len(rows[number].path)
+    return {n: row for n, row in rows.items() if 10 * held[n] >= 9 * len(row.path)}
+
+
+def common_prefix(a: Ints, b: Ints) -> int:
+    """Length of the longest common prefix."""
+    length = min(len(a), len(b))
+    different = np.flatnonzero(a[:length] != b[:length])
+    return int(different[0]) if len(different) else length
+
+
+def _key(row: Row) -> bytes:
+    """Lexicographic order."""
+    return row.path.astype(">i4").tobytes()
+
+
+def _merged(
+    paths: Sequence[Ints], shared: Sequence[int], budget: int, cost: Cost
+) -> Iterator[range]:
+    """Runs of sorted paths that make a tree each."""
+    first = list(range(len(paths)))  # of the run that a path at the edge of one belongs to
+    last = list(range(len(paths)))
+    tokens = [len(path) for path in paths]  # of the run that begins here
+    deepest = list(tokens)
+    branched = [False] * len(paths)
+    for here in sorted(range(1, len(paths)), key=lambda i: -shared[i]):
+        left, right, end = first[here - 1], here, last[here]
+        whole = tokens[left] + tokens[right] - shared[here]
+        forks = branched[left] or branched[right] or shared[here] < len(paths[here - 1])
+        apart = cost.of(tokens[left], branched=branched[left])
+        apart += cost.of(tokens[right], branched=branched[right])
+        depth = max(deepest[left], deepest[right])
+        fits = whole <= max(budget, depth + depth // 4)
+        if shared[here] and fits and cost.of(whole, branched=forks) <= apart:
+            tokens[left], branched[left], deepest[left] = whole, forks, depth
+            last[left], first[end] = end, left
+    start = 0
+    while start < len(paths):
+        yield range(start, last[start] + 1)
+        start = last[start] + 1
+
+
+def _tree(rows: Mapping[int, Row], shared: Sequence[int]) -> Tree:
+    """The tree of these rows, of which each but the first shares so many tokens with the one
+    before."""
+    count = 0
+    ids, depths, reads = [], [], []
+    path = np.empty(0, np.int64)  # the nodes of the row at hand
+    ends = np.empty(sum(len(row.path) for row in rows.values()), np.int64)
+    for row, kept in zip(rows.values(), (0, *shared[1:]), strict=False):
+        new = row.path[kept:]
+        ends[path[kept:]] = count
+        path = np.concatenate([path[:kept], np.arange(count, count + len(new))])
+        count += len(new)
+        ids.append(new)
+        depths.append(np.arange(kept, kept + len(new)))
+        reads.append(path[row.targets - 1])
+    ends[path] = count
+    return Tree(np.concatenate(ids), np.concatenate(depths), ends[:count], list(rows), reads)

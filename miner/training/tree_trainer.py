@@ -1,0 +1,334 @@
+"""TRL's GRPOTrainer over trees of rows, in passes bounded by tokens.
+
+TRL pads whole rows to the longest and computes each from its first token. Here it gets only the
+tokens with loss: everything that it makes of them (ratios, clipping, KL, the mean over all of the
+step, metrics) is its own, while their log-probabilities come from trees, in which the rows' common
+beginnings are computed once. The gradient is that of all rows in one pass, over all processes; the
+optimizer steps once.
+
+A token whose logprob in the rollout is NaN was not sampled: a legal reply that the policy did not
+choose, or a demonstration. Its ratio is 1, and metrics leave it out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import DistributedType
+from peft import PeftModel
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from trl import GRPOTrainer
+
+from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, ROW_TOKENS, ROWS
+from miner.training.forest import Row, Tree, grow, nearly_within, single
+from miner.training.packing import Pass, exactly, fewest_passes, over_passes
+from miner.training.tree_forward import attention_cost, score, tree_obstacle
+
+logger = logging.getLogger(__name__)
+
+
+class TreeTrainer(GRPOTrainer):
+    """GRPO that computes each token of a step once.
+
+    Args:
+        tokens_per_pass: tokens of a forward and backward pass at most, padding included; a single
+            longer row is a pass of its own.
+        agree: this process's number of passes -> the largest of all processes. Every pass is a
+            collective operation, so all of them must run as many.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        tokens_per_pass: int,
+        agree: Callable[[int], int] = lambda passes: passes,
+        **kwargs: Any,
+    ) -> None:
+        self._tokens_per_pass = tokens_per_pass
+        self._agree = agree
+        self._rows: list[Row] = []
+        self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
+        self._gaps: list[Tensor] = []
+        super().__init__(*args, **kwargs)
+        self._gather = self.accelerator.gather
+        self.accelerator.gather = self._gather_rows
+
+    def at_loss(self, values: Sequence[Sequence[float]]) -> Tensor:
+        """Values of the tokens with loss, from those of all completion tokens of each row.
+
+        Returns: float32 of shape (rows, most tokens with loss), padded with 0 on the right; rows
+            are those of the latest rollout, in its order.
+        """
+        picked = [
+            torch.tensor([by_token[at] for at in offsets], dtype=torch.float32)
+            for by_token, offsets in zip(values, self._offsets, strict=True)
+        ]
+        return pad_sequence(picked, batch_first=True).to(self.accelerator.device)
+
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+        """The parent's, of which the rows stay here: TRL goes on with the tokens that have loss.
+
+        A prompt is its first token then, and a row without loss one token that has none.
+        """
+        prompt_ids, ids, masks, texts, logprobs, *rest = super()._generate(prompts)
+        masks = masks or [[1] * len(row) for row in ids]
+        self._offsets = [np.flatnonzero(mask).tolist() or [0] for mask in masks]
+        self._rows = [
+            Row(np.array([*prompt, *row]), np.array(offsets) + len(prompt))
+            for prompt, row, offsets in zip(prompt_ids, ids, self._offsets, strict=True)
+        ]
+
+        def with_loss(values: Sequence[Sequence[Any]]) -> list[list[Any]]:
+            pairs = zip(values, self._offsets, strict=True)
+            return [[by_token[at] for at in offsets] for by_token, offsets in pairs]
+
+        first = [prompt[:1] for prompt in prompt_ids]
+        return first, with_loss(ids), with_loss(masks), texts, with_loss(logprobs), *rest
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """The parent's, with the number of each row, which TRL shuffles along."""
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output["row"] = torch.arange(len(self._rows))
+        return output
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """The batch's loss, whose gradient is the last pass's: the others are added already.
+
+        TRL's "dapo" divides by the tokens with loss of all processes' batches, so that the losses
+        of passes add up. Only the caller's backward of the last pass ends in an optimizer step.
+        """
+        inputs = dict(inputs)
+        if inputs["advantages"].dim() == 1:
+            inputs["advantages"] = inputs["advantages"][:, None].expand(inputs["tool_mask"].shape)
+        learned = self._learned(inputs)
+        *early, last = passes = self._passes(learned)
+        self._record_work(inputs, len(learned), passes)
+        recorded = {name: len(values) for name, values in self._metrics["train"].items()}
+        self._gaps = []
+        done: Tensor | float = 0.0
+        for trees in early:
+            with self._gradients_kept(model):
+                loss = self._pass_loss(model, inputs, trees)
+                self.accelerator.backward(loss)
+            done = done + loss.detach()
+        loss = self._pass_loss(model, inputs, last) + done
+        self._join_metrics(recorded)
+        if self.use_vllm:
+            self._record_gaps(torch.cat(self._gaps))
+        return loss
+
+    def _learned(self, inputs: dict[str, Any]) -> dict[int, Row]:
+        """Rows by their place in the batch, without those of which nothing is learned.
+
+        They have no advantage, so their gradient is 0; the mean is over their tokens as well. Those
+        that are computed for other rows anyway stay, for the metrics.
+        """
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        numbers = inputs["row"].tolist()
+
+        def rows_of(chosen: Tensor) -> dict[int, Row]:
+            return {at: self._rows[numbers[at]] for at in chosen.any(1).nonzero()[:, 0].tolist()}
+
+        if self.beta or self.aux_loss_enabled:
+            return rows_of(mask)
+        needed = rows_of(mask & (inputs["advantages"] != 0))
+        return needed | nearly_within(needed, rows_of(mask))
+
+    def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
+        """TRL's loss of the sampled tokens of these trees, and that of the others."""
+        part = _part_of(inputs, trees or [self._idle(inputs)])
+        logprobs, entropies, aux_loss = self._score(
+            model, trees or [self._idle(inputs)], part["completion_ids"], part["completion_mask"]
+        )
+        mask = (part["completion_mask"] * part["tool_mask"] * bool(trees)).bool()
+        said = part["sampling_per_token_logps"]
+        sampled = mask & ~said.isnan()
+        gap = logprobs.detach() - said
+        self._gaps.append(gap[sampled])
+        others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
+        if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
+            part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)
+        part["tool_mask"] = sampled.long()
+        self._scored = logprobs, entropies, aux_loss
+        loss: Tensor = self._compute_loss(model, part)
+        tokens = part["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+        return loss + others.sum() / tokens
+
+    def _ratio(self, gap: Tensor) -> Tensor:
+        """The importance ratio of tokens whose logprobs in trainer and sampler differ by `gap`."""
+        least, most = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        return gap.exp().clamp(least, most)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """TRL's loss gets those of the pass; with a batch size it asks for all rows', without
+        gradient."""
+        if batch_size is None:
+            assert self._scored is not None
+            scored, self._scored = self._scored, None
+            return scored
+        ids, mask = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
+        logprobs = torch.zeros(ids.shape, device=ids.device)
+        whole = {"completion_ids": ids, "completion_mask": mask, "row": torch.arange(len(ids))}
+        for trees in self._passes(dict(enumerate(self._rows))):
+            one = trees or [self._idle(whole)]
+            part = _part_of(whole, one)
+            found, _, _ = self._score(model, one, part["completion_ids"], part["completion_mask"])
+            if trees:
+                rows = [row for tree in trees for row in tree.rows]
+                logprobs[rows, : found.shape[1]] = found
+        return logprobs, None, None
+
+    def _score(
+        self, model: torch.nn.Module, trees: Pass, ids: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probabilities and entropies of these trees' tokens with loss, each in its row's line.
+
+        Args:
+            ids, mask: of shape (rows, tokens), rows as they come in the trees.
+        """
+        inner: Any = self.accelerator.unwrap_model(model)
+        inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
+        there = mask.bool()
+        with self.accelerator.autocast():  # as in the model's own forward, which samples
+            found = score(model, inner, trees, ids[there], aux_loss=self.aux_loss_enabled)
+
+        def in_lines(values: Tensor) -> Tensor:
+            return torch.zeros(mask.shape, device=mask.device).masked_scatter(there, values.float())
+
+        entropies = None if found.entropies is None else in_lines(found.entropies)
+        return in_lines(found.logprobs), entropies, found.aux_loss
+
+    def _passes(self, rows: Mapping[int, Row]) -> list[Pass]:
+        """Trees of these rows, in as many passes as all processes have agreed on; the number of a
+        row is its number here."""
+        passes = fewest_passes(self._grow(rows), self._tokens_per_pass)
+        return exactly(max(1, self._agree(len(passes))), passes)
+
+    @cached_property
+    def _grow(self) -> Callable[[Mapping[int, Row]], list[Tree]]:
+        """How rows become trees: by what this model can take."""
+        inner: Any = self.accelerator.unwrap_model(self.model)
+        inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
+        obstacle: str | None = "its experts are balanced over whole rows"
+        if not self.aux_loss_enabled:
+            obstacle = tree_obstacle(inner)
+        if obstacle:
+            logger.warning("rows are computed one by one: the model takes no trees: %s", obstacle)
+            return single
+        cost = attention_cost(inner)
+        return lambda rows: grow(rows, self._tokens_per_pass, cost)
+
+    def _idle(self, inputs: dict[str, Any]) -> Tree:
+        """One token, for a process that has no tree left while others have: it counts nothing."""
+        number = int(inputs["row"][0])
+        zero = np.zeros(1, np.int64)
+        return Tree(self._rows[number].ids[:1], zero, zero + 1, [0], [zero])
+
+    @contextmanager
+    def _gradients_kept(self, model: torch.nn.Module) -> Iterator[None]:
+        """Inside, backward only accumulates, and no optimizer step follows.
+
+        DDP is told by `no_sync` to exchange nothing; ZeRO exchanges in each pass. DeepSpeed steps
+        inside accelerate's backward unless gradients are said to be incomplete; it divides by no
+        number of passes, as its accumulation is 1.
+        """
+        state = self.accelerator.gradient_state
+        before = state.sync_gradients
+        state._set_sync_gradients(False)
+        try:
+            if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+                yield
+            else:
+                with self.accelerator.no_sync(model):
+                    yield
+        finally:
+            state._set_sync_gradients(before)
+
+    def _gather_rows(self, tensor: Tensor) -> Tensor:
+        """accelerate's gather, for tensors of which a process may have more rows than another.
+
+        TRL gathers one value per row for its metrics; with different lengths, gather hangs or
+        mixes values up.
+        """
+        if not tensor.dim() or self.accelerator.num_processes == 1:
+            gathered: Tensor = self._gather(tensor)
+            return gathered
+        counts = self._gather(torch.tensor([len(tensor)], device=tensor.device)).tolist()
+        filled = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+        filled[: len(tensor)] = tensor
+        parts = self._gather(filled).chunk(len(counts))
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def _join_metrics(self, recorded: dict[str, int]) -> None:
+        """Make one value of what each pass has added to a metric since `recorded`."""
+        tokens = torch.tensor([float(len(gap)) for gap in self._gaps], device=self.args.device)
+        over_processes = self.accelerator.reduce(tokens, reduction="sum").tolist()
+        for name, values in self._metrics["train"].items():
+            first = recorded.get(name, 0)
+            if len(values) - first == len(tokens):
+                values[first:] = [over_passes(name, values[first:], over_processes)]
+
+    def _record_gaps(self, gaps: Tensor) -> None:
+        """How far the sampled tokens' logprobs are from those they were sampled with."""
+        sums = torch.stack(
+            [gaps.abs().sum(), self._ratio(gaps).sum(), gaps.new_tensor(float(len(gaps)))]
+        )
+        gap, ratio, count = self.accelerator.reduce(sums, reduction="sum").tolist()
+        largest = self.accelerator.gather(gaps.abs().max().reshape(1) if len(gaps) else gaps)
+        if count:
+            recorded = self._metrics["train"]
+            recorded[LOGPROB_GAP].append(gap / count)
+            recorded["sampling/sampling_logp_difference/max"].append(largest.max().item())
+            recorded["sampling/importance_sampling_ratio/mean"].append(ratio / count)
+
+    def _record_work(self, inputs: dict[str, Any], learned: int, passes: Sequence[Pass]) -> None:
+        """How many rows there are and are learned from, and how many tokens that takes."""
+        with_loss = (inputs["completion_mask"] * inputs["tool_mask"]).any(1)
+        counts = {
+            ROWS: int(with_loss.sum()),
+            LEFT_OUT: int(with_loss.sum()) - learned,
+            ROW_TOKENS: sum(len(row.ids) for row in self._rows),
+            COMPUTED_TOKENS: sum(tree.tokens for trees in passes for tree in trees),
+        }
+        values = torch.tensor(list(counts.values()), dtype=torch.float64, device=self.args.device)
+        total = self.accelerator.reduce(values, reduction="sum").tolist()
+        for name, value in zip(counts, total, strict=True):
+            self._metrics["train"][name].append(value)
+
+
+def _part_of(inputs: dict[str, Any], trees: Pass) -> dict[str, Any]:
+    """The rows of these trees, as they come there, without columns that are padding in all of
+    them; values that are no tensor of rows stay as they are."""
+    rows = [row for tree in trees for row in tree.rows]
+    width = max(len(nodes) for tree in trees for nodes in tree.reads)
+
+    def of_rows(value: Tensor) -> Tensor:
+        part = value[rows][:, :width]
+        # TRL takes a single column for one value of a whole row, which no mask hides
+        return torch.nn.functional.pad(part, (0, max(0, 2 - part.shape[1])))
+
+    return {
+        name: of_rows(value) if isinstance(value, Tensor) and value.dim() == 2 else value
+        for name, value in inputs.items()
+    }

@@ -1,0 +1,273 @@
+"""Trees in passes by a budget of tokens teach what TRL's padded rows in one pass do."""
+
+import logging
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from miner.config.settings import load_settings
+from miner.training.learner import with_adapters
+from tests.builders import build_qwen3
+from tests.training.trees import BUDGET, LENGTHS, WHOLE, batch, learned, make_trainer, rollout
+
+FAMILIES = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
+
+
+def build(family, **more):
+    """A random model of two layers with spread-out logits."""
+    torch.manual_seed(0)
+    config = family(
+        vocab_size=400,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+        max_position_embeddings=512,
+        pad_token_id=0,
+        eos_token_id=1,
+        **more,
+    )
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def assert_same(ours, theirs):
+    """Loss and gradients within 1e-5 of the largest, and the metrics that TRL has."""
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-5, abs=1e-6)
+    assert ours[1].keys() == theirs[1].keys()
+    assert max(g.abs().max() for g in theirs[1].values()) > 1e-4
+    for name, expected in theirs[1].items():
+        difference = (ours[1][name] - expected).abs().max()
+        assert difference <= 1e-5 * expected.abs().max() + 1e-9, name
+    for name, values in theirs[2].items():
+        if name != "num_tokens":
+            assert ours[2][name] == pytest.approx(values, rel=1e-4, abs=1e-6, nan_ok=True), name
+
+
+@pytest.mark.parametrize("sync_weights", [None, lambda: None], ids=["on-policy", "engine"])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_loss_gradient_and_metrics_are_those_of_trls_rows_in_one_pass(tmp_path, beta, sync_weights):
+    more = {"beta": beta, "sync_weights": sync_weights}
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, **more))
+    ours = learned(make_trainer(tmp_path, BUDGET, **more))
+    assert theirs[3] == [(8, 36)]
+    assert len(ours[3]) > 2
+    assert_same(ours, theirs)
+    assert bool(beta) == (theirs[2].get("kl", [0.0])[0] > 0)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trees_of_each_family_teach_what_rows_do(tmp_path, family, attention):
+    def model():
+        return build(FAMILIES[family], attn_implementation=attention)
+
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, model=model()))
+    trainer = make_trainer(tmp_path, WHOLE, model=model())
+    ours = learned(trainer)
+    assert_same(ours, theirs)
+    work = ours[2]["computed_tokens"][0]
+    assert 0 < work < 0.8 * sum(map(sum, LENGTHS))
+    assert ours[2]["row_tokens"] == [sum(map(sum, LENGTHS))]
+
+
+def test_adapters_and_gradient_checkpointing(tmp_path):
+    settings = load_settings(None, ["model.tuning=lora", "model.lora_rank=4"], environ={})
+
+    def trainer(**more):
+        torch.manual_seed(0)
+        model = with_adapters(build_qwen3(), settings)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        return make_trainer(tmp_path, model=model, **more)
+
+    theirs = learned(trainer(budget=WHOLE, trl=True))
+    assert_same(learned(trainer(budget=BUDGET)), theirs)
+    checkpointed = trainer(budget=BUDGET)
+    checkpointed.model.gradient_checkpointing_enable({"use_reentrant": False})
+    checkpointed.model.enable_input_require_grads()
+    assert_same(learned(checkpointed), theirs)
+
+
+def test_a_model_with_windows_gets_rows_and_the_log_names_the_reason_once(tmp_path, caplog):
+    def model():
+        return build(MistralConfig, sliding_window=8)
+
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, model=model()))
+    trainer = make_trainer(tmp_path, WHOLE, model=model())
+    with caplog.at_level(logging.WARNING):
+        ours = learned(trainer)
+        learned(trainer, batch(trainer))
+    assert_same(ours, theirs)
+    reasons = [line for line in caplog.messages if "takes no trees" in line]
+    assert len(reasons) == 1
+    assert "window of 8 tokens" in reasons[0]
+
+
+def test_passes_keep_to_the_budget_with_and_without_gradient(tmp_path):
+    trainer = make_trainer(tmp_path, BUDGET, beta=0.5)
+    *_, shapes = learned(trainer)
+    assert all(lines == 1 or lines * tokens <= BUDGET for lines, tokens in shapes)
+    ours = batch(trainer)["ref_per_token_logps"]
+    theirs = batch(make_trainer(tmp_path, WHOLE, beta=0.5))["ref_per_token_logps"]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("most", [4, 11], ids=["as many as trees or fewer", "more than trees"])
+def test_all_processes_run_as_many_passes_as_the_one_with_most(tmp_path, most):
+    asked = []
+
+    def agree(passes):
+        asked.append(passes)
+        return most
+
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True))
+    trainer = make_trainer(tmp_path, BUDGET, agree=agree)
+    trainer._grow  # noqa: B018  its trial runs forwards as well
+    ours = learned(trainer)
+    assert len(ours[3]) == most
+    assert set(asked) == {3}
+    assert_same(ours, theirs)
+
+
+def without(columns, rows):
+    """The same rollout, these rows without a token to learn from."""
+    masks = [
+        [0] * len(mask) if row in rows else mask for row, mask in enumerate(columns["env_mask"])
+    ]
+    return columns | {"env_mask": masks}
+
+
+def test_rows_without_a_token_to_learn_from_teach_nothing(tmp_path):
+    columns = without(rollout(), {1, 6})
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
+    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns))
+    assert ours[2]["rows"] == [6]
+    for metrics in (ours[2], theirs[2]):  # TRL's smallest share of a row without tokens is not one
+        metrics.pop("clip_ratio/low_min"), metrics.pop("clip_ratio/high_max")
+    assert_same(ours, theirs)
+
+
+def test_a_single_token_with_loss_in_each_row(tmp_path):
+    """TRL takes one column for a value of a whole row."""
+    columns = rollout()
+    columns["env_mask"] = [[int(i == 0) for i in range(c)] for _, c in LENGTHS]
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
+    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns, agree=lambda _: 9))
+    assert_same(ours, theirs)
+
+
+def test_rows_without_advantage_are_left_out_and_the_mean_stays_that_of_all(tmp_path):
+    columns = rollout() | {"episode_reward": [1.0, 0.0, 0.5, 0.0, 0.3, 0.3, 0.3, 0.3]}
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
+    ours = learned(make_trainer(tmp_path, WHOLE, columns=columns))
+    assert ours[2].pop("rows_left_out") == [3]  # the one of two tokens begins as another does
+    assert ours[2].pop("rows") == [8]
+    theirs[2].pop("entropy")  # over the rows that are learned from
+    assert_same(ours, theirs)
+    tokens = sum(sum(length) for length in LENGTHS[:4])
+    assert ours[2]["computed_tokens"][0] < tokens
+
+
+def test_with_a_kl_term_every_row_counts(tmp_path):
+    columns = rollout() | {"episode_reward": [0.5] * 8}
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns, beta=0.5))
+    ours = learned(make_trainer(tmp_path, WHOLE, columns=columns, beta=0.5))
+    assert ours[2]["rows_left_out"] == [0]
+    assert_same(ours, theirs)
+
+
+def test_a_step_that_teaches_nothing_computes_one_token(tmp_path):
+    columns = rollout() | {"episode_reward": [0.5] * 8}
+    trainer = make_trainer(tmp_path, WHOLE, columns=columns, sync_weights=lambda: None)
+    loss, gradients, metrics, shapes = learned(trainer)
+    assert (loss, shapes[-1:]) == (0.0, [(1, 1)])
+    assert metrics["rows_left_out"] == metrics["rows"] == [8]
+    assert metrics["computed_tokens"] == [0]
+    assert all((g == 0).all() for g in gradients.values())
+    assert "sampling/sampling_logp_difference/mean" not in metrics
+
+
+def test_the_importance_ratio_is_trls_without_a_second_scoring(tmp_path):
+    more = {"sync_weights": lambda: None, "model": None}
+    theirs_trainer = make_trainer(tmp_path, WHOLE, trl=True, **more)
+    theirs = learned(theirs_trainer)
+    ratios = theirs_trainer._metrics["train"]
+    trainer = make_trainer(tmp_path, WHOLE, **more)
+    trainer._grow  # noqa: B018
+    ours = learned(trainer)
+    assert_same(ours, theirs)
+    for name in (
+        "sampling/sampling_logp_difference/mean",
+        "sampling/sampling_logp_difference/max",
+        "sampling/importance_sampling_ratio/mean",
+    ):
+        assert ours[2][name] == pytest.approx(ratios[name], rel=1e-5), name
+    clip = trainer.vllm_importance_sampling_clip_max
+    assert ratios["sampling/importance_sampling_ratio/max"] == [clip]
+
+
+def test_tokens_that_were_not_sampled_have_a_ratio_of_one_and_no_metrics(tmp_path):
+    """Row 7 is an alternative: TRL treats a logprob that is not there alike, but for metrics."""
+    columns = rollout()
+    columns["logprobs"][7] = [math.nan] * LENGTHS[7][1]
+    more = {"sync_weights": lambda: None, "columns": columns}
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, **more))
+    ours = learned(make_trainer(tmp_path, BUDGET, **more))
+    sampled = learned(
+        make_trainer(tmp_path, BUDGET, sync_weights=lambda: None, columns=without(columns, {7}))
+    )
+    for name in ("entropy", "sampling/sampling_logp_difference/mean"):
+        assert ours[2][name] == pytest.approx(sampled[2][name], rel=1e-5), name
+        theirs[2].pop(name, None)
+    assert_same(ours, theirs)
+
+
+def test_gradients_are_said_to_be_complete_in_the_last_pass_only(tmp_path):
+    trainer = make_trainer(tmp_path, BUDGET)
+    rows, said = batch(trainer), []
+    backward = trainer.accelerator.backward
+
+    def watched(loss, **kwargs):
+        said.append(trainer.accelerator.sync_gradients)
+        backward(loss, **kwargs)
+
+    trainer.accelerator.backward = watched
+    trainer.accelerator.backward(trainer.compute_loss(trainer.model, rows))
+    assert said == [False, False, True]
+
+
+def test_training_takes_one_optimizer_step_for_all_passes(tmp_path):
+    steps = {}
+    for budget in (WHOLE, BUDGET):
+        trainer = make_trainer(tmp_path, budget)
+        trainer.train()
+        assert trainer.state.global_step == 2
+        steps[budget] = [log for log in trainer.state.log_history if "grad_norm" in log]
+    assert len(steps[BUDGET]) == 2
+    for whole, packed in zip(steps[WHOLE], steps[BUDGET], strict=True):
+        for name in ("loss", "grad_norm", "entropy"):
+            assert packed[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-5), name
+
+
+def test_a_run_goes_on_with_another_budget_and_the_next_games(tmp_path):
+    def played(budget, resume=None, **optimizer):
+        trainer = make_trainer(tmp_path, budget, **optimizer)
+        games = []
+
+        def rollout_and_note(prompts, trainer):
+            games.append("".join(prompts))
+            return rollout()
+
+        trainer.rollout_func = rollout_and_note
+        trainer.args.save_steps = 2
+        trainer.train(resume_from_checkpoint=resume)
+        return games
+
+    assert played(WHOLE) == ["aaaabbbb", "ccccdddd"]
+    checkpoint = str(tmp_path / "checkpoints" / "checkpoint-2")
+    assert played(BUDGET, checkpoint, max_steps=4) == ["eeeeffff", "gggghhhh"]
