@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from miner.common_prefix import Ints, common_prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +116,6 @@ def nearly_within(needed: Mapping[int, Row], rows: Mapping[int, Row]) -> dict[in
             if number in needed:
                 common = len(rows[number].path)
     return {n: row for n, row in rows.items() if 10 * held[n] >= 9 * len(row.path)}
-
-
-def common_prefix(a: Ints, b: Ints) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(a), len(b))
-    different = np.flatnonzero(a[:length] != b[:length])
-    return int(different[0]) if len(different) else length
 
 
 def _key(row: Row) -> bytes:

@@ -76,6 +76,91 @@ def test_only_new_tokens_go_through_the_model_and_twins_only_once():
     assert shapes == [(3, 3)]
 
 
+def prefills(model, engine, rows):
+    """Tokens that go through the model until these rows, of one token each, are over."""
+    tokens = []
+    hook = model.register_forward_pre_hook(
+        lambda *call: tokens.append(call[2]["input_ids"].numel()), with_kwargs=True
+    )
+    for row in rows:
+        engine.admit(row)
+    with evaluation_mode(model):
+        while engine.busy:
+            engine.step()
+    hook.remove()
+    return sum(tokens)
+
+
+RULES, OTHER_RULES = list(range(5, 105)), list(range(105, 205))
+
+
+def game(rules, number, session=None):
+    """A row of one token: rules, then what only this game has."""
+    ids = [*rules, 300 + number, 350 + number, 5]
+    return DecodeRow(ids=ids, limit=1, temperature=0.0, session=session)
+
+
+def test_games_that_start_together_compute_their_rules_once():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=8, seed=0)
+    rows = [game(rules, n) for n, rules in enumerate([RULES, OTHER_RULES] * 4)]
+    assert prefills(model, engine, rows) == 2 * 103 + 6 * 3
+    assert_plain(model, rows)
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["ended", "still open"])
+def test_a_new_session_begins_with_what_any_other_holds(ended):
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=3, seed=0)
+    prefills(model, engine, [game(RULES, 0, session=0)])
+    if ended:
+        engine.forget(0)
+    later = game(RULES, 1, session=1)
+    assert prefills(model, engine, [later]) == 3
+    again = game(RULES, 0, session=0)  # what it held is there still
+    again.ids += [60]
+    assert prefills(model, engine, [again]) == (4 if ended else 1)
+    assert_plain(model, [later, again])
+
+
+def test_a_row_that_joins_copies_from_one_that_decodes():
+    model = build_qwen3(eos_token_id=None)
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
+    first = game(RULES, 0)
+    first.limit = 3
+    engine.admit(first)
+    with evaluation_mode(model):
+        engine.step()
+    joined = game(RULES, 1)
+    assert prefills(model, engine, [joined]) == 2 * 3 + 1  # beside the other's next token, padded
+    assert_plain(model, [joined])
+
+
+def test_the_least_recently_used_slot_is_overwritten():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
+    for number, rules in enumerate([RULES, OTHER_RULES, list(range(205, 300))]):
+        prefills(model, engine, [game(rules, number, session=number)])
+    assert prefills(model, engine, [game(OTHER_RULES, 7, session=3)]) == 3
+    assert prefills(model, engine, [game(RULES, 7, session=4)]) == 103
+
+
+def test_new_weights_drop_what_ended_sessions_hold():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
+    prefills(model, engine, [game(RULES, 0)])
+    engine.reset(weight_version=1)
+    assert prefills(model, engine, [game(RULES, 1)]) == 103
+
+
+def assert_plain(model, rows):
+    """Each row's last id is what a plain forward says."""
+    for row in rows:
+        with torch.no_grad():
+            logits = model(torch.tensor([row.ids[:-1]])).logits[0, -1]
+        assert row.ids[-1] == int(logits.argmax())
+
+
 def test_weights_that_change_midway_make_rows_start_over():
     model = build_qwen3(eos_token_id=None)
     forward = CachedForward(model)

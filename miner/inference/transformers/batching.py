@@ -10,16 +10,17 @@ Invariants:
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from miner.common_prefix import Ints, common_prefix
 from miner.inference.sampler import FinishReason, Sample
 from miner.inference.transformers.forward import Forward
-from miner.inference.transformers.slot_cache import SlotTable
+from miner.inference.transformers.slot_cache import LEAST_SHARED, SlotTable
 
 MAX_FORWARD_TOKENS = 16_384
 """Bound on rows x tokens of one forward, and with it on the memory of activations."""
@@ -101,11 +102,10 @@ class BatchEngine:
     def step(self) -> list[DecodeRow]:
         """Sample one token for every row that has a slot; returns the rows that are over."""
         over = self._take_over()
-        twins = find_twins(self._start_waiting())
-        followers = {row for rows in twins.values() for row in rows}
+        followers = find_followers(self._start_waiting())
         self._decode([row for row in self._active if row not in followers])
-        for donor, rows in twins.items():
-            self._forward.share(donor, rows)
+        for row, (leader, length) in followers.items():
+            self._forward.share(leader.slot, row, length)
         self._decode([row for row in self._active if row in followers])
         return over + self._take_over()
 
@@ -139,11 +139,13 @@ class BatchEngine:
     def _start_waiting(self) -> list[DecodeRow]:
         """Lease slots in order of arrival, as far as they reach; returns the rows started."""
         started = []
+        held = [(row.slot, np.array(row.ids[: row.cached])) for row in self._active]
         for row in self._waiting:
-            lease = self._table.lease(row.session, row.ids)
+            lease = self._table.lease(row.session, row.ids, held)
             if lease is None:
                 break
-            row.slot, row.cached = lease.slot, lease.cached
+            row.slot = lease.slot
+            self._forward.share(lease.donor, row, lease.cached)
             started.append(row)
         self._active += started
         del self._waiting[: len(started)]
@@ -190,19 +192,24 @@ class BatchEngine:
         return over
 
 
-def find_twins(rows: Sequence[DecodeRow]) -> dict[DecodeRow, list[DecodeRow]]:
-    """Uncached rows with the ids of an earlier one, by that one: only it needs the prefill.
+def find_followers(rows: Sequence[DecodeRow]) -> dict[DecodeRow, tuple[DecodeRow, int]]:
+    """Rows that begin as an earlier one does: that one, and how many ids they share.
 
-    Members of a group begin with the same prompt, so this saves most of a rollout's first turn.
+    They wait for its prefill if that saves them half of theirs: members of a group begin with the
+    same prompt, and games of one kind with the same rules.
     """
-    first: dict[tuple[int, ...], DecodeRow] = {}
-    twins: defaultdict[DecodeRow, list[DecodeRow]] = defaultdict(list)
+    leaders: list[tuple[DecodeRow, Ints]] = []
+    followers: dict[DecodeRow, tuple[DecodeRow, int]] = {}
     for row in rows:
-        if row.cached == 0 and len(row.ids) > 1:
-            donor = first.setdefault(tuple(row.ids), row)
-            if donor is not row:
-                twins[donor].append(row)
-    return twins
+        ids = np.array(row.ids[:-1], dtype=np.int64)
+        shared = [(common_prefix(ids, others), leader) for leader, others in leaders]
+        length, leader = max(shared, key=lambda pair: pair[0], default=(0, row))
+        saved = length - row.cached
+        if saved >= LEAST_SHARED and 2 * saved > len(ids) - row.cached:
+            followers[row] = leader, length
+        else:
+            leaders.append((row, ids))
+    return followers
 
 
 def buckets(rows: Sequence[DecodeRow], forward: Forward) -> Iterator[list[DecodeRow]]:

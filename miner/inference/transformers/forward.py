@@ -37,8 +37,8 @@ class Forward(Protocol):
         """Logits after the last id of each row; `rows` ascend by slot."""
         ...
 
-    def share(self, donor: Row, rows: Sequence[Row]) -> None:
-        """Let `rows`, which begin with the same ids as `donor`, have its states as well."""
+    def share(self, donor: int, row: Row, length: int) -> None:
+        """Let `row` begin with the first `length` states of the slot `donor`."""
         ...
 
     def reset(self) -> None:
@@ -67,7 +67,7 @@ class PlainForward:
         )
         return output.logits[:, -1].float()
 
-    def share(self, donor: Row, rows: Sequence[Row]) -> None:
+    def share(self, donor: int, row: Row, length: int) -> None:
         pass
 
     def reset(self) -> None:
@@ -109,11 +109,10 @@ class CachedForward:
             row.cached = len(row.ids)
         return output.logits[:, -1].float()
 
-    def share(self, donor: Row, rows: Sequence[Row]) -> None:
-        length = min(donor.cached, min(len(row.ids) for row in rows) - 1)
-        self.cache.copy(donor.slot, [row.slot for row in rows], length)
-        for row in rows:
-            row.cached = length
+    def share(self, donor: int, row: Row, length: int) -> None:
+        if donor != row.slot:
+            self.cache.copy(donor, row.slot, length)
+        row.cached = length
 
     def reset(self) -> None:
         self.cache = SlotCache()

@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import Cache
 
+from miner.common_prefix import Ints, common_prefix
+
 LENGTH_STEP = 64
+
+LEAST_SHARED = 16
+"""Tokens whose states are worth a copy from another slot."""
+
+NOTHING: Ints = np.empty(0, dtype=np.int64)
 
 
 class SlotCache(Cache):
@@ -56,13 +64,13 @@ class SlotCache(Cache):
         self._rows = slice(slots[0], slots[-1] + 1) if dense else index
         self._kv_length = kv_length
 
-    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
-        """Copy the first `length` positions of slot `source` to the slots `targets`."""
-        self._slots = max(self._slots, *(slot + 1 for slot in targets))
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of slot `source` to slot `target`."""
+        self._slots = max(self._slots, target + 1)
         for layer, buffers in enumerate(self._buffers):
             keys, values = (self._fitted(buffer) for buffer in buffers)
             for buffer in (keys, values):
-                buffer[list(targets), :length] = buffer[source, :length]
+                buffer[target, :length] = buffer[source, :length]
             self._buffers[layer] = keys, values
 
     def update(
@@ -103,62 +111,75 @@ def _empty_like(states: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A slot in the hands of one row; its first `cached` positions already match the row's ids."""
+    """A slot in the hands of one row.
+
+    Attributes:
+        donor: slot that holds the states of the row's first `cached` ids; they are to be copied
+            from there, unless it is this slot.
+    """
 
     slot: int
     cached: int
+    donor: int
 
 
 class SlotTable:
-    """Who owns which slot. Slots in use are leased; idle ones remember the session they served.
+    """Who owns which slot, and what the others hold.
 
-    The lowest free slot goes first, so that the slots of a forward lie side by side.
+    Slots in use are leased; idle ones wait for their session. Slots without an owner keep what they
+    hold until they are leased, the lowest first, so that the slots of a forward lie side by side.
     """
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))
-        self._idle: OrderedDict[int, tuple[int, list[int]]] = OrderedDict()
+        self._idle: OrderedDict[int, int] = OrderedDict()
+        self._held: dict[int, Ints] = {}
 
-    def lease(self, session: int | None, ids: Sequence[int]) -> Lease | None:
+    def lease(
+        self, session: int | None, ids: Sequence[int], active: Iterable[tuple[int, Ints]] = ()
+    ) -> Lease | None:
         """A slot for a row of `ids`: the session's own, a free one, the least recently used one.
 
-        At least the last id is left uncached, since its forward gives the next logits.
-        Returns None when every slot is leased.
-        """
-        if session is not None and session in self._idle:
-            slot, held = self._idle.pop(session)
-            return Lease(slot, min(common_prefix(held, ids), len(ids) - 1))
-        if self._free:
-            return Lease(heapq.heappop(self._free), 0)
-        if self._idle:
-            _, (slot, _) = self._idle.popitem(last=False)
-            return Lease(slot, 0)
-        return None
+        The longest beginning of `ids` is looked for in all slots. The last id is left uncached,
+        since its forward gives the next logits.
 
-    def give_back(self, slot: int, session: int | None, ids: list[int]) -> None:
-        """End a lease; `ids` are those whose states the slot holds, kept for `session` if any."""
-        if session is None:
-            self._release(slot)
+        Args:
+            active: leased slots and the ids whose states they hold.
+
+        Returns: None when every slot is leased.
+        """
+        if session in self._idle:
+            slot = self._idle.pop(session)
+        elif self._free:
+            slot = heapq.heappop(self._free)
+        elif self._idle:
+            _, slot = self._idle.popitem(last=False)
         else:
-            self._idle[session] = (slot, ids)
+            return None
+        wanted = np.array(ids[:-1], dtype=np.int64)
+        donor, cached = slot, common_prefix(self._held.pop(slot, NOTHING), wanted)
+        if cached + LEAST_SHARED <= len(wanted):
+            for other, held in (*self._held.items(), *active):
+                if (common := common_prefix(held, wanted)) >= cached + LEAST_SHARED:
+                    donor, cached = other, common
+        return Lease(slot, cached, donor)
+
+    def give_back(self, slot: int, session: int | None, ids: Sequence[int]) -> None:
+        """End a lease; `ids` are those whose states the slot holds, kept for `session` if any."""
+        self._held[slot] = np.array(ids, dtype=np.int64)
+        if session is None:
+            heapq.heappush(self._free, slot)
+        else:
+            self.forget(session)  # it may have asked twice at once
+            self._idle[session] = slot
 
     def forget(self, session: int) -> None:
-        """Free what is kept for `session`, if anything."""
+        """Let others have the slot that is kept for `session`, if any."""
         if session in self._idle:
-            self._release(self._idle.pop(session)[0])
+            heapq.heappush(self._free, self._idle.pop(session))
 
     def forget_all(self) -> None:
-        """Free every idle slot."""
+        """Free every idle slot; nothing is held any more."""
         for session in list(self._idle):
             self.forget(session)
-
-    def _release(self, slot: int) -> None:
-        heapq.heappush(self._free, slot)
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
+        self._held.clear()
