@@ -104,7 +104,7 @@ def single(rows: Mapping[int, Row]) -> list[Tree]:
 
 def nearly_within(needed: Mapping[int, Row], rows: Mapping[int, Row]) -> dict[int, Row]:
     """Those of `rows` of whose path nine tenths are the beginning of a needed row's."""
-    order = sorted(needed | rows, key=lambda number: _key(rows[number]))
+    order = sorted({**needed, **rows}, key=lambda number: _key(rows[number]))
     paths = [rows[number].path for number in order]
     shared = [common_prefix(a, b) for a, b in pairwise(paths)]
     held = dict.fromkeys(order, 0)  # tokens in common with a needed row

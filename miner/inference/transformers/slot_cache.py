@@ -148,7 +148,7 @@ class SlotTable:
 
         Returns: None when every slot is leased.
         """
-        if session in self._idle:
+        if session is not None and session in self._idle:
             slot = self._idle.pop(session)
         elif self._free:
             slot = heapq.heappop(self._free)
