@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from entrypoint import preflight, report
-from entrypoint.baseline import check_baseline
 from entrypoint.console import say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
@@ -228,7 +227,6 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield from preflight.check_gpus(prepared.hardware)
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
-    yield from check_baseline(os.environ, job.environments)
     yield preflight.check_output(output_dir)
     yield preflight.check_disk(output_dir.parent, prepared.facts)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)

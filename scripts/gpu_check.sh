@@ -110,7 +110,7 @@ fi
 vllm=""
 if "$python" -c 'import vllm' 2>/dev/null; then
     vllm=yes
-    stage "calls fit vLLM and TRL" surface.log "$python" -m miner.inference.vllm.surface
+    stage "calls fit vLLM and TRL" surface.log "$python" -m tests.vllm_surface
 else
     note "calls fit vLLM and TRL" skipped "vLLM is not installed"
 fi

@@ -34,9 +34,6 @@ class OpenEnvSettings(Section):
     python: Path = Field(
         Path(".venv-openenv/bin/python"), description="app: the Python that has what it imports."
     )
-    image: str = Field(
-        "", description="A server to start here by `docker run`, listening on port 8000."
-    )
     action: str | dict[str, Any] = Field(
         "",
         description="How a reply becomes an action: empty by the server's schema, the name of the "
@@ -71,10 +68,5 @@ class OpenEnvSettings(Section):
             raise ValueError(
                 f"environment.openenv.return_range={list(self.return_range)} is no range: give the "
                 "lowest sum of an episode's rewards first, as in [-1, 1]"
-            )
-        if self.app and self.image:
-            raise ValueError(
-                f"environment.openenv.app={self.app!r} and image={self.image!r} are two servers: "
-                "set one of them"
             )
         return self

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from entrypoint import main
-from entrypoint.baseline import check_baseline
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
@@ -196,29 +195,3 @@ def test_a_base_that_cannot_be_handed_over_is_said_to_be_so(
     assert "games unheard of" in outcome.message
     assert "model.safetensors" in outcome.message
     assert not unknown_games.plan.output_dir.exists()
-
-
-def stats(tmp_path: Path, text: str) -> dict[str, str]:
-    file = tmp_path / "stats.json"
-    file.write_text(text)
-    return {"BASELINE_STATS_PATH": str(file)}
-
-
-def test_the_baseline_is_shown_with_the_jobs_games_first(tmp_path: Path) -> None:
-    given = {
-        "clobber": {"mean_score": 0.9, "num_episodes": 10},
-        "othello": {"mean_score": 0.625, "std_score": 0.5, "num_episodes": 420},
-        "empty": {},
-    }
-    environ = stats(tmp_path, json.dumps({"task_type": "env", "env_stats": given}))
-    assert [str(line) for line in check_baseline(environ, ["othello"])] == [
-        "ok   baseline: othello: mean score 0.625 (standard deviation 0.500) over 420 episodes",
-        "ok   baseline: clobber: mean score 0.900 over 10 episodes",
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"env_stats": 3}'])
-def test_a_baseline_that_cannot_be_read_is_no_trouble(tmp_path: Path, text: str) -> None:
-    [line] = check_baseline(stats(tmp_path, text), ["othello"])
-    assert line.level == "warn"
-    assert not list(check_baseline({}, ["othello"]))

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from miner.inference.vllm.surface import FIELDS
 from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, planned_words, two_programs
+from tests.vllm_surface import FIELDS
 
 pytestmark = pytest.mark.long
 

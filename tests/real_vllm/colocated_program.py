@@ -22,10 +22,10 @@ from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
-from miner.inference.vllm.surface import installed_misfits
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
+from tests.vllm_surface import installed_misfits
 
 
 async def all_prompts(

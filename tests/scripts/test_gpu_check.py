@@ -25,7 +25,7 @@ case "$*" in
     case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
     for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
         echo '{metrics}' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
-*vllm.surface*) echo "40 of 40 fit" ;;
+*vllm_surface*) echo "40 of 40 fit" ;;
 *tiny_model*) mkdir -p "${{@: -1}}"; echo made ;;
 *"-m entrypoint --task-id"*)
     test -d "$MINER_CACHE_DIR/models/gpu-check" && echo "miner: exit 0 (ok): handed over" ;;

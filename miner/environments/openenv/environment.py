@@ -20,7 +20,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import no_episode
 from miner.environments.openenv.codec import Codec, InvalidReply, Json
-from miner.environments.openenv.hosting import Hosted, revive
+from miner.environments.openenv.hosting import LocalApp, revive
 from miner.environments.openenv.places import Places
 from miner.environments.openenv.server import OpenEnvServer
 from miner.environments.openenv.session import RefusedAction, ServerFull, Session
@@ -38,7 +38,6 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         servers: by base URL.
         settings: of the channel.
         codec: how the policy speaks with the environment.
-        limits: sessions at once by base URL, where fewer than `settings.sessions` are known of.
         host: the server of our own, if it is one; started, and stopped with the source.
     """
 
@@ -49,15 +48,13 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         servers: Mapping[str, OpenEnvServer],
         settings: OpenEnvSettings,
         codec: Codec,
-        limits: Mapping[str, int] | None = None,
-        host: Hosted | None = None,
+        host: LocalApp | None = None,
     ) -> None:
         super().__init__(servers)
         self._host = host
         self.settings = settings
         self.codec = codec
-        known = dict(limits or {})
-        self.places = {url: Places(url, known.get(url, settings.sessions)) for url in servers}
+        self.places = {url: Places(url, settings.sessions) for url in servers}
         self.rewarded = False
         self.fault: ConfigurationError | None = None
 

@@ -1,9 +1,9 @@
-"""OpenEnv servers that are started here: an application of this machine, or a container image.
+"""An OpenEnv server that is started here, as an application of this machine.
 
 Invariants:
-* a server that was started is stopped, also when the start fails; an application ends with this
-  process even if that is killed (a container does not, and is named `miner-openenv-...`);
-* what it prints goes to a file, so that nobody has to read it for it to go on.
+* a server that was started is stopped, also when the start fails, and ends with this process even
+  if that is killed;
+* its output goes to a file, so that it never waits for a reader.
 """
 
 from __future__ import annotations
@@ -11,49 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
-from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 from miner.environments.openenv.server import OpenEnvServer
 
 logger = logging.getLogger(__name__)
 
 SERVE: Final = Path(__file__).with_name("serve_app.py")
-IMAGE_PORT: Final = 8000
-_ENGINE_S: Final = 600.0  # it may have to fetch the image
 _STOP_S: Final = 5.0
 _LAST_WORDS: Final = 300
 
 
-class Hosted:
-    """A server of our own, at `url`."""
-
-    def __init__(self) -> None:
-        self._port = _free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-
-    async def start(self) -> None:
-        """Start it; it does not answer yet. Raises: `ConfigurationError`."""
-        raise NotImplementedError
-
-    def ended(self) -> str:
-        """Its last words if it has ended by itself, "" while it runs."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """End it (idempotent)."""
-        raise NotImplementedError
-
-
-class LocalApp(Hosted):
-    """An ASGI application under uvicorn.
+class LocalApp:
+    """An ASGI application under uvicorn, at `url`.
 
     Args:
         app: `FILE.py` or `FILE.py:NAME`; NAME is `app` by default.
@@ -63,7 +38,8 @@ class LocalApp(Hosted):
     """
 
     def __init__(self, app: str, python: Path) -> None:
-        super().__init__()
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
         file, _, name = app.partition(":")
         self._file, self._name = Path(file).resolve(), name or "app"
         # Not resolved: a virtual environment's python is a link, and is known by its own path.
@@ -82,7 +58,7 @@ class LocalApp(Hosted):
         self._log = tempfile.NamedTemporaryFile(prefix="openenv-", suffix=".log")  # noqa: SIM115
 
     async def start(self) -> None:
-        """See `Hosted`. After an end of its own it starts again, on the same port.
+        """Start it, or start it again on the same port; it does not answer yet.
 
         It ends with the thread that calls this.
         """
@@ -95,14 +71,14 @@ class LocalApp(Hosted):
         )
 
     def ended(self) -> str:
-        """See `Hosted`."""
+        """Return its status and last words if it has ended, "" while it runs."""
         status = None if self._process is None else self._process.poll()
         if status is None:
             return ""
         return f"status {status}, {_last_words(Path(self._log.name).read_bytes())}"
 
     def stop(self) -> None:
-        """See `Hosted`."""
+        """End it (idempotent)."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -115,71 +91,7 @@ class LocalApp(Hosted):
         self._log.close()
 
 
-class LocalImage(Hosted):
-    """A container of an image, by the docker command.
-
-    Raises: `ConfigurationError` without an engine.
-    """
-
-    def __init__(self, image: str) -> None:
-        super().__init__()
-        self._image = image
-        self._name = f"miner-openenv-{os.getpid()}-{time.monotonic_ns()}"
-        self._docker = shutil.which("docker") or ""
-        if not self._docker:
-            raise ConfigurationError(
-                f"environment.openenv.image={image!r} needs docker, and there is no such command: "
-                "install an engine, or start the server elsewhere and name it in "
-                "environment.servers"
-            )
-        self._run("is there an engine that answers?", "version", "--format", "{{.Server.Version}}")
-
-    async def start(self) -> None:
-        """See `Hosted`."""
-        await asyncio.to_thread(self.stop)
-        publish = f"127.0.0.1:{self._port}:{IMAGE_PORT}"
-        words = ("run", "--detach", "--name", self._name, "--publish", publish, self._image)
-        question = "is it the name of an image that can be had here?"
-        await asyncio.to_thread(self._run, question, *words)
-
-    def ended(self) -> str:
-        """See `Hosted`."""
-        running = self._docker_says("inspect", "--format", "{{.State.Running}}", self._name)
-        if running.stdout.strip() == b"true":
-            return ""
-        said = self._docker_says("logs", "--tail", "20", self._name)
-        return _last_words(said.stdout + said.stderr)
-
-    def stop(self) -> None:
-        """See `Hosted`."""
-        self._docker_says("rm", "--force", "--volumes", self._name)
-
-    def _run(self, question: str, *words: str) -> None:
-        done = self._docker_says(*words)
-        if done.returncode:
-            raise ConfigurationError(
-                f"environment.openenv.image={self._image!r} cannot be started, docker {words[0]} "
-                f"says {_last_words(done.stderr)}: {question}"
-            )
-
-    def _docker_says(self, *words: str) -> subprocess.CompletedProcess[bytes]:
-        try:
-            return subprocess.run(
-                [self._docker, *words], capture_output=True, timeout=_ENGINE_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            late = f"nothing within {_ENGINE_S:g} s".encode()
-            return subprocess.CompletedProcess(words, 1, b"", late)
-
-
-def hosted(settings: OpenEnvSettings) -> Hosted | None:
-    """What the settings name to be started here. Raises: `ConfigurationError`."""
-    if settings.app:
-        return LocalApp(settings.app, settings.python)
-    return LocalImage(settings.image) if settings.image else None
-
-
-async def start(host: Hosted, seconds: float) -> None:
+async def start(host: LocalApp, seconds: float) -> None:
     """Start it and wait until it answers; where it does not, it is stopped again.
 
     Raises: `ConfigurationError` where it ends, or does not answer within `seconds`.
@@ -192,7 +104,7 @@ async def start(host: Hosted, seconds: float) -> None:
         raise
 
 
-async def revive(host: Hosted) -> None:
+async def revive(host: LocalApp) -> None:
     """Start it again if it has ended by itself; it does not answer yet."""
     words = await asyncio.to_thread(host.ended)
     if words:
@@ -200,7 +112,7 @@ async def revive(host: Hosted) -> None:
         await host.start()
 
 
-async def _answers(host: Hosted, seconds: float) -> None:
+async def _answers(host: LocalApp, seconds: float) -> None:
     server = OpenEnvServer(host.url)
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""From settings to a source of episodes: servers that answer, a codec, and how many sessions.
+"""A source of episodes from settings: servers that answer, and a codec.
 
 Invariant: what cannot work is refused here, before anything is played; nothing that was started is
 left behind by a refusal.
@@ -16,9 +16,9 @@ from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.environments.openenv.codec import Codec, Json, codec_for, takes_tools
 from miner.environments.openenv.environment import OpenEnvSource
-from miner.environments.openenv.hosting import Hosted, hosted, start
+from miner.environments.openenv.hosting import LocalApp, start
 from miner.environments.openenv.server import OpenEnvServer
-from miner.environments.openenv.session import RefusedAction, ServerFull, Session
+from miner.environments.openenv.session import RefusedAction
 from miner.environments.servers import check_server_urls
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEn
     Raises: `ConfigurationError` for settings that cannot work, `InfrastructureError` where no
         server answers, `ProtocolError` for one that is no OpenEnv server.
     """
-    host = hosted(settings)
+    host = LocalApp(settings.app, settings.python) if settings.app else None
     if host is not None:
         await start(host, settings.start_seconds)
     elif not urls:
@@ -51,7 +51,7 @@ async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEn
 
 
 async def _open(
-    urls: Sequence[str], settings: OpenEnvSettings, host: Hosted | None
+    urls: Sequence[str], settings: OpenEnvSettings, host: LocalApp | None
 ) -> OpenEnvSource:
     servers = {url: OpenEnvServer(url, reply_seconds=settings.reply_seconds) for url in urls}
     try:
@@ -62,15 +62,11 @@ async def _open(
                 "environment.servers play different environments: "
                 + "; ".join(f"at {u} {c}" for u, c in zip(there, codecs, strict=True))
             )
-        rooms = await asyncio.gather(
-            *(room(server, settings.sessions) for server in there.values())
-        )
     except BaseException:
         for server in servers.values():
             await server.close()
         raise
-    limits = dict(zip(there, rooms, strict=True))
-    return OpenEnvSource(there, settings, codecs[0], limits, host)
+    return OpenEnvSource(there, settings, codecs[0], host)
 
 
 async def _that_answer(
@@ -124,42 +120,3 @@ async def _tools(server: OpenEnvServer) -> list[Json] | None:
     if not isinstance(listed, list):
         return None
     return [tool for tool in listed if isinstance(tool, dict)]
-
-
-async def room(server: OpenEnvServer, wanted: int) -> int:
-    """How many of `wanted` sessions the server holds at once: at least 1.
-
-    Raises: `InfrastructureError` if it holds none, but for being full of others'.
-    """
-    most = wanted
-    failures: list[InfrastructureError] = []
-
-    async def held() -> bool:
-        """Whether the server took a session; it is held until all are asked."""
-        nonlocal most
-        try:
-            session = await server.connect()
-        except InfrastructureError as error:
-            failures.append(error)
-            return False
-        sessions.append(session)
-        try:
-            await session.greet()
-        except ServerFull as full:
-            most = min(most, full.most or most)
-            return False
-        except ProtocolError:
-            pass  # it has a session, though no account of its state
-        except InfrastructureError as error:
-            failures.append(error)
-            return False
-        return True
-
-    sessions: list[Session] = []
-    try:
-        taken = sum(await asyncio.gather(*(held() for _ in range(wanted))))
-    finally:
-        await asyncio.gather(*(session.close() for session in sessions))
-    if failures and not taken:
-        raise failures[0]
-    return max(1, most if most < wanted else taken)

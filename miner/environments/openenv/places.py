@@ -1,4 +1,4 @@
-"""How many episodes one server plays at once: as asked for, or as many as it says it takes."""
+"""Limit of the episodes that one server plays at once: as set, or as the server has shown."""
 
 from __future__ import annotations
 

@@ -69,10 +69,6 @@ class Session:
         self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue(maxsize=1)
         self._reading = asyncio.create_task(self._read())
 
-    async def greet(self) -> None:
-        """See that the session is there. Raises: `ServerFull`, `EnvironmentFault`."""
-        await self._ask("state", None)
-
     async def reset(self, arguments: dict[str, Any]) -> ObservationData:
         """Start the episode. Raises: `ServerFull`, `EnvironmentFault`."""
         return self._observation(await self._ask("reset", arguments), "reset")
@@ -102,10 +98,10 @@ class Session:
             if message.type is not aiohttp.WSMsgType.TEXT:
                 return
 
-    async def _ask(self, kind: str, data: dict[str, Any] | None) -> Reply:
+    async def _ask(self, kind: str, data: dict[str, Any]) -> Reply:
         """Raises: `ServerFull`, `RefusedAction`, `EnvironmentFault`."""
         early = not self._inbox.empty()
-        words = {"type": kind} if data is None else {"type": kind, "data": data}
+        words = {"type": kind, "data": data}
         with contextlib.suppress(aiohttp.ClientError, OSError):  # why it closed is in the inbox
             await self._socket.send_str(msgspec.json.encode(words).decode())
         try:

@@ -20,15 +20,44 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.inference.vllm.replies import ReplyRules
-from miner.inference.vllm.surface import CompletionLike, EngineLike
 
 logger = logging.getLogger(__name__)
+
+
+class CompletionLike(Protocol):
+    """What is read of vLLM's CompletionOutput."""
+
+    token_ids: Any
+    logprobs: Any
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class EngineLike(Protocol):
+    """What is called on vLLM's LLMEngine."""
+
+    def add_request(self, request_id: str, prompt: Any, params: Any) -> Any:
+        """Queue a request under an id of ours."""
+        ...
+
+    def step(self) -> list[Any]:
+        """One iteration of continuous batching; outputs of requests that finished."""
+        ...
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Drop requests, by the ids of `add_request`."""
+        ...
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether a step would do anything."""
+        ...
+
 
 MakeParams = Callable[[dict[str, Any]], Any]
 """vLLM's SamplingParams from our options."""

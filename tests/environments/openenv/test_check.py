@@ -83,7 +83,8 @@ async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
     findings = await looked_at(Double(shows(int), capacity=1), Double(shows(int), capacity=3))
     assert findings.sessions == (1, 3)
     silent = Double(shows(int), capacity=2, tells_capacity=False)
-    assert (await looked_at(silent)).sessions == (2,)
+    [learned] = (await looked_at(silent)).sessions
+    assert 1 <= learned < 4
 
 
 async def test_an_environment_without_rewards_is_refused() -> None:

@@ -1,8 +1,9 @@
-"""What of vLLM and TRL the miner calls, as data, and a check that the installed ones have it.
+"""Table of the miner's calls to vLLM and TRL, and a check of the installed ones against it.
 
-`python -m miner.inference.vllm.surface` imports both (no GPU is needed), tries every call of the
-tables against the real signature, and ends with status 1 and one line for each that does not fit.
-Tests hold their stand-ins for the engine to the same tables.
+`python -m tests.vllm_surface` imports both (no GPU is needed), tries every call of the tables
+against the real signature, and ends with status 1 and one line for each that does not fit. It
+imports nothing else, so that an image can read it from standard input. Stand-ins for the engine are
+held to the same tables.
 """
 
 from __future__ import annotations
@@ -12,36 +13,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
-
-
-class CompletionLike(Protocol):
-    """What is read of vLLM's CompletionOutput."""
-
-    token_ids: Any
-    logprobs: Any
-    finish_reason: str | None
-    stop_reason: int | str | None
-
-
-class EngineLike(Protocol):
-    """What is called on vLLM's LLMEngine."""
-
-    def add_request(self, request_id: str, prompt: Any, params: Any) -> Any:
-        """Queue a request under an id of ours."""
-        ...
-
-    def step(self) -> list[Any]:
-        """One iteration of continuous batching; outputs of requests that finished."""
-        ...
-
-    def abort_request(self, request_ids: list[str]) -> None:
-        """Drop requests, by the ids of `add_request`."""
-        ...
-
-    def has_unfinished_requests(self) -> bool:
-        """Whether a step would do anything."""
-        ...
+from typing import Any
 
 
 @dataclass(frozen=True)
