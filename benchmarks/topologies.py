@@ -1,4 +1,4 @@
-"""Which layout the planner chooses for which model on how many GPUs, as a table for docs/gpu.md.
+"""Which layout the planner chooses for duels of which model on how many GPUs, for docs/gpu.md.
 
 Seconds are `entrypoint.step_cost`'s estimates: `python -m benchmarks.topologies`; `--vary 0.5 2`
 adds which choices are others where any one of its constants is half or twice as large.
@@ -10,8 +10,12 @@ import argparse
 
 from entrypoint import step_cost
 from entrypoint.inventory import pretend_hardware
+from entrypoint.layout import Topology
 from entrypoint.pretended_model import SIZES
-from entrypoint.topology import BatchShape, Topology, plan_topology
+from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.trainer_settings import DUEL_TURNS
+from entrypoint.workload import duels
+from miner.config.contract import GAMES
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
 
@@ -23,10 +27,11 @@ def chosen(size: str, gpus: int) -> tuple[str, float]:
     """The plan for a model of this size, and its seconds for 16 groups, however many a step has."""
     hardware = pretend_hardware(f"{gpus}xH100-80GB")
     longest = value_at(recipe("real").settings, "rollout.max_episode_tokens")
-    batch = BatchShape(servers=gpus, episode_tokens=longest)
+    work = duels(GAMES, DUEL_TURNS)
+    batch = BatchShape(servers=0, episode_tokens=longest, work=work)
     plan = plan_topology(hardware, SIZES[size], batch)
-    seconds = step_cost.step_cost(plan, SIZES[size], hardware, batch.group_size).seconds
-    return describe(plan), seconds / plan.groups * batch.groups
+    cost = step_cost.step_cost(plan, SIZES[size], hardware, batch.group_size, work)
+    return describe(plan), cost.seconds / plan.groups * batch.groups
 
 
 def describe(plan: Topology) -> str:

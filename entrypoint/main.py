@@ -21,6 +21,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, parse_invocation
+from entrypoint.layout import Topology
 from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
 from entrypoint.outcome import Outcome
@@ -28,14 +29,15 @@ from entrypoint.paths import Paths
 from entrypoint.pretended_model import pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
+from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
-from entrypoint.step_cost import step_cost
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
-from entrypoint.topology import Topology, plan_topology
+from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
+from entrypoint.workload import workload
 from miner.config.contract import DUEL_CHANNEL, GAMES
 from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
@@ -55,6 +57,7 @@ class Prepared:
     facts: ModelFacts
     topology: Topology
     plan: RunPlan
+    cost: RunCost
     recipe: str
     settings: Settings
     programs: tuple[Program, ...]
@@ -156,6 +159,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         adapter_learning_rate=wishes.adapter_learning_rate(),
         asks_servers=wishes.settings.environment.channel not in (DUEL_CHANNEL, "builtin"),
     )
+    seconds = plan.trainer_ends_at - plan.started_at
+    cost = run_cost(wishes.settings, topology, facts, hardware, seconds)
     return Prepared(
         invocation=invocation,
         hardware=hardware,
@@ -163,8 +168,9 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         facts=facts,
         topology=topology,
         plan=plan,
+        cost=cost,
         recipe=wishes.recipe.name,
-        settings=wishes.planned(paths, plan, topology, hardware.cpus),
+        settings=wishes.planned(paths, plan, topology, hardware.cpus, cost.every_steps),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 
@@ -203,13 +209,8 @@ def print_plan(prepared: Prepared) -> None:
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
         say(str(line))
     report.print_topology(prepared.topology)
-    cost = step_cost(
-        prepared.topology,
-        prepared.facts.shape,
-        prepared.hardware,
-        prepared.settings.rollout.group_size,
-    )
-    report.print_cost(cost, prepared.plan)
+    work = workload(prepared.settings).within(prepared.topology.episode_tokens)
+    report.print_cost(prepared.cost, work)
     report.print_settings(prepared.recipe, prepared.settings)
     report.print_programs(prepared.plan, prepared.programs)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from entrypoint.layout import Topology
 from entrypoint.run_plan import INFERENCE, TRAINER, RunPlan
 from entrypoint.supervisor_config import Program, watchdog_program
-from entrypoint.topology import Topology
 from entrypoint.trainer_settings import INFERENCE_PORT
 
 CODE = Path(__file__).resolve().parents[1]

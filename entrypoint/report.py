@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.job import Invocation
 from entrypoint.ladder import LADDER
+from entrypoint.layout import Topology
 from entrypoint.masking import mask
 from entrypoint.memory import MemoryPlan
+from entrypoint.run_cost import RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.step_cost import StepCost, assumptions
+from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
-from entrypoint.topology import Topology
+from entrypoint.workload import Workload
 from miner.config.settings import Settings, to_toml
 
 
@@ -42,16 +44,19 @@ def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None
     _table("Job", rows)
 
 
-def print_cost(cost: StepCost, plan: RunPlan) -> None:
-    """How long a step may take and how many fit, with what that rests on."""
-    steps = int((plan.trainer_ends_at - plan.started_at) / cost.seconds)
+def print_cost(cost: RunCost, work: Workload) -> None:
+    """How long a run's parts may take and how many steps fit, with what that rests on."""
+    step = cost.step
     rows = [
-        ("seconds a step", f"about {cost.seconds:.2g}"),
-        ("of them playing", f"{cost.rollout:.2g}"),
-        ("weights", f"{cost.weights:.2g}"),
-        ("learning", f"{cost.learning:.2g}"),
-        ("steps in the time given", f"about {steps:,}"),
-        ("assumed", assumptions()),
+        ("seconds a step", f"about {step.seconds:.3g}"),
+        ("of them playing", f"{step.rollout:.3g}"),
+        ("weights", f"{step.weights:.3g}"),
+        ("learning", f"{step.learning:.3g}"),
+        ("seconds until the base plays", f"{cost.start:.3g}"),
+        ("seconds an evaluation", f"{cost.evaluation:.3g}, every {cost.every_steps} steps"),
+        ("seconds a publication", f"{cost.publication:.3g}"),
+        ("steps to expect", f"about {cost.steps:,}"),
+        ("assumed", assumptions(work)),
     ]
     _table("Estimate", rows)
 

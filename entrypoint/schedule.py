@@ -12,11 +12,11 @@ from pathlib import Path
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Job
+from entrypoint.layout import Topology
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
 from entrypoint.probes import health_url
 from entrypoint.run_plan import RunPlan
-from entrypoint.topology import Topology
 from entrypoint.trainer_settings import INFERENCE_PORT
 from miner.config.contract import FIRST_FORMAT_DTYPE, SERVING_DTYPE
 

@@ -9,13 +9,11 @@ sheets. The shares of them are what others report for training and serving of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from entrypoint.hardware import Gpu, Hardware
+from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
-
-if TYPE_CHECKING:
-    from entrypoint.topology import Topology
+from entrypoint.workload import Workload
 
 PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362, "B200": 2250}
 """Dense 16-bit, by what a GPU's name contains."""
@@ -24,11 +22,8 @@ WITHOUT_NVLINK = ("T4", "A6000", "RTX4090", "L40S")
 TRAINING_SHARE = 0.3  # of the peak, forward and backward of a few thousand tokens a pass
 BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
 BANDWIDTH_SHARE = 0.5
-SEQUENTIAL_TOKENS = 120  # replies of an episode come one after another: 15 turns of 8 tokens
 DECODE_SECONDS = 0.008  # a token of all live episodes at least, however small the model
 PREFILL_SHARE = 0.4  # of the peak; every turn computes only what is new
-MEAN_EPISODE = 2800  # tokens, counted over Goofspiel's deck sizes in Qwen's vocabulary
-MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for such a mean
 CPU_FLOPS = 2.0e10  # a second and core, float32
 LINK = 2.0e11  # bytes a second between two GPUs, half of what an H100's NVLink has each way
 PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
@@ -59,35 +54,49 @@ class StepCost:
 
 
 def step_cost(
-    topology: Topology, shape: ModelShape, hardware: Hardware, group_size: int
+    topology: Topology, shape: ModelShape, hardware: Hardware, group_size: int, work: Workload
 ) -> StepCost:
-    """Estimate a step of this plan; see the constants for what is assumed."""
+    """Estimate a step of this plan; see the constants for what is assumed.
+
+    Args:
+        work: what an episode is made of, within the plan's longest one.
+    """
     episodes = topology.groups * group_size
-    tokens = episodes * _mean_episode(topology)
-    forward = 2 * shape.parameters * tokens
+    rollout = rollout_seconds(topology, shape, hardware, episodes, work)
+    forward = 2 * shape.parameters * episodes * work.trained
     if topology.layout == "cpu":
-        speed = CPU_FLOPS * hardware.cpus
-        return StepCost(forward / speed, 0.0, 3 * forward / speed)
-    peak = min(_peak(gpu) for gpu in hardware.gpus)
+        return StepCost(rollout, 0.0, 3 * forward / (CPU_FLOPS * hardware.cpus))
     slow = any(name in _squeezed(gpu) for gpu in hardware.gpus for name in WITHOUT_NVLINK)
     link = PCIE_LINK if slow else LINK
     trainers = len(topology.trainer_gpus)
-    computing = _forwards(topology) * forward / (peak * TRAINING_SHARE * trainers)
-    passes = max(1.0, tokens / (trainers * topology.pass_tokens))
+    computing = _forwards(topology) * forward / (_peak(hardware) * TRAINING_SHARE * trainers)
+    passes = max(1.0, episodes * work.trained / (trainers * topology.pass_tokens))
     return StepCost(
-        rollout=_decoding(topology, shape, episodes)
-        + forward / (peak * PREFILL_SHARE * len(topology.inference_gpus)),
+        rollout=rollout,
         weights=_weights(topology, shape, link),
         learning=computing + _exchange(topology, shape, passes) / link,
     )
 
 
-def assumptions() -> str:
+def rollout_seconds(
+    topology: Topology, shape: ModelShape, hardware: Hardware, episodes: int, work: Workload
+) -> float:
+    """Seconds to play so many episodes, those of a step or of an evaluation."""
+    prompts = 2 * shape.parameters * episodes * work.prefilled
+    playing = episodes * work.seconds / topology.processes
+    if topology.layout == "cpu":
+        return playing + prompts / (CPU_FLOPS * hardware.cpus)
+    prefill = prompts / (_peak(hardware) * PREFILL_SHARE * len(topology.inference_gpus))
+    return max(playing, prefill + _decoding(topology, shape, episodes, work))
+
+
+def assumptions(work: Workload) -> str:
     """What an estimate rests on, in one line."""
     return (
-        f"{MEAN_EPISODE:,} tokens an episode on average, {SEQUENTIAL_TOKENS} of them sampled "
-        f"one after another, {TRAINING_SHARE:.0%} of peak FLOPS in training, {PREFILL_SHARE:.0%} "
-        "in prefill; waiting for servers, evaluations and checkpoints come on top; not measured"
+        f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
+        f"from, {work.sampled:,.0f} sampled one after another and up to {work.longest:,.0f}; "
+        f"{TRAINING_SHARE:.0%} of peak FLOPS in training, {PREFILL_SHARE:.0%} in prefill; waiting "
+        "for servers comes on top; not measured"
     )
 
 
@@ -97,16 +106,16 @@ def _forwards(topology: Topology) -> int:
     return 3 + (topology.tuning == "full") + topology.checkpointing
 
 
-def _decoding(topology: Topology, shape: ModelShape, episodes: int) -> float:
-    """Seconds of the tokens that come one after another: each reads all weights and the cache."""
-    live = min(topology.live_episodes, -(-episodes // len(topology.inference_gpus)))
-    waves = -(-episodes // (topology.live_episodes * len(topology.inference_gpus)))
-    read = 2 * shape.parameters + live * _mean_episode(topology) / 2 * shape.kv_bytes_per_token
-    return waves * SEQUENTIAL_TOKENS * max(DECODE_SECONDS, read / (BANDWIDTH * BANDWIDTH_SHARE))
+def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Workload) -> float:
+    """Seconds of the tokens that come one after another: each reads all weights and the cache.
 
-
-def _mean_episode(topology: Topology) -> float:
-    return min(MEAN_EPISODE, MEAN_SHARE * topology.episode_tokens)
+    An episode that ends makes room for another; no rollout is shorter than its longest episode.
+    """
+    an_engines = -(-episodes // len(topology.inference_gpus))
+    live = min(topology.live_episodes, an_engines)
+    tokens = max(work.longest, an_engines * work.sampled / live)
+    read = 2 * shape.parameters + live * work.context * shape.kv_bytes_per_token
+    return tokens * max(DECODE_SECONDS, read / (BANDWIDTH * BANDWIDTH_SHARE))
 
 
 def _weights(topology: Topology, shape: ModelShape, link: float) -> float:
@@ -129,9 +138,14 @@ def _exchange(topology: Topology, shape: ModelShape, passes: float) -> float:
     return 2 * shape.parameters * (gradients + weights) * (trainers - 1) / trainers
 
 
-def _peak(gpu: Gpu) -> float:
+def _peak(hardware: Hardware) -> float:
+    """FLOP a second of the slowest GPU."""
+    return min(_tflops(gpu) for gpu in hardware.gpus) * 1e12
+
+
+def _tflops(gpu: Gpu) -> int:
     known = (tflops for name, tflops in PEAK_TFLOPS.items() if name in _squeezed(gpu))
-    return next(known, HOPPER_TFLOPS) * 1e12
+    return next(known, HOPPER_TFLOPS)
 
 
 def _squeezed(gpu: Gpu) -> str:

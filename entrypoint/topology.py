@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from entrypoint.hardware import GIB, Hardware
+from entrypoint.layout import Choice, Topology, ZeroStage
 from entrypoint.memory import (
     CONTEXT_BYTES,
     ENGINE_WORKSPACE_BYTES,
@@ -28,10 +29,8 @@ from entrypoint.memory import (
     trainer_states,
 )
 from entrypoint.step_cost import StepCost, step_cost
+from entrypoint.workload import SERVED, Workload
 from miner.config.contract import GRADED_EPISODES_PER_SERVER
-
-Layout = Literal["cpu", "colocated", "split"]
-ZeroStage = Literal[0, 2, 3]
 
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer is not worth its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
@@ -40,8 +39,14 @@ AS_FAST = 1.05  # the estimate tells no smaller differences; the candidate named
 
 @dataclass(frozen=True)
 class BatchShape:
-    """What one optimizer step plays and learns: groups and their members, tokens of the longest
-    episode and of a pass (if there is room for it), adapters' rank, environment servers."""
+    """What one optimizer step plays and learns.
+
+    Attributes:
+        episode_tokens: of the longest episode.
+        servers: that play the episodes; 0: they are played in the trainer's processes.
+        pass_tokens: of a forward and backward pass, if there is room for it.
+        work: what an episode is made of.
+    """
 
     groups: int = 16
     group_size: int = 8
@@ -49,55 +54,14 @@ class BatchShape:
     servers: int = 1
     pass_tokens: int = 32768
     lora_rank: int = 16
+    work: Workload = SERVED
 
     @property
     def wanted_live(self) -> int:
-        """Episodes of a step that the servers can play at once."""
-        return min(self.groups * self.group_size, GRADED_EPISODES_PER_SERVER * max(1, self.servers))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One decision of the plan and its reason."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Topology:
-    """The plan: which GPUs do what, how the trainer holds the model, and the memory it takes.
-
-    Attributes:
-        inference_gpus: of vLLM (data parallel); equal to `trainer_gpus` when colocated.
-        zero_stage: DeepSpeed's, 0 without DeepSpeed.
-        groups: groups of a step; a multiple of the trainer's processes.
-        pass_tokens: of one process's forward and backward pass; a longer episode is one by itself.
-        checkpointing: whether activations are recomputed in the backward pass.
-        live_episodes: episodes that one engine (or the CPU process) plays at once.
-        memory_share: vLLM's share of its GPU; 0 without vLLM.
-        memory: the fullest moments, one plan each.
-    """
-
-    layout: Layout
-    trainer_gpus: tuple[int, ...]
-    inference_gpus: tuple[int, ...]
-    tuning: Tuning
-    zero_stage: ZeroStage
-    dtype: Literal["float32", "bfloat16"]
-    groups: int
-    pass_tokens: int
-    checkpointing: bool
-    episode_tokens: int
-    live_episodes: int
-    memory_share: float
-    memory: tuple[MemoryPlan, ...]
-    choices: tuple[Choice, ...]
-
-    @property
-    def processes(self) -> int:
-        """Trainer processes."""
-        return max(1, len(self.trainer_gpus))
+        """Episodes of a step that can be played at once: all, or as many as servers have room."""
+        episodes = self.groups * self.group_size
+        places = GRADED_EPISODES_PER_SERVER * self.servers
+        return min(episodes, places) if self.servers else episodes
 
 
 @dataclass(frozen=True)
@@ -122,7 +86,8 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
 
     A model that fits no GPU plan is left to the CPU process, which at least publishes the base.
     """
-    batch = replace(batch, episode_tokens=min(batch.episode_tokens, shape.context))
+    longest = min(batch.episode_tokens, shape.context)
+    batch = replace(batch, episode_tokens=longest, work=batch.work.within(longest))
     if not hardware.gpus:
         return _plan_cpu(hardware, shape, batch, [Choice("one CPU process", hardware.note)])
     refused: list[Choice] = []
@@ -132,7 +97,7 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):
                 alike = replace(plan, groups=batch.groups)
-                cost = step_cost(alike, shape, hardware, batch.group_size)
+                cost = step_cost(alike, shape, hardware, batch.group_size, batch.work)
                 fitting.append(_Fitting(candidate, plan, cost, batch.groups))
             else:
                 refused.append(Choice(f"not {candidate.name}", plan))
@@ -274,11 +239,12 @@ def _rollout(
         limit = total * USABLE_SHARE
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
-    episode = batch.episode_tokens * load.shape.kv_bytes_per_token
+    episode = (batch.work.held or batch.episode_tokens) * load.shape.kv_bytes_per_token
     per_engine = -(-batch.wanted_live // candidate.engines)
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
-    sizes = (engine, live * episode, ENGINE_WORKSPACE_BYTES)
+    cache = max(live * episode, batch.episode_tokens * load.shape.kv_bytes_per_token)
+    sizes = (engine, cache, ENGINE_WORKSPACE_BYTES)  # vLLM refuses less than one longest episode
     items = (*resident, *zip(_ENGINE_ITEMS, sizes, strict=True))
     return live, MemoryPlan(moment, total, items)
 
@@ -331,7 +297,7 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
         why = "activations are recomputed, a third more work: without, not even a quarter pass fits"
         yield Choice("gradient checkpointing", why)
     yield Choice(
-        f"{plan.live_episodes} live episodes per engine", "KV cache and servers allow them"
+        f"{plan.live_episodes} live episodes per engine", "KV cache and places to play allow them"
     )
     yield Choice("bfloat16", "the same dtype in vLLM and trainer keeps their logprobs together")
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
+from entrypoint.layout import Topology
 from entrypoint.paths import Paths
 from entrypoint.run_plan import RunPlan
-from entrypoint.topology import BatchShape, Topology
+from entrypoint.topology import BatchShape
+from entrypoint.workload import workload
 from miner.config.contract import (
     DUEL_CHANNEL,
     DUEL_REPLY_TOKENS,
@@ -25,6 +27,7 @@ from miner.config.settings import Settings, resolve
 
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
+SERVED_CHANNELS = ("auto", "step", "graded")  # whose servers bound how many episodes are played
 
 DUEL_OPPONENTS = ("random", "mcts:10")
 """Nobody knows the models that will be met; a search shows what chance does not punish."""
@@ -97,7 +100,7 @@ class Wishes:
 
     def batch_shape(self) -> BatchShape:
         """What a step plays, for the plan; passes as large as fit unless somebody has said less."""
-        optimizer = self.settings.optimizer
+        optimizer, environment = self.settings.optimizer, self.settings.environment
         said = "micro_batch_tokens" in optimizer.model_fields_set
         return BatchShape(
             groups=self.settings.rollout.groups_per_step,
@@ -105,13 +108,21 @@ class Wishes:
             episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
             pass_tokens=optimizer.micro_batch_tokens if said else BatchShape.pass_tokens,
             lora_rank=self.settings.model.lora_rank,
-            servers=len(self.settings.environment.servers),
+            servers=len(environment.servers) if environment.channel in SERVED_CHANNELS else 0,
+            work=workload(self.settings),
         )
 
-    def planned(self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int) -> Settings:
-        """All settings for a plan. Raises: `Failure` (ARGUMENTS)."""
+    def planned(
+        self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int, every_steps: int
+    ) -> Settings:
+        """All settings for a plan. Raises: `Failure` (ARGUMENTS).
+
+        Args:
+            every_steps: between two evaluations.
+        """
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
+            planned["evaluation"] = {"every_steps": every_steps}
             if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens

@@ -16,12 +16,14 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, Job, parse_invocation
 from entrypoint.ladder import step_down, weights_by_file, without_vllm
+from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
+from entrypoint.run_cost import run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
-from entrypoint.topology import Topology, plan_topology
+from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import Wishes
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
@@ -68,7 +70,9 @@ def planned(
     topology = plan_topology(hardware, shape, wishes.batch_shape())
     paths = Paths.of(wanted, {})
     plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
-    return wishes.planned(paths, plan, topology, hardware.cpus), plan, topology
+    facts = replace(FACTS, shape=shape, weight_bytes=2 * shape.parameters)
+    cost = run_cost(wishes.settings, topology, facts, hardware, wanted.seconds)
+    return wishes.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
 
 
 def test_the_resolved_settings_of_every_plan_are_as_reviewed(

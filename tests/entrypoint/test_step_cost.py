@@ -7,6 +7,7 @@ import pytest
 from entrypoint.inventory import pretend_hardware
 from entrypoint.step_cost import StepCost, step_cost
 from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.workload import SERVED
 from tests.entrypoint.test_topology import MODELS
 
 
@@ -14,7 +15,7 @@ def cost(size: str, inventory: str) -> StepCost:
     hardware = pretend_hardware(inventory)
     batch = BatchShape(episode_tokens=4653, servers=max(1, len(hardware.gpus)))  # 2,792 on average
     topology = plan_topology(hardware, MODELS[size], batch)
-    return step_cost(topology, MODELS[size], hardware, batch.group_size)
+    return step_cost(topology, MODELS[size], hardware, batch.group_size, SERVED)
 
 
 def test_larger_models_take_longer_and_more_gpus_less() -> None:

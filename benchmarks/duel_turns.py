@@ -1,0 +1,89 @@
+"""What a duel is made of: own turns, tokens of a turn's prompt and of a move's call, by game.
+
+`python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's
+duels with random moves on both seats and counts with Qwen2.5's vocabulary and template, or those of
+a folder. Its table is where the numbers of `entrypoint.workload` come from.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from miner.duel.calls import write_calls
+from miner.duel.games import GAMES, Table
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.tools import move_call, shaped
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.rollout.renderer import ChatRenderer
+
+
+@dataclass
+class Counted:
+    """One seat's turns: tokens of each prompt, those that the prompt before it has not, and the
+    call's."""
+
+    prompts: list[int] = field(default_factory=list)
+    fresh: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+
+
+def counted(game: str, seed: int, renderer: ChatRenderer) -> Counted:
+    """A game of random moves."""
+    table, rng, notes = Table(GAMES[game], seed), Random(seed), Notes(WordCounter())
+    found = Counted()
+    before: tuple[int, ...] = ()
+    while not table.state.is_terminal() and (legal := table.state.legal_actions()):
+        move = rng.choice(legal)
+        if table.state.current_player() == seed % 2:
+            request = Request(table, seed % 2, notes, own_wording(), legal=legal)
+            chat = renderer.render(request.messages, shaped(request.tools))
+            ids = renderer.encode(chat)
+            found.prompts.append(len(ids))
+            held = 0
+            while held < min(len(before), len(ids)) and before[held] == ids[held]:
+                held += 1
+            found.fresh.append(len(ids) - held)
+            found.calls.append(len(renderer.encode(write_calls("hermes", [move_call(move)]))))
+            before = ids
+        table.apply(move)
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--games", type=int, default=40)
+    parser.add_argument("--tokenizer", type=Path)
+    given = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(given.tokenizer) if given.tokenizer else _qwen()
+    renderer = ChatRenderer(tokenizer)
+    print("| game | own turns, mean | most | a prompt, mean | most | new of it | a move's call |")
+    print("|---|---|---|---|---|---|---|")
+    for game in GAMES:
+        games = [counted(game, seed, renderer) for seed in range(given.games)]
+        turns = [len(each.prompts) for each in games]
+        prompts, fresh, calls = (
+            [tokens for each in games for tokens in getattr(each, name)]
+            for name in ("prompts", "fresh", "calls")
+        )
+        cells = f"{mean(turns):.1f} | {max(turns)} | {mean(prompts):,.0f} | {max(prompts):,}"
+        print(f"| {game} | {cells} | {mean(fresh):,.0f} | {mean(calls):.0f} |")
+
+
+def _qwen() -> PreTrainedTokenizerBase:
+    """From the package that the tests have it of."""
+    families = import_module("tests.base_models.families").FAMILIES
+    tokenizer: PreTrainedTokenizerBase = families[0].tokenizer()
+    return tokenizer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The plan as data: which GPUs do what, how the trainer holds the model, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from entrypoint.memory import MemoryPlan, Tuning
+
+Layout = Literal["cpu", "colocated", "split"]
+ZeroStage = Literal[0, 2, 3]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision of the plan and its reason."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The plan: which GPUs do what, how the trainer holds the model, and the memory it takes.
+
+    Attributes:
+        inference_gpus: of vLLM (data parallel); equal to `trainer_gpus` when colocated.
+        zero_stage: DeepSpeed's, 0 without DeepSpeed.
+        groups: groups of a step; a multiple of the trainer's processes.
+        pass_tokens: of one process's forward and backward pass; a longer episode is one by itself.
+        checkpointing: whether activations are recomputed in the backward pass.
+        live_episodes: episodes that one engine (or the CPU process) plays at once.
+        memory_share: vLLM's share of its GPU; 0 without vLLM.
+        memory: the fullest moments, one plan each.
+    """
+
+    layout: Layout
+    trainer_gpus: tuple[int, ...]
+    inference_gpus: tuple[int, ...]
+    tuning: Tuning
+    zero_stage: ZeroStage
+    dtype: Literal["float32", "bfloat16"]
+    groups: int
+    pass_tokens: int
+    checkpointing: bool
+    episode_tokens: int
+    live_episodes: int
+    memory_share: float
+    memory: tuple[MemoryPlan, ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def processes(self) -> int:
+        """Trainer processes."""
+        return max(1, len(self.trainer_gpus))

@@ -1,0 +1,82 @@
+"""What a whole run costs: steps to expect in the time given, and how often to evaluate.
+
+Estimates as those of `step_cost`; the trainer measures its own and ends in time in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from entrypoint.hardware import Hardware
+from entrypoint.layout import Topology
+from entrypoint.model_facts import ModelFacts
+from entrypoint.step_cost import StepCost, rollout_seconds, step_cost
+from entrypoint.workload import workload
+from miner.config.settings import Settings
+
+START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
+"""Imports, compilation and CUDA graphs, until the first game is played; assumed."""
+READ_BYTES = 1.0e9  # a second, of weights that are loaded
+PUBLISH_BYTES = 3.0e8  # a second, of weights that are written, read again and checked
+TEMPERATURE_SHARE = 0.03  # of the time, where the base's temperature is looked for
+CHECKPOINT_SHARE = 0.05  # of the time
+LAST_SECONDS = 60.0  # the deadline's margin
+LEAST_EVALUATIONS = 6  # of a run; the last one decides what is published all the same
+EVALUATION_SHARE = 0.25  # of the time between two evaluations that the second may take
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Seconds of a run's parts, and what fits.
+
+    Attributes:
+        start: until the base's first game.
+        evaluation: one of all held-out games.
+        publication: one.
+        steps: to expect.
+        every_steps: between two evaluations.
+    """
+
+    step: StepCost
+    start: float
+    evaluation: float
+    publication: float
+    steps: int
+    every_steps: int
+
+
+def run_cost(
+    settings: Settings, topology: Topology, facts: ModelFacts, hardware: Hardware, seconds: float
+) -> RunCost:
+    """Estimate a run of these settings by this plan.
+
+    Args:
+        seconds: from the container's start to the trainer's end.
+    """
+    shape, rollout = facts.shape, settings.rollout
+    work = workload(settings).within(topology.episode_tokens)
+    step = step_cost(topology, shape, hardware, rollout.group_size, work)
+    evaluation = rollout_seconds(topology, shape, hardware, settings.evaluation.episodes, work)
+    publication = facts.weight_bytes / PUBLISH_BYTES
+    start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES
+    shares = CHECKPOINT_SHARE
+    if rollout.most_invalid is not None:
+        shares += TEMPERATURE_SHARE
+    # the base and the last weights are both evaluated and published
+    left = (1.0 - shares) * seconds - start - LAST_SECONDS - 2 * (evaluation + publication)
+    most = settings.optimizer.max_steps
+    detour = evaluation + publication
+    every = _every(settings, min(left / step.seconds, most), detour / step.seconds)
+    steps = min(most, max(0, int(left / (step.seconds + detour / every))))
+    return RunCost(step, start, evaluation, publication, steps, every)
+
+
+def _every(settings: Settings, steps: float, detour: float) -> int:
+    """Steps between evaluations: the recipe's, or fewer in a run of few steps.
+
+    Args:
+        steps: that there is time for without any evaluation.
+        detour: how many of them an evaluation and its publication take.
+    """
+    fewer = max(int(steps / LEAST_EVALUATIONS), round(detour / EVALUATION_SHARE))
+    return max(1, min(settings.evaluation.every_steps, fewer))

@@ -1,0 +1,111 @@
+"""What an episode of a job's games is made of, as the estimates and the memory plan take it.
+
+Counted in Qwen's vocabulary: games of servers over Goofspiel's deck sizes, duels by
+`python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import NamedTuple
+
+from miner.config.contract import DUEL_CHANNEL
+from miner.config.settings import Settings
+
+TURN_SECONDS = 0.006  # of a trainer's process, for a duel's turn: the prompt, the opponent's move
+REPLY_TOKENS = 50  # of a duel's turn: a move's call takes 26, a base writes some words around it
+HELD_TOKENS = 2560  # a duel's longest prompt, full notes, and the longest reply
+MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the mean
+
+
+class _Duel(NamedTuple):
+    """Own turns of a game, tokens of a prompt, and those that the turn before has not brought."""
+
+    turns: float
+    prompt: float
+    fresh: float
+
+
+DUELS = {
+    "goofspiel": _Duel(8.4, 1066, 389),
+    "liars_dice": _Duel(2.3, 1384, 959),
+    "leduc_poker": _Duel(2.1, 956, 528),
+    "gin_rummy": _Duel(61.4, 1155, 404),
+    "othello": _Duel(28.2, 1113, 395),
+    "clobber": _Duel(5.9, 1037, 430),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One episode, on average; all but `turns` and `seconds` are tokens.
+
+    Attributes:
+        trained: that a forward and backward pass computes.
+        prefilled: of prompts that an engine computes, what its cache holds left out.
+        sampled: of all replies, which come one after another.
+        longest: the same of the game with the longest episodes.
+        turns: own turns.
+        seconds: of a trainer's process besides the engine; 0 where servers play.
+        context: that a sampled token attends to.
+        held: keys and values that a live episode needs at most; None: a whole episode's.
+    """
+
+    trained: float
+    prefilled: float
+    sampled: float
+    longest: float
+    turns: float
+    seconds: float
+    context: float
+    held: int | None = None
+
+    def within(self, episode_tokens: int) -> Workload:
+        """The same where no episode can be longer than this."""
+        if self.held is not None:
+            return replace(self, held=min(self.held, episode_tokens))
+        room = MEAN_SHARE * episode_tokens
+        return replace(
+            self,
+            trained=min(self.trained, room),
+            prefilled=min(self.prefilled, room),
+            context=min(self.context, room / 2),
+            held=episode_tokens,
+        )
+
+
+SERVED = Workload(
+    trained=2800, prefilled=2800, sampled=120, longest=120, turns=12, seconds=0.0, context=1400
+)
+"""Goofspiel on servers: 8 tokens a reply, one growing chat."""
+
+
+def workload(settings: Settings) -> Workload:
+    """What the job's channel plays."""
+    if settings.environment.channel != DUEL_CHANNEL:
+        return SERVED
+    return duels(settings.environment.games, settings.reward.most_turns)
+
+
+def duels(games: Sequence[str], most_turns: int | None) -> Workload:
+    """Duels of these games, equally often; each turn is a chat of its own.
+
+    Args:
+        most_turns: that are trained of a game; None: all.
+    """
+    played = [DUELS[name] for name in games]
+    learnt = [game.turns if most_turns is None else min(game.turns, most_turns) for game in played]
+    return Workload(
+        trained=mean(
+            turns * (game.prompt + REPLY_TOKENS) for turns, game in zip(learnt, played, strict=True)
+        ),
+        prefilled=mean(game.turns * game.fresh for game in played),
+        sampled=REPLY_TOKENS * mean(game.turns for game in played),
+        longest=REPLY_TOKENS * max(game.turns for game in played),
+        turns=mean(game.turns for game in played),
+        seconds=TURN_SECONDS * mean(game.turns for game in played),
+        context=mean(game.prompt for game in played),
+        held=HELD_TOKENS,
+    )

@@ -1,0 +1,142 @@
+"""What a run is estimated to cost, and what follows: how often it evaluates, what it prints."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from entrypoint import main
+from entrypoint.inventory import pretend_hardware
+from entrypoint.job import parse_invocation
+from entrypoint.memory import ModelShape
+from entrypoint.model_facts import ModelFacts
+from entrypoint.run_cost import RunCost, run_cost
+from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.trainer_settings import DUEL_TURNS, Wishes
+from entrypoint.workload import DUELS, SERVED, duels
+from miner.config.contract import GAMES
+from tests.entrypoint.test_topology import MODELS
+
+NAMES = ", ".join(f'"{name}"' for name in GAMES)
+JOB = (
+    *("--task-id", "t", "--model", "acme/base", "--expected-repo-name", "r"),
+    *("--dataset-type", f'{{"environment_names": [{NAMES}]}}', "--dry-run"),
+)
+
+
+def prepared(size: str, inventory: str, hours: float, *words: str) -> main.Prepared:
+    """A job of all six duels."""
+    asked = ("--hours-to-complete", f"{hours:g}", "--gpus", inventory, "--model-config", size)
+    return main.prepare(parse_invocation((*JOB, *asked, *words), {}), time.time(), {})
+
+
+def cost(size: str, inventory: str, hours: float = 1.5) -> RunCost:
+    return prepared(size, inventory, hours).cost
+
+
+def test_a_job_of_duels_has_time_for_some_25_steps_and_evaluates_in_between() -> None:
+    """With 7 billion parameters on 4 GPUs; by the tokens of servers' games it were 140."""
+    job = prepared("7B", "4xH100-80GB", 1.5)
+    assert 15 <= job.cost.steps <= 40
+    assert 3 <= job.cost.steps // job.settings.evaluation.every_steps <= 10
+    assert job.cost.every_steps == job.settings.evaluation.every_steps
+
+
+@pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])
+def test_larger_models_get_fewer_steps_and_longer_jobs_more(inventory: str) -> None:
+    steps = [cost(size, inventory).steps for size in ("0.5B", "3B", "14B")]
+    assert steps == sorted(steps, reverse=True)
+    hours = [cost("7B", inventory, hours).steps for hours in (1, 2, 8)]
+    assert all(fewer < more for fewer, more in pairwise(hours))
+    assert hours[2] > 4 * hours[1]  # what comes once counts less
+
+
+def test_a_job_of_many_steps_keeps_the_recipes_rhythm() -> None:
+    assert cost("0.5B", "8xH100-80GB", 12.0).every_steps == 20
+
+
+def test_what_a_person_set_wins() -> None:
+    words = ("--set", "evaluation.every_steps=9", "--set", "optimizer.max_steps=12")
+    job = prepared("7B", "4xH100-80GB", 1.5, *words)
+    assert job.settings.evaluation.every_steps == 9
+    assert job.cost.steps == 12
+
+
+def test_no_time_is_no_step() -> None:
+    assert cost("14B", "1xH100-80GB", 0.1).steps == 0
+
+
+def test_everything_that_comes_once_is_counted() -> None:
+    """A run whose weights take longer to read and write has fewer steps."""
+    job = prepared("7B", "4xH100-80GB", 1.5)
+    facts = replace(job.facts, weight_bytes=10 * job.facts.weight_bytes)
+    seconds = job.plan.trainer_ends_at - job.plan.started_at
+    slow = run_cost(job.settings, job.topology, facts, job.hardware, seconds)
+    assert slow.start > job.cost.start + 100
+    assert slow.publication > job.cost.publication + 100
+    assert slow.steps < job.cost.steps
+
+
+def test_the_dry_run_prints_the_steps_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--hours-to-complete", "1.5", "--gpus", "4xH100-80GB", "--model-config", "7B")
+    assert main.main([*JOB, *words]) == 0
+    lines = dict(
+        line.strip().split("  ", 1)
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  ") and "  " in line.strip()
+    )
+    wanted = cost("7B", "4xH100-80GB")
+    assert lines["steps to expect"].strip() == f"about {wanted.steps}"
+    assert f"every {wanted.every_steps} steps" in lines["seconds an evaluation"]
+    assert "up to 3,070" in lines["assumed"]
+
+
+def test_duels_are_all_played_at_once_and_hold_a_turn_each() -> None:
+    """No server bounds them, and each turn is a chat of its own."""
+    work = duels(GAMES, DUEL_TURNS)
+    shape, hardware = MODELS["7B"], pretend_hardware("4xH100-80GB")
+    alone = plan_topology(hardware, shape, BatchShape(episode_tokens=8192, servers=0, work=work))
+    served = plan_topology(hardware, shape, BatchShape(episode_tokens=8192, servers=1))
+    assert (alone.live_episodes, served.live_episodes) == (32, 12)
+    cache = dict(alone.memory[1].items)["KV cache"]
+    assert cache == 32 * work.held * shape.kv_bytes_per_token
+    assert prepared("7B", "4xH100-80GB", 1.5).topology.live_episodes == 32
+
+
+def test_an_engine_has_room_for_one_longest_episode_at_least() -> None:
+    """vLLM refuses to start otherwise."""
+    few = BatchShape(1, 2, 8192, servers=0, work=duels(["leduc_poker"], DUEL_TURNS))
+    plan = plan_topology(pretend_hardware("1xH100-80GB"), MODELS["3B"], few)
+    cache = dict(plan.memory[1].items)["KV cache"]
+    assert cache >= 8192 * MODELS["3B"].kv_bytes_per_token
+
+
+def test_the_work_of_duels_is_that_of_their_games() -> None:
+    short, long = duels(["leduc_poker"], DUEL_TURNS), duels(["gin_rummy"], DUEL_TURNS)
+    both = duels(["leduc_poker", "gin_rummy"], DUEL_TURNS)
+    assert both.longest == long.longest > 10 * short.longest
+    assert both.sampled == pytest.approx((short.sampled + long.sampled) / 2)
+    assert long.trained == pytest.approx(DUEL_TURNS * (DUELS["gin_rummy"].prompt + 50))
+    assert duels(["gin_rummy"], None).trained > 7 * long.trained
+    assert set(DUELS) == set(GAMES)
+
+
+def test_short_contexts_hold_short_episodes() -> None:
+    assert SERVED.within(1000).trained == 600
+    assert SERVED.within(10**6).trained == SERVED.trained
+
+
+def facts_of(shape: ModelShape) -> ModelFacts:
+    return ModelFacts("Qwen3ForCausalLM", "BF16", 2 * shape.parameters, shape, True, ())
+
+
+def test_a_run_of_one_step_by_hand_evaluates_after_it() -> None:
+    invocation = parse_invocation((*JOB, "--set", "optimizer.max_steps=1"), {})
+    shape, hardware = MODELS["0.5B"], pretend_hardware("1xH100-80GB")
+    wishes = Wishes(invocation, shape.parameters)
+    plan = plan_topology(hardware, shape, wishes.batch_shape())
+    found = run_cost(wishes.settings, plan, facts_of(shape), hardware, 3600.0)
+    assert (found.steps, found.every_steps >= 1) == (1, True)
