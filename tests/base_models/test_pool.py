@@ -1,0 +1,138 @@
+"""Architectures of the pool, from its folder to a trained model that loads as it is served.
+
+`python -m pytest tests/base_models/test_pool.py` gives the rows of docs/base_models.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+
+from miner.config.settings import load_settings
+from miner.duel.calls import parse_calls, write_calls
+from miner.duel.family import folder_family
+from miner.duel.games import GAMES, Table
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.players.model import load_model_player
+from miner.duel.tools import move_call, offered_tools, shaped
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.verify import verify_model
+from miner.rollout.model_folder import LoadedModel, load_model_folder
+from miner.training.learner import with_adapters
+from tests.base_models.pool import POOL, PoolBase, make_folder
+
+pytestmark = pytest.mark.long
+
+
+@dataclass(frozen=True)
+class Made:
+    base: PoolBase
+    folder: Path
+    loaded: LoadedModel
+
+
+@pytest.fixture(scope="module", params=POOL, ids=lambda base: f"{base.kind}-{base.bases[0]}")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("pool") / "0123456789abcdef"
+    make_folder(request.param, folder)
+    return Made(request.param, folder, load_model_folder(folder, torch.float32))
+
+
+def turn() -> Request:
+    table = Table(GAMES["leduc_poker"], 24005)
+    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=table.state.legal_actions())
+
+
+def row(made: Made) -> tuple[torch.Tensor, torch.Tensor]:
+    """A turn's tokens with a written call, and labels of the call alone."""
+    renderer, request = made.loaded.chat.renderer, turn()
+    prompt = list(renderer.encode(renderer.render(request.messages, shaped(request.tools))))
+    tokenizer = made.loaded.chat.tokenizer
+    call = write_calls(made.base.family, [move_call(1)])
+    ids = tokenizer(call, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    return torch.tensor([prompt + ids]), torch.tensor([[-100] * len(prompt) + ids])
+
+
+def two_steps(model: Any, ids: torch.Tensor, labels: torch.Tensor) -> list[float]:
+    """Losses before each of two steps and after them."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(3):
+        loss = model(input_ids=ids, labels=labels).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses
+
+
+def test_its_parser_is_found_under_a_hash_for_a_name(made: Made) -> None:
+    assert folder_family(made.folder, made.loaded.chat.tokenizer) == made.base.family
+
+
+def test_a_turn_shows_rules_tools_and_state_and_a_call_survives_the_tokens(made: Made) -> None:
+    request, chat = turn(), made.loaded.chat
+    shown = chat.renderer.render(request.messages, shaped(request.tools))
+    for part in ("leduc_poker", "working_memory_append", "game_action", "Legal actions:"):
+        assert part in shown
+    text = write_calls(made.base.family, [move_call(1)])
+    ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    read = parse_calls(made.base.family, chat.tokenizer.decode(ids), offered_tools(request.tools))
+    assert read == [move_call(1)]
+
+
+def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Path) -> None:
+    ids, labels = row(made)
+    trained = load_model_folder(made.folder, torch.float32)
+    losses = two_steps(trained.model, ids, labels)
+    assert losses[2] < losses[1] < losses[0]
+
+    def save(folder: Path) -> None:
+        shutil.copytree(made.folder, folder, dirs_exist_ok=True)
+        trained.model.save_pretrained(folder)
+        trained.chat.tokenizer.save_pretrained(folder)
+
+    publisher = Publisher(tmp_path / "out", in_process=True, dtype="bfloat16")
+    publisher.publish(save, PublishedScore(2))
+    assert verify_model(tmp_path / "out", load=True, dtype="bfloat16").loaded
+    served = load_model_folder(tmp_path / "out", torch.float32)
+    assert served.chat.changes == ()
+    loss = served.model(input_ids=ids, labels=labels).loss.item()
+    assert loss == pytest.approx(trained.model(input_ids=ids, labels=labels).loss.item(), rel=1e-3)
+
+
+def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
+    ids, labels = row(made)
+    model = load_model_folder(made.folder, torch.float32).model
+    settings = load_settings(None, ["model.lora_rank=4", "model.tuning=lora"], environ={})
+    adapted: PeftModel = with_adapters(model, settings)
+    attached = {name.split(".layers.")[1].split(".")[0] for name in _adapters(adapted)}
+    assert attached == {str(n) for n in range(model.config.get_text_config().num_hidden_layers)}
+    losses = two_steps(adapted, ids, labels)
+    assert losses[2] < losses[0]
+    before = adapted(input_ids=ids, labels=labels).loss.item()
+    merged = adapted.merge_and_unload()
+    assert merged(input_ids=ids, labels=labels).loss.item() == pytest.approx(before, rel=1e-3)
+
+
+def _adapters(model: PeftModel) -> Iterator[str]:
+    return (name for name, _ in model.named_parameters() if "lora_A" in name and ".layers." in name)
+
+
+async def test_it_answers_in_a_duel(made: Made) -> None:
+    player = load_model_player(made.folder, "made")
+    try:
+        reply = await player.reply(turn())
+    finally:
+        await player.close()
+    assert reply.tokens
+    assert reply.prompt_tokens
