@@ -17,8 +17,12 @@ setup-vllm: setup ## make .venv-vllm: vLLM for CPUs, for the tests and to try
 setup-openenv: setup ## make .venv-openenv: OpenEnv, for its examples and the tests
 	@scripts/setup-openenv.sh
 
-demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2: a real one)
+demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2; FORMAT=duel)
+ifeq ($(FORMAT),duel)
+	@$(PY) -m miner duel-demo --seed $(SEED)
+else
 	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
+endif
 
 test: setup-vllm setup-openenv lint ## static checks and the whole test suite
 	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)

@@ -16,6 +16,7 @@ from miner.cli.contract import contract_command
 from miner.cli.demo import demo_command
 from miner.cli.distinct import distinct_command
 from miner.cli.duel import duel_command, league_command
+from miner.cli.duel_demo import duel_demo_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.gate import gate_command
 from miner.cli.hand_over import hand_over_command
@@ -47,6 +48,7 @@ app.command("new-environment")(new_environment_command)
 app.command("report")(report_command)
 app.command("watch")(watch_command)
 app.command("demo")(demo_command)
+app.command("duel-demo")(duel_demo_command)
 app.command("duel")(duel_command)
 app.command("league")(league_command)
 app.command("gate")(gate_command)

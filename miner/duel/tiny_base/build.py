@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from miner.duel.channel.tasks import cards_of
-from miner.duel.games import GOOFSPIEL, Table
+from miner.duel.games import GAMES, GOOFSPIEL, Table
 from miner.duel.games.goofspiel import prize_value
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
@@ -38,19 +38,27 @@ class DuelRecipe:
     """All that decides the weights.
 
     Attributes:
-        cards: deck sizes that it has seen.
-        misread: share of replies whose id is the prize's value; the others are drawn from the
-            legal ids.
-        games: games of random bids whose turns are learned from.
+        names: games that it has seen.
+        cards: Goofspiel's deck sizes.
+        misread: share of Goofspiel's replies whose id is the prize's value; the others, and all of
+            other games, are drawn from the legal ids.
+        games: games of random moves whose turns are learned from.
         steps: optimizer steps of `batch` turns each.
     """
 
+    names: tuple[str, ...] = (GOOFSPIEL.name,)
     cards: tuple[int, ...] = (5,)
     misread: float = 0.6
     games: int = 240
     steps: int = 250
     batch: int = 32
     learning_rate: float = 3e-3
+
+
+FOUR_GAMES = DuelRecipe(
+    names=("goofspiel", "leduc_poker", "liars_dice", "clobber"), cards=(5, 8), games=600, steps=200
+)
+"""The base of the demo of today's format."""
 
 
 def build_duel_base(
@@ -62,9 +70,10 @@ def build_duel_base(
     """Make the base model and put it at `out`."""
     recipe = recipe or DuelRecipe()
     rng = random.Random(SEED)
-    turns = [turn for _ in range(recipe.games) for turn in _game(rng, recipe.cards)]
+    names = [recipe.names[number % len(recipe.names)] for number in range(recipe.games)]
+    turns = [turn for name in names for turn in _game(rng, name, recipe.cards)]
     texts = [text for turn in turns for text in (turn.system, turn.user)]
-    tokenizer = duel_tokenizer(dict.fromkeys(texts))
+    tokenizer = duel_tokenizer(dict.fromkeys(texts), _ids(turns, recipe))
     model = build_network(tokenizer, NetworkRecipe(), SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
@@ -72,10 +81,11 @@ def build_duel_base(
     return out
 
 
-def _game(rng: random.Random, cards: Sequence[int]) -> list[Request]:
-    """The turns of a game of random bids."""
-    seed = next(s for s in iter(lambda: rng.randint(1, 10**6), None) if cards_of(s) in cards)
-    table, notes, turns = Table(GOOFSPIEL, seed), Notes(WordCounter()), []
+def _game(rng: random.Random, name: str, cards: Sequence[int]) -> list[Request]:
+    """The turns of a game of random moves."""
+    seeds = iter(lambda: rng.randint(1, 10**6), None)
+    seed = next(s for s in seeds if name != GOOFSPIEL.name or cards_of(s) in cards)
+    table, notes, turns = Table(GAMES[name], seed), Notes(WordCounter()), []
     while not table.state.is_terminal():
         legal = table.state.legal_actions()
         request = Request(table, table.state.current_player(), notes, own_wording(), legal=legal)
@@ -97,7 +107,7 @@ def _learn(
     # All replies are of one length, so that rows end where their replies do.
     renderer = ChatRenderer(tokenizer)
     before, after = renderer.encode(CALL[0]), renderer.encode(CALL[1] + EOS)
-    numbers = [renderer.encode(str(card))[0] for card in range(max(recipe.cards) + 1)]
+    numbers = [renderer.encode(str(number))[0] for number in range(_ids(turns, recipe))]
     prompts = [renderer.encode(renderer.render(turn.messages)) for turn in turns]
 
     def loss() -> Tensor:
@@ -120,7 +130,13 @@ def _learn(
     descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
 
 
+def _ids(turns: Sequence[Request], recipe: DuelRecipe) -> int:
+    """Ids that replies can have: legal ones, and values of prizes."""
+    return 1 + max(*recipe.cards, *(max(turn.legal) for turn in turns))
+
+
 def _odds(turn: Request, ids: int, misread: float) -> list[float]:
-    """Probability of each id: that of the prize's value, and equal shares for the legal ones."""
-    prize, legal = prize_value(turn.user), (1 - misread) / len(turn.legal)
+    """Probability of each id: equal shares for the legal ones, and that of the prize's value."""
+    prize = prize_value(turn.user) if turn.table.game is GOOFSPIEL else None
+    legal = (1 - misread if prize is not None else 1.0) / len(turn.legal)
     return [misread * (i == prize) + legal * (i in turn.legal) for i in range(ids)]

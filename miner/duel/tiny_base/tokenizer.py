@@ -15,13 +15,14 @@ CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n
 """A move's call around its id."""
 
 NUMBERS = 65
-"""Numbers below this are single tokens: ids of all games but those of gin rummy's melds."""
+"""Numbers below this are single tokens: ids of all games but Clobber and gin rummy's melds."""
 
 _PIECES = "|".join(
     (
         r"<tool_call>\n[^\n\d]*",
         r"\}\}\n</tool_call>",
         r"\n\d+ -> [^\n]*",
+        r"\d(?=[.xo]{5,6}\n)|[.xo](?=[.xo]*\n)",  # a row of Clobber's board, square by square
         r" ?\d+(?=[ \n}]|$)",
         r"(?:(?! \d+(?:[ \n}]|$))[^\n])+",
         r"\n+",
@@ -29,7 +30,11 @@ _PIECES = "|".join(
 )
 
 
-def duel_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer with a chat template whose tokens are the pieces of `texts`."""
-    numbers = [text for number in range(NUMBERS) for text in (str(number), f" {number}")]
+def duel_tokenizer(texts: Iterable[str], ids: int = NUMBERS) -> PreTrainedTokenizerFast:
+    """A tokenizer with a chat template whose tokens are the pieces of `texts`.
+
+    Args:
+        ids: numbers below this are single tokens too.
+    """
+    numbers = [text for number in range(max(ids, NUMBERS)) for text in (str(number), f" {number}")]
     return piece_tokenizer(_PIECES, (*CALL, *numbers, *texts))

@@ -1,0 +1,107 @@
+"""`python -m miner duel-demo`: a tiny model learns four of today's games, end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+
+from miner.config.recipes import RECIPES
+from miner.config.run_files import write_atomically
+
+CACHE = Path(".cache/tiny-duels")
+RECIPE = RECIPES / "tiny-duels.toml"
+TRAINING_SECONDS = 600.0
+SUMMARY_FILE = "summary.json"
+
+
+def duel_demo_command(
+    seed: Annotated[int, typer.Option(min=0, help="Of tasks and sampling.")] = 0,
+    out: Annotated[Path, typer.Option(help="Runs and published models go here.")] = Path("runs"),
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Training time, evaluations included.")
+    ] = TRAINING_SECONDS,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of games a row of the summary.")] = 200,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Further settings.")
+    ] = None,
+) -> None:
+    """Watch a tiny model learn Goofspiel, Leduc poker, Liar's dice and Clobber as duels.
+
+    Makes a base that knows the form of calls only, trains it on teachers' moves and then on its own
+    games, plays it against others, and writes report.html and summary.json.
+    """
+    console, began = Console(), time.monotonic()
+    name = f"demo-duel-seed-{seed}"
+    run_dir, published = out / name, out / "checkpoints" / "demo" / name
+    if run_dir.exists():
+        run_dir.rename(run_dir.with_name(f"{name}.{time.strftime('%Y%m%d-%H%M%S')}"))
+    console.print(Rule("1  a base model", align="left"))
+    base = _base(console)
+    console.print(Rule("2  train, publish", align="left"))
+    overrides = (
+        *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
+        *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
+    )
+    command = [sys.executable, "-m", "miner", "train", "--config", str(RECIPE), *overrides]
+    if status := subprocess.run(command, check=False).returncode:
+        raise typer.Exit(status)
+    console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))
+    summary = _summary(published, pairs, console)
+    summary["seconds"] = round(time.monotonic() - began, 1)
+    write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
+    console.print(f"summary    {run_dir / SUMMARY_FILE}", highlight=False, soft_wrap=True)
+
+
+def _base(console: Console) -> Path:
+    from miner.duel.tiny_base.build import FOUR_GAMES, build_duel_base  # imports torch: seconds
+
+    if not (CACHE / "model.safetensors").is_file():
+        CACHE.parent.mkdir(parents=True, exist_ok=True)
+
+        def progress(step: int, loss: float) -> None:
+            if step % 50 == 0:
+                console.print(f"step {step} of {FOUR_GAMES.steps}: loss {loss:.2f}")
+
+        build_duel_base(CACHE, recipe=FOUR_GAMES, progress=progress)
+    return CACHE
+
+
+def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:
+    """Scores and forfeits of the model in a folder, as the issue's table has them."""
+    from miner.duel.players.model import load_model_player
+    from miner.duel.scoreboard import MEETINGS, score
+
+    async def play() -> dict[str, object]:
+        player = load_model_player(model, "trained")
+        games: dict[str, dict[str, object]] = {}
+        forfeits = played = 0
+        try:
+            for meeting in MEETINGS:
+                result = await score(player, meeting, pairs)
+                estimate = result.score
+                games.setdefault(meeting.name, {})[meeting.opponent] = {
+                    "score": estimate.mean,
+                    "low": estimate.low,
+                    "high": estimate.high,
+                    "games": estimate.n,
+                }
+                forfeits, played = forfeits + result.forfeits, played + estimate.n
+                console.print(
+                    f"{meeting.name} against {meeting.opponent}: {estimate}, "
+                    f"{result.forfeits} forfeited",
+                    highlight=False,
+                )
+        finally:
+            await player.close()
+        return {"seconds": 0.0, "forfeits": forfeits / played, "games": games}
+
+    return asyncio.run(play())

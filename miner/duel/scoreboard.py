@@ -1,0 +1,83 @@
+"""A player's score against another in one game, over pairs without notes between them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from itertools import islice
+
+from miner.duel.channel.tasks import cards_of
+from miner.duel.games import duel_game
+from miner.duel.games.table import game_seeds
+from miner.duel.memory import Notes
+from miner.duel.outcome import POINTS, GameRecord
+from miner.duel.play import Rules, play_game
+from miner.duel.players.base import Player
+from miner.duel.players.catalog import make_player
+from miner.duel.wording import own_wording
+from miner.evaluation.statistics import Estimate, mean_score
+
+EVALUATION_SEED = 42
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What is played.
+
+    Attributes:
+        game: its name.
+        opponent: as the command line names players.
+        cards: Goofspiel's deck size; None for other games.
+    """
+
+    game: str
+    opponent: str
+    cards: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The game, with its size."""
+        return f"{self.game}-{self.cards}" if self.cards else self.game
+
+
+MEETINGS = (
+    Meeting("leduc_poker", "random"),
+    Meeting("leduc_poker", "cfr"),
+    Meeting("goofspiel", "random", 5),
+    Meeting("goofspiel", "bid", 5),
+    Meeting("goofspiel", "random", 8),
+    Meeting("goofspiel", "bid", 8),
+    Meeting("liars_dice", "random"),
+    Meeting("liars_dice", "teacher"),
+    Meeting("clobber", "random"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The first player's score, and the games that it forfeited."""
+
+    score: Estimate
+    forfeits: int
+
+
+async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
+    """Both seats of each of the tournament's first `pairs` seeds; all games at once.
+
+    Raises: what a player raises.
+    """
+    game, opponent = duel_game(meeting.game), make_player(meeting.opponent, [meeting.game], seat=1)
+    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=float("inf"))
+
+    async def play(seed: int, seat: int) -> GameRecord:
+        notes = Notes(player.counter), Notes(opponent.counter)
+        return await play_game(game, seed, (player, opponent), notes, rules, first_seat=seat)
+
+    drawn = game_seeds(EVALUATION_SEED)
+    fitting = (seed for seed in drawn if not meeting.cards or cards_of(seed) == meeting.cards)
+    seeds = list(islice(fitting, pairs))
+    records = await asyncio.gather(*(play(seed, seat) for seed in seeds for seat in (0, 1)))
+    return Scored(
+        mean_score([POINTS[record.result] for record in records]),
+        sum(record.forfeiter == 0 for record in records),
+    )
