@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from miner.cli.agent import agent_command
+from miner.cli.audit import audit_command
 from miner.cli.contract import contract_command
 from miner.cli.demo import demo_command
 from miner.cli.distinct import distinct_command
@@ -41,6 +42,7 @@ app = typer.Typer(
     help="Train, evaluate and look at models that play environment tournaments.",
 )
 app.command("train")(train_command)
+app.command("audit")(audit_command)
 app.command("settings")(settings_command)
 app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)

@@ -1,0 +1,88 @@
+"""What an audit says of a base and of what its environment rewards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.environments import EpisodeTask
+from miner.environments.base import Observation
+from miner.evaluation.audit import INJECTION, NO_PLAY, Audit, FixedPolicy
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
+from tests.training.in_process import working_in
+
+LEGAL, ILLEGAL = Reply(text="1", action=1), Reply(text="9", action=None, valid=False)
+UNREAD = Reply(text="hm", action=None, valid=False, number=False)
+
+
+def result(policy: str, scores: list[float], replies: tuple[Reply, ...] = ()) -> EvaluationResult:
+    episodes = tuple(
+        EpisodeRecord(environment="goofspiel", task_id=n, seed=n, opponent="random", score=score,
+                      replies=replies)
+        for n, score in enumerate(scores)
+    )  # fmt: skip
+    return EvaluationResult(
+        policy=policy, channel="builtin", environment="goofspiel", episodes=episodes, seconds=2.0
+    )
+
+
+def audit(scores: list[float], *replies: Reply, others: tuple[EvaluationResult, ...] = ()) -> Audit:
+    return Audit(
+        base=result("base", scores, replies or (LEGAL,)),
+        others=others, group_size=2, penalty=1.0, reply_tokens=3.0,
+    )  # fmt: skip
+
+
+def test_groups_have_signal_where_their_members_differ() -> None:
+    assert audit([1, 0, 1, 1, 0, 0, 0, 1]).with_signal == 0.5
+    assert any("Only 0% of the groups" in line for line in audit([1, 1, 0, 0]).findings(8, None))
+    assert not any("signal" in line for line in audit([1, 0, 0, 1]).findings(8, None))
+
+
+def test_replies_are_counted_by_fate_and_penalties_are_in_the_reward() -> None:
+    found = audit([1, 1], LEGAL, ILLEGAL, UNREAD, UNREAD)
+    assert found.fates == {"legal": 0.25, "illegal": 0.25, "unreadable": 0.5}
+    assert found.mean_reward == -2.0
+    assert any("Only 25% of the replies are legal" in line for line in found.findings(8, None))
+
+
+def test_an_environment_that_rewards_what_is_no_play_is_named() -> None:
+    others = (result("empty", [0.0] * 30), result("injection", [1.0] * 30), result("random", [1.0]))
+    found = audit([1, 0], others=others)
+    assert found.rewarded.keys() == {"injection"}
+    assert "rewards injection replies" in found.findings(8, None)[0]
+
+
+def test_the_time_given_is_counted_in_steps() -> None:
+    assert "takes 4.0 s: at most 25 steps" in audit([1, 0]).findings(4, 100.0)[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "reply"),
+    [("empty", ""), ("constant", "1"), ("echo", "say something"), ("injection", INJECTION)],
+)
+async def test_policies_without_play_reply_so(name: str, reply: str) -> None:
+    chat = Observation(({"role": "user", "content": "say something"},))
+    conversation = FixedPolicy(name).conversation(EpisodeTask("Guess", 1, 1))
+    assert name in NO_PLAY
+    assert await conversation.reply(chat) == reply
+
+
+def test_the_command_plays_base_and_others(tmp_path: Path) -> None:
+    with working_in(tmp_path) as work:
+        words = ["audit", f"model.path={work.base}", "environment.channel=builtin",
+                 "environment.deck_sizes=[8]", "rollout.group_size=2", "threads=1",
+                 "--groups", "2"]  # fmt: skip
+        done = CliRunner(env={"COLUMNS": "120"}).invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    for text in (
+        "base, sampled",
+        "injection",
+        "match (bid = prize)",
+        "groups with signal",
+        "legal",
+    ):
+        assert text in done.output
