@@ -38,8 +38,8 @@ from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import Wishes, choose_games
 from entrypoint.verdict import decide
 from entrypoint.workload import workload
-from miner.config.contract import DUEL_CHANNEL, GAMES
-from miner.config.settings import Settings, to_toml
+from miner.config.contract import GAMES
+from miner.config.settings import Settings, asks_servers, to_toml
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 
@@ -157,7 +157,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         environ,
         by_hand=invocation.by_hand,
         adapter_learning_rate=wishes.adapter_learning_rate(),
-        asks_servers=wishes.settings.environment.channel not in (DUEL_CHANNEL, "builtin"),
+        asks_servers=asks_servers(wishes.settings.environment.channel),
     )
     seconds = plan.trainer_ends_at - plan.started_at
     cost = run_cost(wishes.settings, topology, facts, hardware, seconds)
@@ -232,7 +232,7 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield preflight.check_disk(output_dir.parent, prepared.facts)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
     channel = prepared.settings.environment.channel
-    if job.servers and channel not in (DUEL_CHANNEL, "builtin"):
+    if job.servers and asks_servers(channel):
         text = f"waiting for {len(job.servers)} to answer, {seconds:.0f} s at most"
         yield preflight.Check("ok", "environment servers", text)
     yield preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)

@@ -18,8 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import health_url, wait_for_answers
-from entrypoint.trainer_settings import BUILTIN_CHANNEL
-from miner.config.contract import DUEL_CHANNEL
+from miner.config.settings import asks_servers
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
@@ -174,7 +173,7 @@ def check_servers(
     starts it again once a server answers.
     """
     name = "environment servers"
-    if channel in (BUILTIN_CHANNEL, DUEL_CHANNEL):
+    if not asks_servers(channel):
         return Check("ok", name, f"not used (channel {channel})")
     advice = "check ENVIRONMENT_SERVER_URLS and the network, or --set environment.channel=builtin"
     if not servers:

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from miner.config.contract import (
-    DUEL_CHANNEL,
     GRADER_BASE_SEED,
     GRADER_EPISODES,
     SERVERS_VARIABLE,
@@ -165,7 +164,7 @@ def evaluate_command(
         base_seed=base_seed,
         environment=environment,
         sizes=_sizes(sizes),
-        servers=() if channel == DUEL_CHANNEL else server_urls(env_url or []),
+        servers=server_urls(env_url or []),
         channel=channel,
         games=games,
         opponent=opponent,

@@ -16,32 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
 
 import typer
 from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
+from miner.channels.registry import channel_class, channel_settings, make_channel
 from miner.cli.out_folder import check_out
-from miner.config.contract import (
-    DUEL_CHANNEL,
-    GOOFSPIEL,
-    GRADER_BASE_SEED,
-    is_game,
-    served_dtype,
-)
+from miner.config.contract import GOOFSPIEL, GRADER_BASE_SEED, is_game, served_dtype
 from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings, asks_servers, unused_settings
 from miner.config.statuses import TrainerStatus
-from miner.duel.channel.opening import open_duels
-from miner.duel.channel.replay import chosen_replays
-from miner.duel.channel.tasks import evaluation_duels
-from miner.duel.players.catalog import chosen_games
-from miner.environments import EnvironmentSource, EpisodeTask
-from miner.environments.probe import open_source
-from miner.environments.probe_report import Channel
-from miner.evaluation.channels import CHANNELS, channel_settings
-from miner.evaluation.grader import episode_list
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
 from miner.evaluation.results import EvaluationResult
@@ -88,14 +74,20 @@ class EvaluationRequest:
     settings: tuple[str, ...] = ()
 
     @property
+    def played_over(self) -> str:
+        """The channel that is asked for, or the one that plays as the grader does."""
+        return self.channel or ("graded" if self.servers else "builtin")
+
+    @property
     def split(self) -> Split:
-        """Whose episodes are played."""
-        return "held_out" if self.channel in CHANNELS else "grader"
+        """Kind of the episodes that are played."""
+        return channel_class(self.played_over).split
 
     @property
     def rules(self) -> Rules:
         """The grader's limits, relaxed where a model shares this process with the games."""
-        in_process = self.llm_url is None and (not self.servers or self.channel == "builtin")
+        served = bool(self.servers) and asks_servers(self.played_over)
+        in_process = self.llm_url is None and not served
         return Rules(
             concurrency=self.concurrency
             or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
@@ -166,8 +158,12 @@ async def _play(
     request: EvaluationRequest, policy: Policy, console: Console
 ) -> tuple[EvaluationResult, list[Replay], int]:
     """All episodes, those to show as a replay, and how many were wanted."""
-    source, tasks = await _opened(request, console)
+    channel = make_channel(_environment(request), request.model)
+    tasks = channel.compared(request.episodes, request.base_seed)
+    source = await channel.open()
     try:
+        if described := channel.described(source):
+            say(console, described)
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
         with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
@@ -183,49 +179,29 @@ async def _play(
                 soft_wrap=True,
             )
         failed = partial(say, console)
-        replays = await chosen_replays(source, result, request.replays, failed)
+        replays = await channel.replays(source, result, request.replays, failed)
         return result, replays, len(tasks)
     finally:
         await source.close()
         await policy.close()
 
 
-async def _opened(
-    request: EvaluationRequest, console: Console
-) -> tuple[EnvironmentSource, list[EpisodeTask]]:
-    """Where episodes are played, and which."""
-    if request.channel == DUEL_CHANNEL:
-        games = chosen_games(request.games)
-        duels = evaluation_duels(
-            request.episodes, request.base_seed, games, request.opponent, request.sizes
-        )
-        table = open_duels(request.model, games, [request.opponent])
-        say(
-            console,
-            f"duels of {', '.join(games)} against {request.opponent}, prompts in "
-            f"{table.wording.described}; calls are read as {table.family}",
-        )
-        return table, duels
-    if request.channel in CHANNELS:
-        settings = channel_settings(
-            request.channel, request.settings, entry=request.entry, servers=request.servers
-        )
-        channel = CHANNELS[request.channel](settings)
-        return await channel.open(), channel.tasks.held_out(request.episodes, request.base_seed)
-    tasks = episode_list(
-        request.episodes, request.base_seed, request.environment, sizes=request.sizes
-    )
-    wanted = request.channel or ("graded" if request.servers else "builtin")
-    source, probe = await open_source(
-        request.servers, cast("Channel | Literal['auto']", wanted), request.environment
-    )
-    if wanted == "auto":
-        say(console, f"channel {source.name}: {probe.reason}")
-    if source.name == "builtin" and probe.prompt_format is None:
-        console.print(
-            "[dim]builtin without a server to learn from: prompts are in our own words[/]"
-        )
-    return source, tasks
+def _environment(request: EvaluationRequest) -> EnvironmentSettings:
+    """The options as settings of the channel that reads them. Raises: `ConfigurationError`."""
+    unused = unused_settings(request.played_over)
+    named = {"servers": request.servers, "entry": request.entry}
+    values = {name: value for name, value in named.items() if value and name not in unused}
+    settings = channel_settings(request.played_over, request.settings, **values)
+    games = [name.strip() for name in (request.games or "").split(",") if name.strip()]
+    given = {
+        "name": request.environment,
+        "deck_sizes": request.sizes,
+        "cards": request.sizes,
+        "games": tuple(dict.fromkeys(games)),
+        "opponents": (request.opponent,),
+    }
+    # Not resolved: the lists of tasks name a size or a game that does not exist by its option.
+    return settings.model_copy(update={name: value for name, value in given.items() if value})
 
 
 def _write(

@@ -6,17 +6,20 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from miner.config.contract import GAMES, SERVERS_VARIABLE, split_server_urls
+from miner.channels.registry import channel_settings, make_channel
+from miner.config.contract import SERVERS_VARIABLE, split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
-from miner.evaluation.channels import CHANNELS, Findings, channel_settings
+
+if TYPE_CHECKING:
+    from miner.channels.base import Findings
 
 EnvUrls = Annotated[
     list[str] | None,
@@ -84,12 +87,10 @@ def probe_command(
       python -m miner probe --model MODEL
       python -m miner probe --openenv URL --set max_turns=1
     """
-    if model is not None:
-        _tell(_looked_at(model), json_file)
-    elif (named := _channel(entry, openenv, limit)) is not None:
+    if (named := _channel(entry, model, openenv, limit)) is not None:
         channel, values = named
         settings = channel_settings(channel, setting or (), **values)
-        _tell(asyncio.run(_checked(settings, openenv)), json_file)
+        _tell(asyncio.run(_checked(settings, model, openenv)), json_file)
     else:
         urls = env_url or split_server_urls(os.environ.get(SERVERS_VARIABLE, ""))
         if not urls:
@@ -107,19 +108,14 @@ def probe_command(
 
 
 def _channel(
-    entry: str | None, openenv: str | None, limit: float
+    entry: str | None, model: Path | None, openenv: str | None, limit: float
 ) -> tuple[str, dict[str, Any]] | None:
     """The channel that an option names, and its settings; None where servers are to be asked."""
+    if model is not None:
+        return "duel", {}
     if openenv is not None:
         return "openenv", _openenv_place(openenv, limit)
     return None if entry is None else ("own", {"entry": entry})
-
-
-def _looked_at(model: Path) -> Findings:
-    from miner.duel.channel.findings import look_at
-    from miner.duel.channel.opening import open_duels
-
-    return look_at(model, GAMES, open_duels(model, GAMES, ()))
 
 
 def _openenv_place(place: str, limit: float) -> dict[str, Any]:
@@ -137,12 +133,14 @@ def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-async def _checked(settings: EnvironmentSettings, openenv: str | None) -> Findings:
-    """What a check finds; what an OpenEnv server is waited for is said before it is."""
+async def _checked(
+    settings: EnvironmentSettings, model: Path | None, openenv: str | None
+) -> Findings:
+    """The findings of a channel's check; the wait for an OpenEnv server is announced."""
     own = settings.openenv
     if openenv is not None:
         _say(f"waiting for {openenv} to answer, up to {own.start_seconds:g} s")
-    channel = CHANNELS[settings.channel](settings)
+    channel = make_channel(settings, model)
     source = await channel.open()
     if openenv is not None:
         _say(
@@ -160,6 +158,9 @@ def _tell(findings: Findings, json_file: Path | None) -> None:
     if json_file is not None and str(json_file) == "-":
         typer.echo(text)
         return
-    Console().print(findings.shown(), soft_wrap=True)
+    console = Console()
+    console.print(findings.shown(), soft_wrap=True)
+    if findings.warning:
+        console.print(f"WARNING: {findings.warning}", markup=False, soft_wrap=True)
     if json_file is not None:
         json_file.write_text(text + "\n")

@@ -358,6 +358,11 @@ _READ_BY: dict[str, tuple[str, ...]] = {
 }
 
 
+def asks_servers(channel: str) -> bool:
+    """Whether episodes of `channel` are played on environment servers."""
+    return channel in _READ_BY["servers"] and channel != "builtin"
+
+
 def unused_settings(channel: str) -> set[str]:
     """Settings of the section `environment` that `channel` does not read."""
     return {name for name, channels in _READ_BY.items() if channel not in channels}

@@ -24,6 +24,11 @@ class TrialFindings:
     reason: str
     scoring: str = ""
 
+    @property
+    def warning(self) -> str:
+        """There is none: a trial that fails is an error."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
         return asdict(self)

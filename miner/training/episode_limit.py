@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
 
-from miner.config.contract import DUEL_CHANNEL
+from miner.channels.base import Lengths
+from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.duel.channel.longest import turn_tokens
-from miner.duel.tournament_files import wording_of
-from miner.environments.base import EpisodeTask
-from miner.environments.games.longest import longest_conversation, shortest_conversation
-from miner.evaluation.channels import CHANNELS
 from miner.rollout.renderer import ChatRenderer
-from miner.training.tasks import task_stream
 
 logger = logging.getLogger(__name__)
 
@@ -26,35 +20,30 @@ MARGIN = 1.1
 """A server may word its turns at greater length than we do (1.02 times, as recorded)."""
 
 
-def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
-    """Tokens of the longest episode that a policy can bring about: every turn asked as often as it
-    can be, every reply as long as it may be. In duels each turn is a chat of its own."""
-    if settings.environment.channel == DUEL_CHANNEL:
-        turn = max(turn_tokens(_first_tasks(settings), wording_of(None), renderer).values())
-        return math.ceil(turn * MARGIN) + settings.rollout.max_reply_tokens
-    conversation = longest_conversation(_first_tasks(settings))
-    replies = sum(message["role"] == "assistant" for message in conversation)
-    tokens = len(renderer.encode(renderer.render(conversation)))
-    return math.ceil(tokens * MARGIN) + replies * settings.rollout.max_reply_tokens
+def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int | None:
+    """Tokens of the longest chat that a policy can bring about, every reply as long as it may be.
+
+    None where the channel does not know its lengths.
+    """
+    lengths = _lengths(settings, renderer)
+    return None if lengths is None else _longest(lengths, settings)
 
 
-def _shortest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int:
-    if settings.environment.channel == DUEL_CHANNEL:
-        return min(turn_tokens(_first_tasks(settings), wording_of(None), renderer).values())
-    shortest = shortest_conversation(_first_tasks(settings))
-    return len(renderer.encode(renderer.render(shortest)))
+def _lengths(settings: Settings, renderer: ChatRenderer) -> Lengths | None:
+    channel = make_channel(settings.environment)
+    tasks = [channel.tasks.training(i, settings.seed) for i in range(TASKS_TRIED)]
+    return channel.lengths(tasks, renderer)
 
 
-def _first_tasks(settings: Settings) -> Iterator[EpisodeTask]:
-    tasks = task_stream(settings.environment)
-    return (tasks.training(i, settings.seed) for i in range(TASKS_TRIED))
+def _longest(lengths: Lengths, settings: Settings) -> int:
+    return math.ceil(lengths.longest * MARGIN) + lengths.replies * settings.rollout.max_reply_tokens
 
 
 def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:
     """The settings with `rollout.max_episode_tokens` filled in.
 
-    A limit that a person or the plan has set stays, and is warned about where games may exceed it:
-    such episodes are lost and nothing is learned from them. Channels other than the games'
+    A limit that the user or the plan has set stays, and is warned about where games may exceed it:
+    such episodes are lost and nothing is learned from them. Channels that do not know their lengths
     have the model's context for a limit.
 
     Args:
@@ -62,12 +51,17 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
 
     Raises: `ConfigurationError` where the context has no room for even the shortest game.
     """
-    if settings.environment.channel in CHANNELS:  # which do not say how long their texts become
-        given = settings.rollout.max_episode_tokens
-        return _with_limit(settings, context if given is None else min(context, given))
-    _check_context(settings, renderer, context)
-    longest = longest_episode_tokens(settings, renderer)
     given = settings.rollout.max_episode_tokens
+    lengths = _lengths(settings, renderer)
+    if lengths is None:
+        return _with_limit(settings, context if given is None else min(context, given))
+    if context < lengths.shortest:
+        raise ConfigurationError(
+            f"the model's context of {context:,} tokens has no room for a game: the shortest takes "
+            f"{lengths.shortest:,}, so that nothing can be learned; the base is handed over as it "
+            "is"
+        )
+    longest = _longest(lengths, settings)
     limit = min(context, longest if given is None else given)
     if limit < longest:
         cause = "the model's context" if limit == context else "rollout.max_episode_tokens"
@@ -82,12 +76,3 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
 def _with_limit(settings: Settings, limit: int) -> Settings:
     rollout = settings.rollout.model_copy(update={"max_episode_tokens": limit})
     return settings.model_copy(update={"rollout": rollout})
-
-
-def _check_context(settings: Settings, renderer: ChatRenderer, context: int) -> None:
-    least = _shortest_episode_tokens(settings, renderer)
-    if context < least:
-        raise ConfigurationError(
-            f"the model's context of {context:,} tokens has no room for a game: the shortest takes "
-            f"{least:,}, so that nothing can be learned; the base is handed over as it is"
-        )

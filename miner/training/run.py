@@ -14,11 +14,11 @@ from rich.console import Console
 from transformers import PrinterCallback
 
 from miner.background_loop import BackgroundLoop
+from miner.channels.registry import make_channel
 from miner.config.contract import served_dtype
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.duel.channel.replay import chosen_replays
 from miner.environments import EnvironmentSource
 from miner.environments.outages import Outages
 from miner.evaluation.policies import SamplerPolicy
@@ -52,7 +52,7 @@ from miner.training.revert import RevertToBest
 from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
 from miner.training.run_disk import RunDisk
 from miner.training.signals import StopConsensus, StopRequest
-from miner.training.tasks import task_stream, training_dataset
+from miner.training.tasks import training_dataset
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature, round_size
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_harmless_warnings
@@ -120,8 +120,8 @@ class Run:
             idle=lambda: self._outages.dark_seconds,
         )
         wanted = settings.evaluation
-        tasks = task_stream(settings.environment)
-        self._held_out = tasks.held_out(wanted.episodes, wanted.base_seed)
+        self.channel = make_channel(settings.environment)
+        self._held_out = self.channel.tasks.held_out(wanted.episodes, wanted.base_seed)
         self.rollout = RolloutFunction(
             self.pace.timed("playing", lambda groups: self._play(self._scheduler, groups)),
             settings.reward,
@@ -277,12 +277,11 @@ class Run:
 
     def _play_round(self, temperature: float, number: int) -> tuple[int, int]:
         """See `PlayRound`; each rank plays its share of the games."""
-        settings, ranks = self._settings, self._ranks
+        ranks, tasks = self._ranks, self.channel.tasks
         scheduler = self._scheduler_at(temperature)
-        tasks = task_stream(settings.environment)
         size = round_size(tasks.kinds)
         games = [
-            Group(tasks.training(index, settings.seed), 1)
+            Group(tasks.training(index, self._settings.seed), 1)
             for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
         ]
         results = self._play(scheduler, games)
@@ -373,7 +372,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             ranks=ranks,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,
-            replays=lambda result: loop.run(chosen_replays(source, result, 2, progress.note)),
+            replays=lambda result: loop.run(run.channel.replays(source, result, 2, progress.note)),
         )
         if (fitted := run.fit_temperature()) is not None:
             progress.note(f"sampling at {fitted}")

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from miner.config.contract import DUEL_CHANNEL
+from miner.channels.registry import channel_class
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import (
     BEST_WEIGHTS_FILE,
@@ -22,7 +22,6 @@ from miner.config.run_files import (
     write_atomically,
 )
 from miner.config.settings import Settings, load_settings, to_toml
-from miner.evaluation.channels import CHANNELS
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
@@ -102,9 +101,9 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
         for name in (value if isinstance(value, dict) else [""])
         if not isinstance(value, dict) or value[name] != then[section][name]
     ]
-    channels = (before.environment.channel, settings.environment.channel)
-    if channels[0] != channels[1] and not {DUEL_CHANNEL, *CHANNELS}.isdisjoint(channels):
-        changed.append("environment.channel")  # only the games' channels play the same tasks
+    classes = [channel_class(run.environment.channel) for run in (before, settings)]
+    if classes[0] is not classes[1]:  # channels of one class play the same tasks
+        changed.append("environment.channel")
     if not begun:  # a checkpoint is one of its stage and tuning; without any, the ladder may go on
         lowered = (before.model.tuning, settings.model.tuning) == ("full", "lora")
         free = {"optimizer.zero_stage"} | (WITH_ADAPTERS if lowered else set())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from miner.__main__ import main
+from miner.channels.registry import channel_settings
 from miner.config.errors import ConfigurationError
-from miner.evaluation.channels import channel_settings
 from mock_env_server.settings import ServerSettings
 from tests.served import serve_in_thread
 

@@ -9,11 +9,10 @@ from typing import get_args
 
 import pytest
 
-from miner.config.contract import DUEL_CHANNEL
+from miner.channels.registry import CHANNELS, channel_class
+from miner.channels.served import ServedChannel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.environments.probe_report import GAME_CHANNELS
-from miner.evaluation.channels import CHANNELS
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 from tests.training.in_process import Work, working_in
@@ -49,7 +48,8 @@ def own(folder: Path, text: str) -> tuple[str, str]:
 
 def test_every_channel_can_be_set() -> None:
     names = get_args(EnvironmentSettings.model_fields["channel"].annotation)
-    assert set(names) == {"auto", DUEL_CHANNEL, *GAME_CHANNELS, *CHANNELS}
+    assert set(names) == set(CHANNELS)
+    assert {channel_class(name) for name in names} > {ServedChannel}
 
 
 def test_a_policy_learns_ones_own_environment(work: Work) -> None:
@@ -109,7 +109,7 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
 
 
 def test_a_critic_of_another_game_is_refused(work: Work) -> None:
-    for channel in (*CHANNELS, DUEL_CHANNEL):
+    for channel in (name for name in CHANNELS if channel_class(name) is not ServedChannel):
         with pytest.raises(ConfigurationError, match=r"credit='all_moves' has a critic for"):
             work.settings(f"environment.channel={channel}", "reward.credit=all_moves")
     assert work.settings("environment.channel=builtin", "reward.credit=all_moves")
@@ -117,7 +117,7 @@ def test_a_critic_of_another_game_is_refused(work: Work) -> None:
 
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
     shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
-    for channel in (*CHANNELS, DUEL_CHANNEL):
+    for channel in (name for name in CHANNELS if channel_class(name) is not ServedChannel):
         with pytest.raises(ConfigurationError, match=r"shaping='chance_to_win' knows .*Goofspiel"):
             work.settings(f"environment.channel={channel}", *shaped)
     assert work.settings("environment.channel=builtin", *shaped)

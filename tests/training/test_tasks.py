@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 
+from miner.channels.served import GameTasks
 from miner.config.contract import agent_seat
 from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
-from miner.training.tasks import GameTasks, decode_task, encode_task, training_dataset
+from miner.training.tasks import decode_task, encode_task, training_dataset
 
 
 def stream(count, seed=0, **settings):

@@ -73,8 +73,7 @@ class DuelFindings:
         for game, tokens in self.tokens.items():
             table.add_row(game, f"{tokens:,} tokens")
         head = f"channel {DUEL_CHANNEL}: {self.reason}"
-        warning = [f"WARNING: {self.warning}"] if self.warning else []
-        return Group(head, table, *warning)
+        return Group(head, table)
 
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""

@@ -1,46 +1,14 @@
-"""Replays of evaluated episodes; a duel is played again from its replies, every move of both sides
-in order."""
+"""Replay of an evaluated duel: it is played again from its replies, every move in order."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import duel_of
 from miner.duel.games import Table
-from miner.environments.base import EnvironmentSource, EpisodeTask, Transition
-from miner.environments.errors import EnvironmentFault
+from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay
-from miner.reporting.replay import replay_of, replay_with
-
-
-async def chosen_replays(
-    source: EnvironmentSource,
-    result: EvaluationResult,
-    count: int,
-    failed: Callable[[str], None],
-) -> list[Replay]:
-    """Replays of a lost or broken episode, a won one, and others, `count` at most.
-
-    Args:
-        source: where the episodes of `result` were played.
-        failed: is called with the reason where an episode has no replay.
-    """
-    played = [episode for episode in result.episodes if episode.replies]
-    lost = [episode for episode in played if episode.score is not None and episode.score < 0.5]
-    won = [episode for episode in played if episode.score is not None and episode.score > 0.5]
-    first = lost[:1] + won[:1]
-    replays = []
-    for episode in (first + [episode for episode in played if episode not in first])[:count]:
-        try:
-            if isinstance(source, DuelSource):
-                replays.append(await replay_duel(source, result, episode))
-            else:
-                replays.append(replay_of(result, episode))
-        except (ValueError, EnvironmentFault) as error:
-            failed(f"no replay: {error}")
-    return replays
+from miner.reporting.replay import replay_with
 
 
 async def replay_duel(source: DuelSource, result: EvaluationResult, found: EpisodeRecord) -> Replay:

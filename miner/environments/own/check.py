@@ -78,6 +78,11 @@ class OwnFindings:
         mapped = f", whose {low:g} is shown as 0 and {high:g} as 1."
         return own + ("." if (low, high) == (0, 1) else mapped)
 
+    @property
+    def warning(self) -> str:
+        """There is none: what cannot be trained on is an error."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
         return {

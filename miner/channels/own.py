@@ -1,7 +1,10 @@
-"""The channel `own`: the class that `environment.entry` names."""
+"""The channel `own`: the class that `environment.entry` names, played in this process."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from miner.channels.base import Channel, Findings
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
 from miner.environments.own.check import OwnFindings, check_environment
@@ -10,17 +13,23 @@ from miner.environments.own.source import OwnSource
 from miner.environments.seeded_tasks import SeededTasks
 
 
-class OwnChannel:
-    """Tasks, source and check of a person's own class. Raises: `ConfigurationError`."""
+class OwnChannel(Channel):
+    """Tasks and source of a user's class."""
 
-    def __init__(self, settings: EnvironmentSettings) -> None:
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        model: Path | None = None,
+        published: Path | None = None,
+    ) -> None:
+        super().__init__(settings, model, published)
         self._kind = load_entry(settings.entry)
         self.tasks = SeededTasks(self._kind.__name__, self._kind.problems)
 
-    async def open(self) -> EnvironmentSource:
-        """Where it is played: in this process."""
+    async def open(
+        self, found: Findings | None = None, *, patience_s: float = 0.0
+    ) -> EnvironmentSource:
         return OwnSource(self._kind)
 
     async def check(self, source: EnvironmentSource) -> OwnFindings:
-        """Play a few episodes. Raises: `ConfigurationError`."""
         return await check_environment(self._kind, source, self.tasks)

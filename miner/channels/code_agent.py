@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from miner.channels.base import Channel, Findings
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
@@ -15,22 +18,26 @@ from miner.executors.e2b import E2BExecutor
 TRIAL, EXPECTED = "print(6 * 7)", "42"
 
 
-class CodeAgentChannel:
-    """Tasks, source and check of problems with checkable answers."""
+class CodeAgentChannel(Channel):
+    """Problems with checkable answers, and an executor for the code."""
 
-    def __init__(self, settings: EnvironmentSettings) -> None:
-        self._settings = settings.code_agent
-        self.tasks = Arithmetic()
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        model: Path | None = None,
+        published: Path | None = None,
+    ) -> None:
+        super().__init__(settings, model, published)
+        self.tasks = self._problems = Arithmetic()
 
-    async def open(self) -> CodeAgentSource:
-        """Where they are asked. Raises: `ConfigurationError` without a key or a sandbox."""
-        executor: Executor = E2BExecutor() if self._settings.executor == "e2b" else LocalSandbox()
-        return CodeAgentSource(
-            self.tasks,
-            executor,
-            form=Form(self._settings.form),
-            max_turns=self._settings.max_turns,
-        )
+    async def open(
+        self, found: Findings | None = None, *, patience_s: float = 0.0
+    ) -> CodeAgentSource:
+        """Raise `ConfigurationError` without a key or a sandbox."""
+        wanted = self.settings.code_agent
+        executor: Executor = E2BExecutor() if wanted.executor == "e2b" else LocalSandbox()
+        form = Form(wanted.form)
+        return CodeAgentSource(self._problems, executor, form=form, max_turns=wanted.max_turns)
 
     async def check(self, source: EnvironmentSource) -> TrialFindings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""

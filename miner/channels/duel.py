@@ -1,0 +1,88 @@
+"""The channel `duel`: today's tournament, played in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from miner.channels.base import Channel, Findings, Lengths
+from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings
+from miner.duel.channel.environment import DuelSource
+from miner.duel.channel.findings import DuelFindings, look_at
+from miner.duel.channel.longest import turn_tokens
+from miner.duel.channel.opening import open_duels
+from miner.duel.channel.opponents import is_model
+from miner.duel.channel.replay import replay_duel
+from miner.duel.channel.tasks import DuelTasks, evaluation_duels
+from miner.duel.tournament_files import wording_of
+from miner.environments.base import EnvironmentSource, EpisodeTask
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.reporting.records import Replay
+from miner.rollout.renderer import ChatRenderer
+
+
+class DuelChannel(Channel):
+    """Games against named opponents. Opening one needs the model's tokenizer, and no server."""
+
+    split = "grader"
+
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        model: Path | None = None,
+        published: Path | None = None,
+    ) -> None:
+        super().__init__(settings, model, published)
+        self.tasks = DuelTasks(settings)
+
+    def refuse_training(self) -> None:
+        """Refuse models as opponents on GPUs: each rank would load one, outside of every plan."""
+        models = [name for name in self.settings.opponents if is_model(name)]
+        if models and torch.cuda.is_available():
+            raise ConfigurationError(
+                f"environment.opponents names models ({', '.join(models)}), and no memory of a GPU "
+                "is planned for them: name random, mcts:SIMULATIONS, teacher or strong, or train "
+                "on a CPU"
+            )
+
+    async def open(self, found: Findings | None = None, *, patience_s: float = 0.0) -> DuelSource:
+        return open_duels(
+            self.model,
+            self.settings.games,
+            self.settings.opponents,
+            published=self.published,
+            parser=self.settings.tool_parser,
+        )
+
+    async def check(self, source: EnvironmentSource) -> DuelFindings:
+        """Look at the model: how its calls are read and how long its turns become."""
+        assert isinstance(source, DuelSource)
+        assert self.model is not None
+        return look_at(self.model, self.settings.games, source)
+
+    def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
+        """Games of the tournament's own seeds, both seats of each, against the first opponent."""
+        wanted = self.settings
+        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], wanted.cards)
+
+    def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths:
+        """Each turn is a chat of its own."""
+        tokens = turn_tokens(tasks, wording_of(None), renderer).values()
+        return Lengths(min(tokens), max(tokens), replies=1)
+
+    def described(self, source: EnvironmentSource) -> str:
+        assert isinstance(source, DuelSource)
+        return (
+            f"duels of {', '.join(self.settings.games)} against {self.settings.opponents[0]}, "
+            f"prompts in {source.wording.described}; calls are read as {source.family}"
+        )
+
+    async def replay(
+        self, source: EnvironmentSource, result: EvaluationResult, episode: EpisodeRecord
+    ) -> Replay:
+        """The game is played again: the opponent makes its moves once more."""
+        assert isinstance(source, DuelSource)
+        return await replay_duel(source, result, episode)
