@@ -85,7 +85,6 @@ def _train(settings: Settings) -> None:
 
         from miner.distributed.ranks import LeadFailedError, join_ranks
         from miner.inference.engines import is_out_of_memory
-        from miner.reporting.page import write_report
         from miner.reporting.progress import say
         from miner.training.guard import TrainingDivergedError
         from miner.training.run import train
@@ -119,7 +118,17 @@ def _train(settings: Settings) -> None:
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
     )
     if ranks.leads:
-        say(console, f"report     {write_report(settings.run_dir)}")
+        say(console, f"report      {_report(settings.run_dir)}")
+
+
+def _report(run_dir: Path) -> str:
+    """The page of a run that has published; one that cannot be made must not fail the run."""
+    try:
+        from miner.reporting.page import write_report
+
+        return str(write_report(run_dir))
+    except Exception as error:
+        return f"could not be written: {type(error).__name__}: {error}"
 
 
 def _end_like(status: int) -> NoReturn:

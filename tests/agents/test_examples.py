@@ -61,7 +61,7 @@ def test_the_guessing_game_is_trained_on_from_nothing(tmp_path: Path) -> None:
     )  # fmt: skip
     said = run_example("train_guess", tmp_path, *short)
     assert "Guess: 96 episodes" in said
-    assert "written to guess/run-0/report.html" in said
+    assert "guess/run-0/report.html" in said
     verify_model(tmp_path / "guess" / "model-0", load=False)
     run = RunFolder(tmp_path / "guess" / "run-0").read()
     assert [record.step for record in run.steps] == [1]

@@ -154,11 +154,12 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
         "as it was",
+        "gradient checkpointing (model.gradient_checkpointing None -> True)",
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
-        "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
     ]
     settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["optimizer"]["micro_batch_tokens"] == 2048
+    assert settings["model"]["gradient_checkpointing"] is True
+    assert settings["optimizer"]["micro_batch_tokens"] == 4096
 
 
 def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:

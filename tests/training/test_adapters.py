@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import BEST_FILE
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
@@ -118,6 +119,7 @@ def test_what_is_published_is_merged_into_the_base(tmp_path, base):
 
 def test_adapters_take_over_only_where_full_fine_tuning_has_saved_nothing(tmp_path, base):
     prepare_run_dir(settings(tmp_path))
+    (tmp_path / BEST_FILE).write_text("{}")  # the run has scored its base
     with pytest.raises(ConfigurationError, match=r"\(optimizer\.learning_rate\)"):
         prepare_run_dir(settings(tmp_path, "optimizer.learning_rate=0.5"))
     with pytest.raises(ConfigurationError, match=r"other settings \(seed\)"):

@@ -31,7 +31,7 @@ ENDS = [
     (EngineLostError("no vLLM"), EndKind.INFERENCE_LOST),
     (ConfigurationError("a wrong setting"), EndKind.REFUSED),
     (TrainingDivergedError("not finite"), EndKind.CRASHED),
-    (PublishingError("disk full"), EndKind.CRASHED),
+    (PublishingError("disk full"), EndKind.UNWRITTEN),
 ]
 
 
@@ -49,7 +49,8 @@ def test_the_orchestrator_understands_how_the_trainer_ended(
         return TrainResult(tmp_path, 3, 0.5)
 
     monkeypatch.setattr("miner.training.run.train", train)
-    monkeypatch.setattr("miner.training.preparation.prepare_run", lambda *_, **__: None)
+    for check in ("checked_paths", "prepare_run"):
+        monkeypatch.setattr(f"miner.training.preparation.{check}", lambda *_, **__: None)
     monkeypatch.setattr(sys, "argv", ["miner", "train", f"run_dir={tmp_path}"])
     for name in ("HF_HUB_OFFLINE", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")

@@ -75,7 +75,7 @@ def step_of(tmp_path, tokenizer, episodes, credit):
     )
     reward = RewardSettings(credit=credit, invalid_reply_penalty=0.25)
     rollout = RolloutFunction(
-        lambda groups, trainer: [GroupResult(groups[0], tuple(episodes))],
+        lambda groups: [GroupResult(groups[0], tuple(episodes))],
         reward,
         tokenizer.eos_token_id,
         Ranks(),

@@ -54,7 +54,7 @@ def server() -> Iterator[LocalApp]:
 async def source_on(host: LocalApp, **settings: Any) -> AsyncIterator[OpenEnvSource]:
     chosen = OpenEnvSettings(**{"sessions": SESSIONS, **settings})
     opened = await open_openenv([host.url], chosen)
-    source = OpenEnvSource(opened.clients, chosen, opened.codec, {host.url: SESSIONS}, host)
+    source = OpenEnvSource(opened.clients, chosen, opened.codec, host)
     yield source
     await source.close()
 
