@@ -119,7 +119,7 @@ def test_what_is_published_is_merged_into_the_base(tmp_path, base):
 
 def test_adapters_take_over_only_where_full_fine_tuning_has_saved_nothing(tmp_path, base):
     prepare_run_dir(settings(tmp_path))
-    (tmp_path / BEST_FILE).write_text("{}")  # the run has scored its base
+    (tmp_path / "run" / BEST_FILE).write_text("{}")  # the run has scored its base
     with pytest.raises(ConfigurationError, match=r"\(optimizer\.learning_rate\)"):
         prepare_run_dir(settings(tmp_path, "optimizer.learning_rate=0.5"))
     with pytest.raises(ConfigurationError, match=r"other settings \(seed\)"):
