@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import miner.__main__
+from miner.publishing import deadline
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.output_path import PUBLICATION_FILE
@@ -119,7 +120,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
             super().on_step_end(*state, **more)
 
     run.Pace = PaceOfSteps
-    run.time = SimpleNamespace(time=lambda: 0.0, monotonic=clock)
+    deadline.time = SimpleNamespace(time=lambda: 0.0, monotonic=clock)
     Deadline.__init__.__kwdefaults__ |= {"clock": clock}
     sys.argv = ["miner", *arguments, "deadline.ends_at=900"]
     miner.__main__.main()
