@@ -106,8 +106,8 @@ def _replies(run: Run) -> list[str]:
         found.append(f"Token drift at {share:.1%} of the turn boundaries: {kinds}.")
     recent = run.steps[-_RECENT_STEPS:]
     replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
-    by_turn = run.settings.get("reward", {}).get("credit") == "turn"  # turns differ, totals or not
-    flat = 0 if by_turn else sum(r.flat_groups for r in recent)
+    credit = run.settings.get("reward", {}).get("credit")  # turns differ, whether totals do or not
+    flat = 0 if credit in ("turn", "all_moves") else sum(r.flat_groups for r in recent)
     illegal = "held no legal action" if run.of_games else "were not valid"
     for kind, count, whole, most, what in (
         ("replies", sum(r.invalid_replies for r in recent), replies, _MANY_INVALID, illegal),
