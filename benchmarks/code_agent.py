@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from miner.channels.code_agent import CodeAgentChannel
 from miner.config.settings import load_settings
-from miner.environments.code_agent.channel import CodeAgentChannel
 from miner.evaluation.model import model_policy
 from miner.evaluation.runner import Rules, evaluate
 from miner.tiny_model.code_agent.build import build_agent_base
