@@ -63,9 +63,10 @@ def test_compose_up_publishes_and_with_other_settings_refuses_to_go_on(
     assert "miner: exit 0 (ok): a model of " in done.stdout
     assert "making the tiny base model: 20 steps" in done.stdout
     assert verify_model(tmp_path / "checkpoints/demo/goofspiel", load=True).loaded
-    other = compose("up", "--no-build", "--exit-code-from", "miner", **{**QUICK, "STEPS": "2"})
+    otherwise = {**QUICK, "EVALUATION_EPISODES": "12"}
+    other = compose("up", "--no-build", "--exit-code-from", "miner", **otherwise)
     assert other.returncode == ExitStatus.REFUSED, other.stdout + other.stderr
-    assert "holds a run with other settings (optimizer.max_steps)" in other.stdout
+    assert "holds a run with other settings (evaluation.episodes)" in other.stdout
 
 
 def test_the_miners_status_becomes_that_of_compose(image: None, compose: Compose) -> None:
