@@ -35,7 +35,7 @@ from entrypoint.schedule import plan_run
 from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program
 from entrypoint.topology import plan_topology
-from entrypoint.trainer_settings import Wishes, choose_games
+from entrypoint.trainer_settings import PlannedSettings, choose_games
 from entrypoint.verdict import decide
 from entrypoint.workload import workload
 from miner.config.contract import GAMES
@@ -146,8 +146,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     except Failure:
         _check_asked(invocation)
         raise
-    wishes = Wishes(invocation, facts.shape.parameters)
-    topology = plan_topology(hardware, facts.shape, wishes.batch_shape())
+    wanted = PlannedSettings(invocation, facts.shape.parameters)
+    topology = plan_topology(hardware, facts.shape, wanted.batch_shape())
     plan = plan_run(
         invocation.job,
         paths,
@@ -156,11 +156,11 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         started_at,
         environ,
         by_hand=invocation.by_hand,
-        adapter_learning_rate=wishes.adapter_learning_rate(),
-        asks_servers=asks_servers(wishes.settings.environment.channel),
+        adapter_learning_rate=wanted.adapter_learning_rate(),
+        asks_servers=asks_servers(wanted.settings.environment.channel),
     )
     seconds = plan.trainer_ends_at - plan.started_at
-    cost = run_cost(wishes.settings, topology, facts, hardware, seconds)
+    cost = run_cost(wanted.settings, topology, facts, hardware, seconds)
     return Prepared(
         invocation=invocation,
         hardware=hardware,
@@ -169,15 +169,15 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         topology=topology,
         plan=plan,
         cost=cost,
-        recipe=wishes.recipe.name,
-        settings=wishes.planned(paths, plan, topology, hardware.cpus, cost.every_steps),
+        recipe=wanted.recipe.name,
+        settings=wanted.planned(paths, plan, topology, hardware.cpus, cost.every_steps),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 
 
 def _check_asked(invocation: Invocation) -> None:
     """Raise `Failure` (ARGUMENTS) for games and settings that no model could make usable."""
-    Wishes(invocation, parameters=1)
+    PlannedSettings(invocation, parameters=1)
     game, why = choose_games(invocation.job)
     if not game:
         raise Failure(ExitStatus.ARGUMENTS, f"--dataset-type: {why}; known: {', '.join(GAMES)}")

@@ -15,7 +15,7 @@ import requests
 from entrypoint.masking import mask_url
 
 
-def complaint(url: str, timeout: float) -> str:
+def health_error(url: str, timeout: float) -> str:
     """Ask `url` once: "" if it answers 200, else what is wrong, in a few words."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy stands between a job and its own servers
@@ -28,11 +28,11 @@ def complaint(url: str, timeout: float) -> str:
     return "" if status == 200 else f"{mask_url(url)}: HTTP {status}"
 
 
-def complaints(urls: Iterable[str], timeout: float) -> dict[str, str]:
-    """`complaint` of each URL that has one, all asked at the same time."""
+def health_errors(urls: Iterable[str], timeout: float) -> dict[str, str]:
+    """`health_error` of each URL that has one, all asked at the same time."""
     urls = list(urls)
     with ThreadPoolExecutor(max_workers=max(1, min(16, len(urls)))) as pool:
-        said = pool.map(lambda url: complaint(url, timeout), urls)
+        said = pool.map(lambda url: health_error(url, timeout), urls)
         return {url: text for url, text in zip(urls, said, strict=True) if text}
 
 
@@ -53,7 +53,7 @@ def wait_for_answers(
     silent = dict.fromkeys(urls, "not asked yet")
     enough = len(silent) - fewest
     while not stop.is_set():
-        silent = complaints(silent, timeout)
+        silent = health_errors(silent, timeout)
         left = end - time.monotonic()
         if len(silent) <= enough or left <= 0:
             break

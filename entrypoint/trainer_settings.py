@@ -78,7 +78,7 @@ def choose_game(environments: Sequence[str]) -> tuple[str, str]:
     return chosen, "; ".join(filter(None, reasons))
 
 
-class Wishes:
+class PlannedSettings:
     """What the trainer's settings are to be, whatever the machine: the job, a recipe, a person's.
 
     Args:

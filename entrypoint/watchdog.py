@@ -25,7 +25,7 @@ from entrypoint.control import (
 )
 from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
-from entrypoint.probes import complaint, complaints, health_url, wait_for_answers
+from entrypoint.probes import health_error, health_errors, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
@@ -198,7 +198,7 @@ class Watchdog:
             urls.append(self._inference_health)
         if not urls:
             return ""
-        silent = complaints(urls, PROBE_TIMEOUT)
+        silent = health_errors(urls, PROBE_TIMEOUT)
         return (
             f"; does not answer: {', '.join(silent.values())}"
             if silent
@@ -224,7 +224,7 @@ class Watchdog:
         if self._inference_health is None or now - self._inference_asked < HEALTH_EVERY:
             return
         self._inference_asked = now
-        said = complaint(self._inference_health, PROBE_TIMEOUT)
+        said = health_error(self._inference_health, PROBE_TIMEOUT)
         if not said:
             self._inference_answered = now
         elif (

@@ -119,7 +119,7 @@ class JsonServer:
         self.url = url.rstrip("/")
         self._connections = Connections()
 
-    async def complaint(self) -> str:
+    async def health_error(self) -> str:
         """Why nobody can play there, in a few words; "" where somebody answers.
 
         A server without /health is there all the same; 5xx is a proxy without its server.

@@ -159,7 +159,7 @@ class SamplerClient:
         self._loop = loop
 
     def generate(self, prompts: Sequence[Prompt], **config: Any) -> Completions:
-        """See `Client`. Raises: `ConfigurationError`, `SamplerError`."""
+        """Raises: `ConfigurationError`, `SamplerError`."""
         given = VLLMClientGenerationConfig(**config)
         plain = VLLMClientGenerationConfig()
         for name in ("repetition_penalty", "top_p", "min_p", "guided_decoding_regex"):

@@ -82,7 +82,7 @@ class CodeAgentEnvironment(Environment):
         generation_config: VLLMClientGenerationConfig,
         prompts: Sequence[str],
     ) -> Completions:
-        """See `Environment`. Raises: `InfrastructureError` where the executer is down."""
+        """Raises: `InfrastructureError` where the executer is down."""
         stop = [self.tags.code_end, *(generation_config.stop or ())]
         first = replace(generation_config, stop=stop)
         done = list(vllm_client.generate(prompts=prompts, **vars(first)).items)

@@ -140,14 +140,10 @@ class GameTasks:
 
     @property
     def kinds(self) -> int:
-        """See `TaskStream`."""
         return len(self._kinds())
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`.
-
-        Sizes and seats come in shuffled cycles, so that every stretch of the stream is balanced.
-        """
+        """Sizes and seats come in shuffled cycles, so that each stretch is balanced."""
         kinds = self._kinds()
         cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
@@ -166,7 +162,6 @@ class GameTasks:
         )
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`."""
         sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else ()
         return held_out_list(count, base_seed, self.name, sizes=sizes)
 

@@ -112,7 +112,7 @@ def _train(settings: Settings) -> None:
             err=True,
         )
         raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
-    ranks.part()
+    ranks.detach()
     say(
         console,
         f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",

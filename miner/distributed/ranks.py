@@ -64,7 +64,7 @@ class Ranks:
         dist.all_gather_object(values, value, group=self._group)
         return values
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Rank 0's value; what the others pass is dropped."""
         if self._group is None:
             return value
@@ -77,7 +77,7 @@ class Ranks:
         """The largest of all ranks' numbers."""
         return max(self.gather(number))
 
-    def part(self) -> None:
+    def detach(self) -> None:
         """End the world in order, once all ranks are done: torch's threads must not outlive it."""
         if not dist.is_initialized():
             return
@@ -85,7 +85,7 @@ class Ranks:
             self.gather(None)
             dist.destroy_process_group()
         except RuntimeError as error:
-            logger.warning("the ranks did not part in order: %s", error)
+            logger.warning("the ranks did not detach in order: %s", error)
 
     def lead_does(self, work: Callable[[], T]) -> T:
         """What `work` returns on rank 0, which alone does it.
@@ -93,16 +93,16 @@ class Ranks:
         Raises: what `work` raised on rank 0, `LeadFailedError` on the others.
         """
         if not self.leads:
-            done, value = self.share((False, None))
+            done, value = self.broadcast((False, None))
             if not done:
                 raise LeadFailedError
             return value  # type: ignore[return-value]
         try:
             result = work()
         except BaseException:
-            self.share((False, None))
+            self.broadcast((False, None))
             raise
-        self.share((True, result))
+        self.broadcast((True, result))
         return result
 
 

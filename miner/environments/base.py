@@ -171,7 +171,7 @@ class EnvironmentSource(Protocol):
         """Base URLs of the servers that play; empty where episodes are played in-process."""
         ...
 
-    async def complaint(self, server: str) -> str:
+    async def health_error(self, server: str) -> str:
         """Ask one of `servers` for a sign of life: "" if it answers, else what is wrong.
 
         `open` takes a server that does not answer only where all others do not either.
@@ -191,9 +191,8 @@ class InProcess:
     capacity = 4096
     """Memory is the only limit."""
 
-    async def complaint(self, server: str) -> str:
-        """See `EnvironmentSource`."""
+    async def health_error(self, server: str) -> str:
         return ""
 
     async def close(self) -> None:
-        """See `EnvironmentSource`."""
+        pass

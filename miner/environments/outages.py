@@ -105,7 +105,9 @@ class Outages:
         """Ask all servers, and tell what has changed."""
         servers = self._source.servers
         said = dict(
-            zip(servers, await asyncio.gather(*map(self._source.complaint, servers)), strict=True)
+            zip(
+                servers, await asyncio.gather(*map(self._source.health_error, servers)), strict=True
+            )
         )
         now, before = self._clock(), self._away
         self._away = {url: before.get(url, now) for url in servers if said[url]}

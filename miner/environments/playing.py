@@ -101,17 +101,14 @@ class ChatPlayer:
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
-        """See `Player`."""
         self._chat = observation
         self.shown = tuple(message["content"] for message in observation.messages)
 
     async def reply(self) -> str:
-        """See `Player`."""
         self._reply = await self._conversation.reply(self._chat)
         return self._reply
 
     def told(self, transition: Transition) -> None:
-        """See `Player`."""
         self._on_turn(self._reply, transition)
         self._chat = replace(
             self._chat,
@@ -122,7 +119,6 @@ class ChatPlayer:
         self.shown = (transition.appended,) if transition.appended else tuple(told)
 
     async def close(self) -> None:
-        """See `Player`."""
         await self._conversation.close()
 
 

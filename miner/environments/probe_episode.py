@@ -47,11 +47,9 @@ class Prober:
         episode.replies, episode.conversation, episode.score = [], [], None
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
-        """See `Player`."""
         self._episode.conversation.extend(observation.messages)
 
     async def reply(self) -> str:
-        """See `Player`."""
         shown = self._episode.conversation[-1]["content"]
         self._legal = list(parse_listing(shown)) or self._legal
         reply = next(self._planned, "") or str(self._rng.choice(self._legal))
@@ -60,11 +58,10 @@ class Prober:
         return reply
 
     def told(self, transition: Transition) -> None:
-        """See `Player`."""
         self._episode.conversation.extend(transition.messages)
 
     async def close(self) -> None:
-        """See `Player`."""
+        pass
 
 
 async def play(environment: Environment, episode: ProbeEpisode) -> None:

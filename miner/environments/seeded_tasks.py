@@ -28,7 +28,7 @@ class SeededTasks:
             self._held_out, self._trained = split(range(self._problems))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`. Raises: `ConfigurationError` where all there is is held out."""
+        """Raises: `ConfigurationError` where all there is is held out."""
         rng = random.Random(f"{self.name}/{seed}/{index}")
         if self._problems is not None:
             if not self._trained:
@@ -39,7 +39,7 @@ class SeededTasks:
         return self._task(rng.randrange(_MIDDLE, 2 * _MIDDLE))
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`. Raises: `ConfigurationError` where there are not so many."""
+        """Raises: `ConfigurationError` where there are not so many."""
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         if self._problems is None:
             return [self._task(seed) for seed in rng.sample(range(_MIDDLE), count)]

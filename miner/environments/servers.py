@@ -157,17 +157,14 @@ class OnServers(Generic[C]):
 
     @property
     def applied_rate(self) -> float | None:
-        """See `EnvironmentSource`."""
         return self.stats.applied_rate
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """See `EnvironmentSource`."""
         return self.pool.urls
 
-    async def complaint(self, server: str) -> str:
-        """See `EnvironmentSource`."""
-        said = await self.clients[server].complaint()
+    async def health_error(self, server: str) -> str:
+        said = await self.clients[server].health_error()
         self.pool.report_presence(server, there=not said)
         return said
 

@@ -1,9 +1,9 @@
-"""The miner's end of the fork server: starts it, asks for cells, hears how each ended.
+"""The miner's end of the fork server: starts it, asks for workers, hears how each ended.
 
 Invariants:
-* a cell that was asked for ends in `Cell.ended` exactly once: with its status, or with an
+* a worker that was asked for ends in `Worker.ended` exactly once: with its status, or with an
   `InfrastructureError` if the fork server dies first;
-* nothing that code in a cell does can end the fork server or be taken for its failure.
+* nothing that code in a worker does can end the fork server or be taken for its failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
 from miner.executors.base import Limits
-from miner.executors.jail.cell import READY
+from miner.executors.jail.worker import READY
 from miner.executors.jail.zygote import PACKET
 from miner.executors.system_calls import system_call_filter
 
@@ -33,11 +33,11 @@ NAME = "sandbox"
 START_SECONDS = 30.0
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from jail.zygote import main; main()"
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}
-"""All that cells can find out about ours; and equal code runs equally."""
+"""All that workers can find out about ours; and equal code runs equally."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Worker:
     """A process that is locked and waits for code.
 
     Attributes:
@@ -74,8 +74,8 @@ class ForkServer:
         """Start one and wait until it is locked.
 
         Args:
-            modules: imported before the first fork, for all cells.
-            landlock: whether to open the standard library's files to cells, by Landlock.
+            modules: imported before the first fork, for all workers.
+            landlock: whether to open the standard library's files to workers, by Landlock.
 
         Raises: `ConfigurationError` if the kernel cannot lock it, `InfrastructureError` if it dies.
         """
@@ -96,31 +96,31 @@ class ForkServer:
         server._loop.add_reader(ours, server._hear)
         return server
 
-    async def cell(self) -> Cell:
-        """A fresh cell, locked and ready for code. Raises: `InfrastructureError`."""
+    async def worker(self) -> Worker:
+        """A fresh worker, locked and ready for code. Raises: `InfrastructureError`."""
         ticket = next(self._tickets)
         talk, its_talk = socket.socketpair()
         complain, its_complain = socket.socketpair()
         for end in (talk, complain):
             end.setblocking(False)
-        cell = Cell(ticket, talk, complain, self._loop.create_future())
-        self._endings[ticket] = cell.ended
+        worker = Worker(ticket, talk, complain, self._loop.create_future())
+        self._endings[ticket] = worker.ended
         try:
             with its_talk, its_complain:
                 self._tell({"spawn": ticket}, [its_talk.fileno(), its_complain.fileno()])
-            await self._locked(cell)
+            await self._locked(worker)
         except BaseException:
-            self.kill(cell)
-            cell.close()
+            self.kill(worker)
+            worker.close()
             raise
-        return cell
+        return worker
 
-    async def _locked(self, cell: Cell) -> None:
+    async def _locked(self, worker: Worker) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                if await self._loop.sock_recv(cell.talk, len(READY)) == READY:
+                if await self._loop.sock_recv(worker.talk, len(READY)) == READY:
                     return
-                status = await cell.ended
+                status = await worker.ended
         except (TimeoutError, OSError) as error:
             raise InfrastructureError(
                 f"the sandbox made no process within {START_SECONDS:g} s", server=NAME
@@ -131,18 +131,18 @@ class ForkServer:
             server=NAME,
         )
 
-    def kill(self, cell: Cell) -> None:
-        """End a cell, if it has not ended (never raises: with the fork server it ends anyway)."""
-        if not cell.ended.done() and not self.lost:
+    def kill(self, worker: Worker) -> None:
+        """End a worker, if it has not ended (never raises: with the fork server it ends anyway)."""
+        if not worker.ended.done() and not self.lost:
             with contextlib.suppress(InfrastructureError):
-                self._tell({"kill": cell.ticket})
+                self._tell({"kill": worker.ticket})
 
     def close(self) -> None:
-        """End the fork server and all its cells (idempotent)."""
+        """End the fork server and all its workers (idempotent)."""
         if self._control.fileno() < 0:
             return
         self._loop.remove_reader(self._control)
-        self._control.close()  # at which it kills its cells and ends
+        self._control.close()  # at which it kills its workers and ends
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:

@@ -19,9 +19,9 @@ from typing import Any
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
 from miner.executors.base import CodeFailure, Execution, Limits, too_long
-from miner.executors.fork_server import NAME, Cell, ForkServer
-from miner.executors.jail.cell import FAILED, OUT_OF_MEMORY
+from miner.executors.fork_server import NAME, ForkServer, Worker
 from miner.executors.jail.kernel import landlock_version
+from miner.executors.jail.worker import FAILED, OUT_OF_MEMORY
 
 MODULES = (
     "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum",
@@ -65,7 +65,7 @@ class LocalSandbox:
         self._places = asyncio.Semaphore(os.cpu_count() or 1)
         self._starting = asyncio.Lock()
         self._server: ForkServer | None = None
-        self._warm: deque[Cell] = deque()
+        self._warm: deque[Worker] = deque()
         self._warming: asyncio.Task[None] | None = None
 
     async def run(self, code: str) -> Execution:
@@ -75,13 +75,13 @@ class LocalSandbox:
             return refused
         async with self._places:
             server = await self._running_server()
-            cell = self._take_warm() or await server.cell()
+            worker = self._take_warm() or await server.worker()
             self._keep_warm(server)
             try:
-                return await _Run(server, cell, self.limits).finish(code)
+                return await _Run(server, worker, self.limits).finish(code)
             finally:
-                server.kill(cell)
-                cell.close()
+                server.kill(worker)
+                worker.close()
 
     async def close(self) -> None:
         """End the fork server with everything that it started (idempotent)."""
@@ -100,12 +100,12 @@ class LocalSandbox:
                 self._server = await ForkServer.start(self.limits, MODULES, landlock=self.landlock)
             return self._server
 
-    def _take_warm(self) -> Cell | None:
+    def _take_warm(self) -> Worker | None:
         while self._warm:
-            cell = self._warm.popleft()
-            if not cell.ended.done():
-                return cell
-            cell.close()
+            worker = self._warm.popleft()
+            if not worker.ended.done():
+                return worker
+            worker.close()
         return None
 
     def _keep_warm(self, server: ForkServer) -> None:
@@ -115,11 +115,11 @@ class LocalSandbox:
     async def _fill(self, server: ForkServer) -> None:
         try:
             while len(self._warm) < WARM and not server.lost:
-                cell = await server.cell()
+                worker = await server.worker()
                 if server is self._server and not server.lost:
-                    self._warm.append(cell)
+                    self._warm.append(worker)
                 else:
-                    cell.close()
+                    worker.close()
         except InfrastructureError:
             return  # whoever runs code next makes a process of its own, and is told why it cannot
 
@@ -129,19 +129,19 @@ class LocalSandbox:
 
 
 class _Run:
-    """One piece of code in one cell."""
+    """One piece of code in one worker."""
 
-    def __init__(self, server: ForkServer, cell: Cell, limits: Limits) -> None:
+    def __init__(self, server: ForkServer, worker: Worker, limits: Limits) -> None:
         self._server = server
-        self._cell = cell
+        self._worker = worker
         self._limits = limits
         self._full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def finish(self, code: str) -> Execution:
-        """Give the cell its code and wait until it has ended, by itself or by a limit."""
-        cell = self._cell
-        readers = [asyncio.create_task(self._read(end)) for end in (cell.talk, cell.complain)]
-        over: set[asyncio.Future[Any]] = {cell.ended, self._full}
+        """Give the worker its code and wait until it has ended, by itself or by a limit."""
+        worker = self._worker
+        readers = [asyncio.create_task(self._read(end)) for end in (worker.talk, worker.complain)]
+        over: set[asyncio.Future[Any]] = {worker.ended, self._full}
         late = False
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -150,7 +150,7 @@ class _Run:
         except TimeoutError:
             late = True
         try:
-            self._server.kill(cell)
+            self._server.kill(worker)
             status = await self._ending()
             out, err = await asyncio.gather(*readers)
         finally:
@@ -161,15 +161,15 @@ class _Run:
     async def _send(self, code: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._cell.talk, code.encode("utf-8", "replace"))
-            self._cell.talk.shutdown(socket.SHUT_WR)
+            await loop.sock_sendall(self._worker.talk, code.encode("utf-8", "replace"))
+            self._worker.talk.shutdown(socket.SHUT_WR)
         except OSError:
             return  # it ended before it had read everything: its status says how
 
     async def _ending(self) -> int:
         try:
             async with asyncio.timeout(END_SECONDS):
-                return await asyncio.shield(self._cell.ended)
+                return await asyncio.shield(self._worker.ended)
         except TimeoutError as error:
             self._server.close()
             raise InfrastructureError(

@@ -22,7 +22,7 @@ from miner.inference.transformers.sampler import TransformersSampler
 
 
 @dataclass(frozen=True)
-class Stray:
+class EngineLoss:
     """An engine that was lost: one line, and whether its own requests saw it happen."""
 
     line: str
@@ -45,7 +45,7 @@ class GenerationEngine(Protocol):
         """The trainer's weights are those after optimizer step `version` now."""
         ...
 
-    def freshen(self) -> None:
+    def sync_weights(self) -> None:
         """Have the engine hold the current weights. Raises: `EngineLostError`."""
         ...
 
@@ -53,7 +53,7 @@ class GenerationEngine(Protocol):
         """Inside, the engine is awake and has the current weights. Raises: `EngineLostError`."""
         ...
 
-    def strayed(self) -> Stray | None:
+    def engine_loss(self) -> EngineLoss | None:
         """What happened to the engine since `playing` began; None if nothing did."""
         ...
 
@@ -61,7 +61,7 @@ class GenerationEngine(Protocol):
         """Wait for an engine that was lost, and bring it the weights. Raises: `EngineLostError`."""
         ...
 
-    def part(self) -> None:
+    def detach(self) -> None:
         """All ranks have done their work: end what would disturb the end of the process."""
         ...
 
@@ -101,38 +101,35 @@ class TransformersEngine:
         self.sampler = sampler
 
     def attach(self, trainer: Any) -> None:
-        """See `GenerationEngine`."""
+        pass
 
     def weights_changed(self, version: int) -> None:
-        """See `GenerationEngine`."""
         self.sampler.weight_version = version
 
-    def freshen(self) -> None:
-        """See `GenerationEngine`."""
+    def sync_weights(self) -> None:
         self.sampler.invalidate()
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """See `GenerationEngine`. Afterwards what sampling has held is free for learning."""
-        self.freshen()
+        """Afterwards what sampling has held is free for learning."""
+        self.sync_weights()
         yield
-        self.freshen()
+        self.sync_weights()
         give_back_memory()
 
-    def strayed(self) -> Stray | None:
-        """See `GenerationEngine`. Raises: OutOfMemoryError, which less memory would mend."""
+    def engine_loss(self) -> EngineLoss | None:
+        """Raises: OutOfMemoryError, which less memory would mend."""
         if self.sampler.out_of_memory is not None:
             raise self.sampler.out_of_memory
         return None
 
     def recover(self) -> None:
-        """See `GenerationEngine`."""
+        pass
 
-    def part(self) -> None:
-        """See `GenerationEngine`."""
+    def detach(self) -> None:
+        pass
 
     def close(self) -> None:
-        """See `GenerationEngine`."""
         self.sampler.close()
 
 

@@ -73,7 +73,6 @@ class SampledPlayer:
         self._session = new_session() if session is None else session
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
-        """See `Player`."""
         self._task = task
         own = self._params.sampling
         self._sampling_params = replace(own, stop=own.stop + observation.stop)
@@ -82,7 +81,7 @@ class SampledPlayer:
         )
 
     async def reply(self) -> str:
-        """See `Player`. Raises: `SamplerError`, `EpisodeTooLong`, `RolloutStopped`."""
+        """Raises: `SamplerError`, `EpisodeTooLong`, `RolloutStopped`."""
         self._params.check_going()
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
@@ -92,11 +91,9 @@ class SampledPlayer:
         return self._builder.add_reply(sample)
 
     def told(self, transition: Transition) -> None:
-        """See `Player`."""
         self._builder.add_transition(transition)
 
     async def close(self) -> None:
-        """See `Player`."""
         await self._sampler.end_session(self._session)
 
     def trajectory(self, score: float) -> Trajectory:

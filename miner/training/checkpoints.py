@@ -112,7 +112,7 @@ class Checkpoints(TrainerCallback):
         Args:
             ending: training ends with this step, so that no later one can take its place.
         """
-        allowed = self._ranks.share(self._leads_allow(step, ending=ending))
+        allowed = self._ranks.broadcast(self._leads_allow(step, ending=ending))
         if allowed:
             self._began = self._clock()
             self._heartbeat.beat("writing a checkpoint", step)

@@ -66,7 +66,7 @@ class WarmStart:
         """Demonstrations while they last, in as many parts as there are prompts; see
         `RolloutFunction`."""
         step = trainer.state.global_step
-        if self._ranks.share(self._fraction(step)) >= self._wanted.share:
+        if self._ranks.broadcast(self._fraction(step)) >= self._wanted.share:
             return self._rollout(prompts, trainer)
         rows = self.rows(step)
         self._rollout.latest = RolloutStats.of([])

@@ -138,7 +138,7 @@ class HeldOut(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         due = state.global_step % self._every == 0
-        if due and self._ranks.share(self._pace.room_for_evaluation()):
+        if due and self._ranks.broadcast(self._pace.room_for_evaluation()):
             self.consider(state.global_step)
 
     @property

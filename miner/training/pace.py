@@ -88,7 +88,7 @@ class Pace(TrainerCallback):
             warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
             if settings.schedule == "constant":
                 return warmup
-            left = 1.0 - ranks.share(self.fraction(step))
+            left = 1.0 - ranks.broadcast(self.fraction(step))
             return warmup * min(1.0, left / settings.decay_share)
 
         return factor

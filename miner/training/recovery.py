@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from miner.inference.engines import GenerationEngine, Stray
+from miner.inference.engines import EngineLoss, GenerationEngine
 from miner.inference.sampler import EngineLostError
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 
@@ -34,8 +34,8 @@ def play_through(
     """
     with engine.playing():
         results = play(groups)
-        for stray in _losses(engine):
-            results = _again(results, play) if stray.noticed else play(groups)
+        for loss in _engine_losses(engine):
+            results = _again(results, play) if loss.noticed else play(groups)
         return results
 
 
@@ -43,24 +43,24 @@ def repeat_until_held(engine: GenerationEngine, play: Callable[[], T]) -> T:
     """What `play` gives when the engine is not lost meanwhile. Raises: `EngineLostError`."""
     with engine.playing():
         result = play()
-        for _ in _losses(engine):
+        for _ in _engine_losses(engine):
             result = play()
         return result
 
 
-def _losses(engine: GenerationEngine) -> Iterator[Stray]:
+def _engine_losses(engine: GenerationEngine) -> Iterator[EngineLoss]:
     """Each loss of the engine, after it has recovered from it. Raises: `EngineLostError`."""
     for _ in range(MOST_RECOVERIES):
-        stray = engine.strayed()
-        if stray is None:
+        loss = engine.engine_loss()
+        if loss is None:
             return
-        logger.warning("inference was lost while episodes were played: %s", stray.line)
+        logger.warning("inference was lost while episodes were played: %s", loss.line)
         engine.recover()
-        yield stray
-    stray = engine.strayed()
-    if stray is not None:
+        yield loss
+    loss = engine.engine_loss()
+    if loss is not None:
         raise EngineLostError(
-            f"inference was lost {MOST_RECOVERIES + 1} times in one rollout: {stray.line}"
+            f"inference was lost {MOST_RECOVERIES + 1} times in one rollout: {loss.line}"
         )
 
 

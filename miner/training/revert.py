@@ -74,7 +74,7 @@ class RevertToBest(TrainerCallback):
             record = json.loads(self._file.read_text())
         except FileNotFoundError:
             record = None
-        record = self._ranks.share(record)
+        record = self._ranks.broadcast(record)
         if record is None:
             return
         if record["step"] > state.global_step:
@@ -90,7 +90,7 @@ class RevertToBest(TrainerCallback):
         due = rose or (fall is not None and self._trainer.halvings < self._most)
         # weights are kept and put back for what the next evaluation finds
         due = due and not control.should_training_stop and self._pace.room_for_evaluation()
-        due, rose = self._ranks.share((due, rose))
+        due, rose = self._ranks.broadcast((due, rose))
         if not due:
             return
         if rose:

@@ -152,13 +152,13 @@ class Run:
         rollout, run_dir = self._settings.rollout, self._settings.run_dir
         if rollout.most_invalid is None:
             return None
-        fit = self._ranks.share(FittedTemperature.read(run_dir))
+        fit = self._ranks.broadcast(FittedTemperature.read(run_dir))
         if fit is None:
             self._heartbeat.beat("looking for the temperature")
             in_time = TimeForRounds(self.pace.training_left())
             fit = fit_temperature(
                 *(rollout.temperature, rollout.most_invalid, self._play_round),
-                room=lambda: self._ranks.share(in_time()),
+                room=lambda: self._ranks.broadcast(in_time()),
             )
             if self._ranks.leads:
                 fit.write(run_dir)
@@ -199,7 +199,7 @@ class Run:
         except RolloutStopped:
             self._note(f"asked to stop: step {trainer.state.global_step + 1} is given up")
             newest = newest_checkpoint(self._settings.run_dir / CHECKPOINTS)
-            saved = self._ranks.share(newest.step if newest else 0)
+            saved = self._ranks.broadcast(newest.step if newest else 0)
             step = trainer.state.global_step
             save = step > saved and self._checkpoints.allows(step, ending=True)
             trainer.end_between_steps(save=save)
@@ -317,7 +317,9 @@ class Run:
             decay=settings.reward.decay,
             results=settings.reward.results,
             learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self.pace.timed("weights", self._engine.freshen) if other_engine else None,
+            sync_weights=self.pace.timed("weights", self._engine.sync_weights)
+            if other_engine
+            else None,
             guard=self.guard,
             tokens_per_pass=settings.optimizer.micro_batch_tokens,
             agree=self._ranks.most,
@@ -385,5 +387,5 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         held_out.consider(step)
         heartbeat.beat("stopped" if stop.received else "done", step)
         ranks.gather(None)  # nobody ends anything while another rank still works
-        engine.part()
+        engine.detach()
     return TrainResult(output, held_out.best.step, held_out.best.mean)

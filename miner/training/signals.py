@@ -53,6 +53,6 @@ class StopConsensus(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        wishes = self._ranks.gather((control.should_training_stop, control.should_save))
-        control.should_training_stop = any(stop for stop, _ in wishes)
-        control.should_save = any(save for _, save in wishes)
+        flags = self._ranks.gather((control.should_training_stop, control.should_save))
+        control.should_training_stop = any(stop for stop, _ in flags)
+        control.should_save = any(save for _, save in flags)

@@ -15,7 +15,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
 from entrypoint.model_facts import ModelFacts
-from entrypoint.probes import complaint
+from entrypoint.probes import health_error
 from entrypoint.topology import ModelShape
 
 SILENT = "http://127.0.0.1:1"  # nobody listens on port 1
@@ -170,17 +170,17 @@ def test_waiting_ends_when_asked_to_stop() -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64, "nobody.invalid"])
 def test_a_host_that_cannot_be_is_a_complaint_like_others(host: str) -> None:
-    assert complaint(f"http://{host}:8000/health", 5).startswith(f"http://{host}:8000/health: ")
+    assert health_error(f"http://{host}:8000/health", 5).startswith(f"http://{host}:8000/health: ")
 
 
 @pytest.mark.parametrize(("status", "words"), [(200, ""), (404, "HTTP 404"), (302, "HTTP 302")])
 def test_complaint_about_a_status(serve: Serve, status: int, words: str) -> None:
-    said = complaint(f"{serve(status).url}/health", 5)
+    said = health_error(f"{serve(status).url}/health", 5)
     assert words in said
     assert bool(said) == bool(words)
 
 
 def test_complaint_about_silence_hides_credentials() -> None:
-    said = complaint("http://me:hunter2@127.0.0.1:1/health", 5)
+    said = health_error("http://me:hunter2@127.0.0.1:1/health", 5)
     assert "refused" in said
     assert "hunter2" not in said

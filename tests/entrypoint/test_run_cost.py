@@ -15,7 +15,7 @@ from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.topology import BatchShape, plan_topology
-from entrypoint.trainer_settings import DUEL_TURNS, Wishes
+from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, duels
 from miner.config.contract import GAMES
 from tests.entrypoint.test_topology import MODELS
@@ -136,7 +136,7 @@ def facts_of(shape: ModelShape) -> ModelFacts:
 def test_a_run_of_one_step_by_hand_evaluates_after_it() -> None:
     invocation = parse_invocation((*JOB, "--set", "optimizer.max_steps=1"), {})
     shape, hardware = MODELS["0.5B"], pretend_hardware("1xH100-80GB")
-    wishes = Wishes(invocation, shape.parameters)
-    plan = plan_topology(hardware, shape, wishes.batch_shape())
-    found = run_cost(wishes.settings, plan, facts_of(shape), hardware, 3600.0)
+    wanted = PlannedSettings(invocation, shape.parameters)
+    plan = plan_topology(hardware, shape, wanted.batch_shape())
+    found = run_cost(wanted.settings, plan, facts_of(shape), hardware, 3600.0)
     assert (found.steps, found.every_steps >= 1) == (1, True)

@@ -24,7 +24,7 @@ from entrypoint.run_cost import run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.topology import plan_topology
-from entrypoint.trainer_settings import Wishes
+from entrypoint.trainer_settings import PlannedSettings
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
 from miner.config.settings import (
@@ -65,14 +65,14 @@ def planned(
 ) -> tuple[Settings, RunPlan, Topology]:
     wanted = job(**fields)
     invocation = Invocation(wanted, False, None, None, overrides, (), recipe)
-    wishes = Wishes(invocation, shape.parameters)
+    wanted = PlannedSettings(invocation, shape.parameters)
     hardware = pretend_hardware(inventory)
-    topology = plan_topology(hardware, shape, wishes.batch_shape())
+    topology = plan_topology(hardware, shape, wanted.batch_shape())
     paths = Paths.of(wanted, {})
     plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
     facts = replace(FACTS, shape=shape, weight_bytes=2 * shape.parameters)
-    cost = run_cost(wishes.settings, topology, facts, hardware, wanted.seconds)
-    return wishes.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
+    cost = run_cost(wanted.settings, topology, facts, hardware, wanted.seconds)
+    return wanted.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
 
 
 def test_the_resolved_settings_of_every_plan_are_as_reviewed(

@@ -34,7 +34,7 @@ class World:
             clock=lambda: self.now,
         )
 
-    async def complaint(self, server: str) -> str:
+    async def health_error(self, server: str) -> str:
         await asyncio.sleep(0)
         self.asked.append(server)
         return "" if server in self.there else "refused"
@@ -137,9 +137,9 @@ async def test_all_go_and_one_stays_away() -> None:
 async def test_a_question_that_fails_for_another_reason_is_not_swallowed() -> None:
     world = World(A)
 
-    async def complaint(server: str) -> str:
+    async def health_error(server: str) -> str:
         raise ZeroDivisionError
 
-    world.complaint = complaint  # type: ignore[method-assign]
+    world.health_error = health_error  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         await world.outages.waited_out(A)

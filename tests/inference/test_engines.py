@@ -127,7 +127,7 @@ def test_samples_come_from_the_weights_of_the_last_step(engine, model, loop, ser
 def test_weights_travel_once_per_step(engine, loop, server):
     engine.weights_changed(1)
     for _ in range(3):
-        engine.freshen()
+        engine.sync_weights()
         with engine.playing():
             sample(engine, loop)
     assert server.paths.count("/update_weights") == 1
@@ -143,7 +143,7 @@ def test_a_server_left_over_from_an_earlier_trainer_gets_the_weights(engine, mod
 
 def test_nothing_of_a_push_stays_on_the_disk(engine, tmp_path):
     engine.weights_changed(1)
-    engine.freshen()
+    engine.sync_weights()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,7 +152,7 @@ def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, se
     engine._sync_seconds = 0.5
     engine.weights_changed(4)
     with pytest.raises(WeightSyncError) as caught:
-        engine.freshen()
+        engine.sync_weights()
     line = str(caught.value)
     assert "weights '4' did not arrive: it was not done after 0.5 s" in line
     assert f"{server.url} answers and holds 'on their way'" in line
@@ -163,28 +163,28 @@ def test_a_push_that_the_server_refuses_is_explained(engine, server):
     server.stub.broken["/finish_weight_update"] = 500
     engine.weights_changed(4)
     with pytest.raises(WeightSyncError, match=r"/finish_weight_update failed with HTTP 500"):
-        engine.freshen()
+        engine.sync_weights()
 
 
 def test_a_push_that_the_server_does_not_confirm_has_failed(engine, server):
     server.stub.weights.finish = lambda version: None
     engine.weights_changed(4)
     with pytest.raises(WeightSyncError, match="calls its weights 'on their way' afterwards"):
-        engine.freshen()
+        engine.sync_weights()
 
 
 def test_a_server_that_stays_dead_is_named(engine, server, caplog):
-    engine.freshen()
+    engine.sync_weights()
     server.die()
     engine.weights_changed(1)
     engine._start_seconds = 0.1
     with pytest.raises(EngineLostError, match=f"{server.url} did not answer for 0.1 s"):
-        engine.freshen()
+        engine.sync_weights()
     assert f"weights '1' did not arrive: {server.url}/update_weight_version failed" in caplog.text
 
 
 def test_a_server_that_died_between_rollouts_is_waited_for(engine, model, loop, server):
-    engine.freshen()
+    engine.sync_weights()
     server.die()
     server.start()
     learn(model)
@@ -321,7 +321,7 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(colocated, gener
     for step in range(2):
         learn(model)
         engine.weights_changed(step)
-        engine.freshen()  # as TRL does before it calls the rollout function
+        engine.sync_weights()  # as TRL does before it calls the rollout function
         results = play_through(engine, counting_play(engine, loop), groups)
         assert {t.weight_version for result in results for t in result.trajectories} == {step}
         assert generation.log == ["sync", "wake kv_cache", "sleep 2"] * (step + 1)
@@ -345,7 +345,7 @@ def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_g
     for _ in range(3):
         with colocated.playing():
             loop.run(give_up())
-    colocated.part()
+    colocated.detach()
     assert colocated.sampler.failure is None
     assert len(generation._engine.aborted) == 3
     assert generation.log[-1] == "shutdown"
@@ -383,7 +383,7 @@ def test_what_sampling_has_held_is_free_for_learning(model, loop):
 def test_a_model_that_ran_out_of_memory_while_sampling_says_so():
     sampler = SimpleNamespace(out_of_memory=None)
     engine = TransformersEngine(sampler)
-    assert engine.strayed() is None
+    assert engine.engine_loss() is None
     sampler.out_of_memory = torch.OutOfMemoryError("full")
     with pytest.raises(torch.OutOfMemoryError):
-        engine.strayed()
+        engine.engine_loss()

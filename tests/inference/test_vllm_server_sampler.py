@@ -135,8 +135,8 @@ async def test_a_dead_servers_conversations_go_on_elsewhere():
         )
         assert len(samples) == 4
         assert len(stubs[0].completions) == 6
-        [complaint], noticed = await sampler.strayed()
-        assert two in complaint
+        [health_error], noticed = await sampler.engine_loss()
+        assert two in health_error
         assert noticed
         await sampler.close()
     for stub in stubs:
@@ -165,10 +165,10 @@ async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from
 
 async def test_a_server_whose_loss_no_request_has_seen_is_told_apart(stub):
     sampler = build_sampler(stub.url)
-    assert await sampler.strayed() == ([], True)
+    assert await sampler.engine_loss() == ([], True)
     sampler.weights_are(2, "2")
-    [complaint], noticed = await sampler.strayed()
-    assert "'default' instead of '2'" in complaint
+    [health_error], noticed = await sampler.engine_loss()
+    assert "'default' instead of '2'" in health_error
     assert not noticed
     await sampler.close()
 

@@ -42,7 +42,7 @@ def main() -> None:
         for step in range(1, PUSHES + 1):
             move(learner.model)
             engine.weights_changed(step)
-            engine.freshen()
+            engine.sync_weights()
         with engine.playing():
             samples = loop.run(all_prompts(engine.sampler, 1.0))
         engine.close()

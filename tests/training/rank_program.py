@@ -129,7 +129,7 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
             "exchanged": exchanged,
         }
         result.write_text(json.dumps(learned))
-    ranks.part()
+    ranks.detach()
 
 
 def poison(trainer: EpisodeTrainer, step: int) -> None:

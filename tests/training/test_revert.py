@@ -283,7 +283,7 @@ def learn_and_fall(folder: Path, plans: list[tuple[int, str]]) -> None:
         said = {name: getattr(seen, name) for name in ("weights", "steered", "moments", "rates")}
         (own / f"rank-{ranks.rank}.json").write_text(json.dumps(said))
     assert ranks is not None
-    ranks.part()
+    ranks.detach()
 
 
 def make_revert(

@@ -83,13 +83,13 @@ def agree(folder):
         failed = type(error).__name__
     said = {
         "gathered": ranks.gather(10 + ranks.rank),
-        "shared": ranks.share(ranks.rank),
+        "shared": ranks.broadcast(ranks.rank),
         "most": ranks.most(ranks.rank),
         "done": ranks.lead_does(lambda: [ranks.rank]),
         "failed": failed,
     }
     (folder / f"said-{ranks.rank}").write_text(json.dumps(said))
-    ranks.part()
+    ranks.detach()
 
 
 def test_ranks_come_to_one_mind(folder):

@@ -54,7 +54,6 @@ class DuelTasks:
 
     @property
     def kinds(self) -> int:
-        """See `TaskStream`."""
         return len(self._kinds())
 
     def training(self, index: int, seed: int) -> EpisodeTask:

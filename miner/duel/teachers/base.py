@@ -99,11 +99,9 @@ class ByValue:
     """Teaches the move with the highest value."""
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         raise NotImplementedError
 
     def move(self, seen: Seen) -> int:
-        """See `Teacher`."""
         return best(self.values(seen))
 
 

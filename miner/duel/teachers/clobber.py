@@ -24,7 +24,6 @@ class ClobberTeacher(ByValue):
         self._simulations = simulations
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         state = board(CLOBBER, seen)
         game = state.get_game()
         evaluator = pyspiel.RandomRolloutEvaluator(1, seen.seed)
@@ -38,7 +37,6 @@ class ClobberTeacher(ByValue):
         return values
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         return f"{seen.actions[move]} leaves them fewer moves"
 
 

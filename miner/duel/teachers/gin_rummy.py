@@ -29,7 +29,6 @@ class GinRummyTeacher(ByValue):
     """See the module."""
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         hand = _hand(seen)
         return {
             action: 0.99
@@ -39,7 +38,6 @@ class GinRummyTeacher(ByValue):
         }
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         if move == KNOCK:
             return "low enough to knock"
         return f"deadwood {round(_deadwood_after(seen, _hand(seen), move))}"

@@ -27,7 +27,6 @@ class GoofspielTeacher:
     """See the module."""
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         turn = _Turn(seen)
         values = {}
         for card in turn.hand:
@@ -38,7 +37,6 @@ class GoofspielTeacher:
         return values
 
     def move(self, seen: Seen) -> int:
-        """See `Teacher`."""
         turn = _Turn(seen)
         prize = turn.prizes[-1]
         if turn.copied > 0.5:
@@ -47,7 +45,6 @@ class GoofspielTeacher:
         return int(turn.hand[(turn.prizes < prize).sum()]) - 1
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         prize, card = int(seen.field("Current point card")), move + 1
         if card == prize:
             return f"the prize is {prize}"

@@ -23,7 +23,6 @@ class LeducTeacher(ByValue):
     """See the module."""
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         totals = dict.fromkeys(seen.actions, 0.0)
         states = list(_states(seen))
         for state in states:
@@ -32,7 +31,6 @@ class LeducTeacher(ByValue):
         return totals
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         if "Hand: PAIR" in seen.state:
             return "a pair wins"
         return "a raise may make them fold" if move == _ACTIONS["Raise"] else "a fold never wins"

@@ -47,7 +47,6 @@ class LiarsDiceTeacher(ByValue):
         self._sweeps = sweeps
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         dice = tuple(sorted(int(face) for face in seen.field("Your dice")[1 : 3 * DICE - 1 : 3]))
         first = next(iter(seen.actions))
         bid = BIDS if first == LIAR else first
@@ -57,7 +56,6 @@ class LiarsDiceTeacher(ByValue):
         return {action: float(row[action]) for action in seen.actions}
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         if move == LIAR:
             return "their bid is too high for what I hold"
         face = seen.actions[move].partition("-")[2]

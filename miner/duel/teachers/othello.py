@@ -32,7 +32,6 @@ class OthelloTeacher(ByValue):
     """See the module."""
 
     def values(self, seen: Seen) -> Values:
-        """See `Teacher`."""
         own, other = _board(seen)
         return {
             action: chance(
@@ -42,7 +41,6 @@ class OthelloTeacher(ByValue):
         }
 
     def why(self, seen: Seen, move: int) -> str:
-        """See `Teacher`."""
         if 1 << move & _CORNERS:
             return "a corner is never lost"
         own, other = _board(seen)

@@ -37,19 +37,17 @@ class Arithmetic:
     kinds = 1
 
     def problem(self, task_id: int) -> Problem:
-        """See `Problems`."""
         left, word, right = parts(task_id)
         answer = OPERATIONS[word][1](left, right)
         return Problem(f"{left} {word} {right} ?", lambda reply: grade(reply, answer))
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`."""
         rng = random.Random(f"{self.name}/{seed}/{index}")
         pair = rng.choice(pairs(held_out=False))
         return self._task(rng.choice(_problems_of(pair)), rng)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`. Raises: `ConfigurationError` where there are not so many."""
+        """Raises: `ConfigurationError` where there are not so many."""
         every = [number for pair in pairs(held_out=True) for number in _problems_of(pair)]
         if count > len(every):
             raise ConfigurationError(

@@ -198,7 +198,7 @@ async def _play(source: OpenEnvSource, url: str, seed: int) -> _Played:
         while True:
             number = len(turns) - 1
             try:
-                step = await environment.step(environment.dull_reply(number))
+                step = await environment.step(environment.probe_reply(number))
             except ProtocolError as error:  # a policy need not reply like this
                 return _Played((*turns, ("", None)), None, str(error))
             shown = step.messages[-1]["content"] if step.messages else ""

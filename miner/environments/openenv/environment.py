@@ -69,11 +69,11 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
             raise self.fault
         return OpenEnvEnvironment(self, self.pool.pick(avoid))
 
-    async def complaint(self, server: str) -> str:
+    async def health_error(self, server: str) -> str:
         """Why a server cannot be played on now; "" if it answers. One of our own is revived."""
         if self._host is not None:
             await revive(self._host)
-        return await super().complaint(server)
+        return await super().health_error(server)
 
     async def close(self) -> None:
         """Close the connections, and stop a server of our own (idempotent)."""
@@ -130,7 +130,7 @@ class OpenEnvEnvironment(OnServer):
         self._observation = got.observation
         return Transition((self._user(shown),), reward, done=False)
 
-    def dull_reply(self, number: int) -> str:
+    def probe_reply(self, number: int) -> str:
         """See `Codec.dull`, of what is shown now."""
         return self._source.codec.dull(self._observation, number)
 

@@ -116,7 +116,7 @@ async def _answers(host: LocalApp, seconds: float) -> None:
     server = OpenEnvServer(host.url)
     try:
         async with asyncio.timeout(seconds):
-            while complaint := await server.complaint():
+            while health_error := await server.health_error():
                 words = await asyncio.to_thread(host.ended)
                 if words:
                     raise ConfigurationError(
@@ -126,8 +126,8 @@ async def _answers(host: LocalApp, seconds: float) -> None:
     except TimeoutError:
         raise ConfigurationError(
             f"the OpenEnv server that was started at {host.url} did not answer within "
-            f"{seconds:g} s ({complaint}): raise environment.openenv.start_seconds, or see whether "
-            "it listens"
+            f"{seconds:g} s ({health_error}): raise environment.openenv.start_seconds, or see "
+            "whether it listens"
         ) from None
     finally:
         await server.close()

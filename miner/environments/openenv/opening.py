@@ -75,14 +75,16 @@ async def _that_answer(
     """Those of them that give a sign of life in time. Raises: `InfrastructureError`."""
     until = time.monotonic() + seconds
 
-    async def complaint(server: OpenEnvServer) -> str:
+    async def health_error(server: OpenEnvServer) -> str:
         while True:
-            said = await server.complaint()
+            said = await server.health_error()
             if not said or time.monotonic() >= until:
                 return said
             await asyncio.sleep(_PAUSE_S)
 
-    said = dict(zip(servers, await asyncio.gather(*map(complaint, servers.values())), strict=True))
+    said = dict(
+        zip(servers, await asyncio.gather(*map(health_error, servers.values())), strict=True)
+    )
     if all(said.values()):
         reasons = ", ".join(f"{url}: {reason}" for url, reason in said.items())
         raise InfrastructureError(

@@ -1,9 +1,9 @@
-"""The fork server: a small process that knows no code, and forks cells that are given some.
+"""The fork server: a small process that knows no code, and forks workers that are given some.
 
 Invariants:
 * it is itself without privileges and, where there is Landlock, without files before the first fork;
-* it never sees code or output: no cell can find another run's in its memory;
-* every cell is reaped and reported once; all are killed when the miner's end of the control socket
+* it never sees code or output: no worker can find another run's in its memory;
+* every worker is reaped and reported once; all are killed when the miner's end of the socket
   closes, which also happens when the miner is killed.
 
 Messages (JSON, one a packet): first the miner's settings, answered by `ready` or `refused`; then
@@ -25,16 +25,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import cell, kernel
+from . import kernel, worker
 
 CONTROL = 0  # descriptor
 PACKET = 64 * 1024
 
 
 class Zygote:
-    """Forks, kills and reaps cells as it is told."""
+    """Forks, kills and reaps workers as it is told."""
 
-    def __init__(self, control: socket.socket, rules: cell.Rules) -> None:
+    def __init__(self, control: socket.socket, rules: worker.Rules) -> None:
         self._control = control
         self._rules = rules
         self._pids: dict[int, int] = {}
@@ -71,9 +71,9 @@ class Zygote:
         else:
             if pid == 0:
                 try:
-                    cell.live(self._rules, talk, complain)
+                    worker.live(self._rules, talk, complain)
                 finally:  # not locked: it must never come back here
-                    os._exit(cell.FAILED)
+                    os._exit(worker.FAILED)
             self._pids[ticket] = pid
             self._waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, ticket)
         os.close(talk)
@@ -99,7 +99,7 @@ def main() -> None:
     Zygote(control, rules).serve()
 
 
-def _prepare(settings: dict[str, Any]) -> cell.Rules:
+def _prepare(settings: dict[str, Any]) -> worker.Rules:
     for name in settings["modules"]:
         importlib.import_module(name)
     sys.argv = ["<code>"]
@@ -113,7 +113,7 @@ def _prepare(settings: dict[str, Any]) -> cell.Rules:
     _prove(system_calls)
     gc.collect()
     gc.freeze()  # forks share these objects; collecting them would copy their pages
-    return cell.Rules(settings["memory_bytes"], settings["cpu_seconds"], system_calls)
+    return worker.Rules(settings["memory_bytes"], settings["cpu_seconds"], system_calls)
 
 
 def _prove(system_calls: kernel.SystemCallFilter) -> None:

@@ -92,7 +92,7 @@ class VllmServer(JsonServer):
             )
         return sorted(choices, key=lambda choice: choice.index)
 
-    async def complaint(self) -> str:
+    async def health_error(self) -> str:
         """Why nothing can be asked of it: vLLM says 200 where its engine lives, a proxy others."""
         try:
             await self._get("health")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from miner.inference.engines import Stray, is_out_of_memory
+from miner.inference.engines import EngineLoss, is_out_of_memory
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.colocated_llm import ColocatedLLM
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
@@ -54,16 +54,14 @@ class ColocatedEngine:
         return self._opened
 
     def attach(self, trainer: Any) -> None:
-        """See `GenerationEngine`."""
         self._opened = self._open_llm(trainer)
         self._sampler = self._make_sampler(self._engine.llm)
 
     def weights_changed(self, version: int) -> None:
-        """See `GenerationEngine`."""
         self._version = version
 
-    def freshen(self) -> None:
-        """See `GenerationEngine`. Wakes the part of the engine that holds weights."""
+    def sync_weights(self) -> None:
+        """Wakes the part of the engine that holds weights."""
         if self._loaded == self._version:
             return
         with self._reloading(self._engine.llm):
@@ -72,8 +70,7 @@ class ColocatedEngine:
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """See `GenerationEngine`."""
-        self.freshen()
+        self.sync_weights()
         if self._sleeps:
             self._engine.llm.wake_up(tags=["kv_cache"])
         try:
@@ -84,27 +81,28 @@ class ColocatedEngine:
                 self._engine.llm.sleep(level=2)  # drops the weights: waking loads them anew
                 self._loaded = None
 
-    def strayed(self) -> Stray | None:
-        """See `GenerationEngine`. Raises: an error of which `is_out_of_memory` holds."""
+    def engine_loss(self) -> EngineLoss | None:
+        """Raises: an error of which `is_out_of_memory` holds."""
         failure = self.sampler.failure
         if failure is None:
             return None
         if is_out_of_memory(failure):
             raise failure
-        return Stray(f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True)
-
-    def recover(self) -> None:
-        """See `GenerationEngine`. An engine that failed in this process does not come back."""
-        stray = self.strayed()
-        raise EngineLostError(
-            f"{stray.line if stray else 'the vLLM engine is gone'}; start the trainer again"
+        return EngineLoss(
+            f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True
         )
 
-    def part(self) -> None:
-        """See `GenerationEngine`. vLLM ends torch's process groups with its engine."""
+    def recover(self) -> None:
+        """An engine that failed in this process does not come back."""
+        loss = self.engine_loss()
+        raise EngineLostError(
+            f"{loss.line if loss else 'the vLLM engine is gone'}; start the trainer again"
+        )
+
+    def detach(self) -> None:
+        """vLLM ends torch's process groups with its engine."""
         self._engine.llm.llm_engine.engine_core.shutdown()
 
     def close(self) -> None:
-        """See `GenerationEngine`."""
         if self._sampler is not None:
             self._sampler.close()

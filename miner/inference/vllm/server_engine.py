@@ -10,7 +10,7 @@ from typing import Any
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.ranks import Ranks
-from miner.inference.engines import Stray
+from miner.inference.engines import EngineLoss
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.server_sampler import VllmServerSampler
@@ -64,16 +64,14 @@ class ServerEngine:
         self._pushed: int | None = None
 
     def attach(self, trainer: Any) -> None:
-        """See `GenerationEngine`."""
         self._sync = self._make_sync(trainer)
         self._connect()
 
     def weights_changed(self, version: int) -> None:
-        """See `GenerationEngine`."""
         self._version = version
 
-    def freshen(self) -> None:
-        """See `GenerationEngine`. A server that nobody has sent weights to has the base's.
+    def sync_weights(self) -> None:
+        """A server that nobody has sent weights to has the base's.
 
         A server that died since the last push is waited for; a push that fails is made once more,
         over a new connection.
@@ -97,20 +95,17 @@ class ServerEngine:
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """See `GenerationEngine`."""
-        self.freshen()
+        self.sync_weights()
         yield
 
-    def strayed(self) -> Stray | None:
-        """See `GenerationEngine`."""
-        said, noticed = self._loop.run(self.sampler.strayed())
+    def engine_loss(self) -> EngineLoss | None:
+        said, noticed = self._loop.run(self.sampler.engine_loss())
         lines = dict.fromkeys(line for some in self._ranks.gather(said) for line in some)
         # A rank that saw nothing, of a server that strayed while another rank's requests ran, has
         # lost nothing.
-        return Stray("; ".join(lines), noticed=noticed or not said) if lines else None
+        return EngineLoss("; ".join(lines), noticed=noticed or not said) if lines else None
 
     def recover(self) -> None:
-        """See `GenerationEngine`."""
         self._ranks.lead_does(
             lambda: wait_until_healthy(
                 self.sampler.servers, self._loop, self._start_seconds, self._alive
@@ -120,11 +115,10 @@ class ServerEngine:
         self._push()
         logger.warning("the inference server is back, with the weights of step %d", self._version)
 
-    def part(self) -> None:
-        """See `GenerationEngine`."""
+    def detach(self) -> None:
+        pass
 
     def close(self) -> None:
-        """See `GenerationEngine`."""
         self._loop.run(self.sampler.close())
 
     def _connect(self) -> None:
@@ -179,7 +173,7 @@ def wait_until_healthy(
     """Return once every server answers. Raises: `EngineLostError` after `seconds`."""
     end = time.monotonic() + seconds
     for server in servers:
-        while loop.run(server.complaint()):
+        while loop.run(server.health_error()):
             if time.monotonic() > end:
                 raise EngineLostError(
                     f"the inference server {server.url} did not answer for {seconds:g} s: see its "

@@ -102,10 +102,10 @@ class VllmServerSampler:
         self._version, self._label = version, label
         self._suspects.clear()
 
-    async def strayed(self) -> tuple[list[str], bool]:
+    async def engine_loss(self) -> tuple[list[str], bool]:
         """One sentence for each server that does not answer or has other weights than it should,
         and whether requests to all of these have failed, so that none was sampled from since."""
-        said = await asyncio.gather(*(self._complaint(server) for server in self.servers))
+        said = await asyncio.gather(*(self._health_error(server) for server in self.servers))
         lost = {server for server, line in zip(self.servers, said, strict=True) if line}
         return [line for line in said if line], lost <= self._suspects
 
@@ -113,7 +113,7 @@ class VllmServerSampler:
         """Close all connections."""
         await asyncio.gather(*(server.close() for server in self.servers))
 
-    async def _complaint(self, server: VllmServer) -> str:
+    async def _health_error(self, server: VllmServer) -> str:
         try:
             label = await server.weight_version()
         except SamplerError as error:
@@ -125,9 +125,9 @@ class VllmServerSampler:
     async def _clear_suspicion(self, server: VllmServer) -> None:
         if server not in self._suspects:
             return
-        complaint = await self._complaint(server)
-        if complaint:
-            raise EngineLostError(complaint)
+        health_error = await self._health_error(server)
+        if health_error:
+            raise EngineLostError(health_error)
         self._suspects.discard(server)
 
     def _place(self, session: int | None, failed: Collection[VllmServer]) -> VllmServer:

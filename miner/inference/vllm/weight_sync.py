@@ -85,7 +85,6 @@ class NcclWeightSync:
         self._generation: Any = None
 
     def connect(self) -> None:
-        """See `WeightSync`."""
         if self._generation is None:
             self._generation = self._make_generation()
             return
@@ -96,7 +95,6 @@ class NcclWeightSync:
         client.init_communicator(device=self._device)
 
     def push(self, label: str) -> None:
-        """See `WeightSync`."""
         self._generation.sync_weights()
         if self._leads:
             self._name(label)
@@ -144,12 +142,10 @@ class FileWeightSync:
         self._seconds = seconds
 
     def connect(self) -> None:
-        """See `WeightSync`."""
         if self._leads:
             self._loop.run(self._to_all("init_weight_transfer_engine", {"init_info": {}}))
 
     def push(self, label: str) -> None:
-        """See `WeightSync`."""
         tensors = self._weights()
         if not self._leads:
             return
@@ -276,7 +272,7 @@ def _diagnosis(what: str, why: str, servers: Sequence[VllmServer], loop: Backgro
     """One line: what was pushed, what went wrong, and how each server is now."""
 
     async def state(server: VllmServer) -> str:
-        if await server.complaint():
+        if await server.health_error():
             return f"{server.url} does not answer"
         try:
             return f"{server.url} answers and holds {await server.weight_version()!r}"

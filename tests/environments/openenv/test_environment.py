@@ -201,7 +201,7 @@ async def test_a_restarted_server_is_not_stepped_on() -> None:
         assert caught.value.server == first.url
         await environment.close()
         assert second.connections == 0
-        assert await opened.complaint(first.url) == ""
+        assert await opened.health_error(first.url) == ""
         assert (await play(opened, "a"))[0] == 1.0
         await source.__aexit__(None, None, None)
 

@@ -30,10 +30,10 @@ async def test_an_application_is_served_until_it_is_stopped(tmp_path: Path) -> N
     host = LocalApp(str(written(tmp_path, HEALTHY)), PYTHON)
     await start(host, 120.0)
     server = OpenEnvServer(host.url)
-    assert await server.complaint() == ""
+    assert await server.health_error() == ""
     host.stop()
     host.stop()
-    assert await server.complaint()
+    assert await server.health_error()
     await server.close()
 
 
