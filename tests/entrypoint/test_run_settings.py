@@ -65,14 +65,14 @@ def planned(
 ) -> tuple[Settings, RunPlan, Topology]:
     wanted = job(**fields)
     invocation = Invocation(wanted, False, None, None, overrides, (), recipe)
-    wanted = PlannedSettings(invocation, shape.parameters)
+    settings = PlannedSettings(invocation, shape.parameters)
     hardware = pretend_hardware(inventory)
-    topology = plan_topology(hardware, shape, wanted.batch_shape())
+    topology = plan_topology(hardware, shape, settings.batch_shape())
     paths = Paths.of(wanted, {})
     plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
     facts = replace(FACTS, shape=shape, weight_bytes=2 * shape.parameters)
-    cost = run_cost(wanted.settings, topology, facts, hardware, wanted.seconds)
-    return wanted.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
+    cost = run_cost(settings.settings, topology, facts, hardware, wanted.seconds)
+    return settings.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
 
 
 def test_the_resolved_settings_of_every_plan_are_as_reviewed(
