@@ -69,8 +69,7 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
     from miner.evaluation.policies import BaselinePolicy, Policy
     from miner.evaluation.runner import Rules, evaluate
     from miner.rollout.model_folder import load_chat
-    from miner.training.episode_source import training_source
-    from miner.training.tasks import task_stream
+    from miner.training.episodes import task_stream, training_source
 
     assert settings.model.path is not None
     size, rollout = settings.rollout.group_size, settings.rollout

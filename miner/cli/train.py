@@ -86,8 +86,8 @@ def _train(settings: Settings) -> None:
         from miner.distributed.ranks import LeadFailedError, join_ranks
         from miner.inference.engines import is_out_of_memory
         from miner.reporting.progress import say
-        from miner.training.guard import TrainingDivergedError
         from miner.training.run import train
+        from miner.training.trainer import TrainingDivergedError
 
     disable_progress_bar()
 

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
-from miner.training.run_disk import RunDisk
+from miner.publishing.structure import weight_files
+from miner.training.schedule import Schedule
 
 SHARE = 0.05
 """Of the time until a kill, at most, for writing checkpoints."""
@@ -85,7 +86,7 @@ class Checkpoints(TrainerCallback):
 
     def __init__(
         self,
-        pace: Pace,
+        schedule: Schedule,
         ranks: Ranks,
         heartbeat: HeartbeatWriter,
         disk: RunDisk,
@@ -95,7 +96,7 @@ class Checkpoints(TrainerCallback):
         sound: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pace = pace
+        self._schedule = schedule
         self._ranks = ranks
         self._heartbeat = heartbeat
         self._disk = disk
@@ -137,7 +138,7 @@ class Checkpoints(TrainerCallback):
             return
         try:
             with open(folder / COMPLETE, "w") as file:
-                json.dump({"step": state.global_step, "elapsed": self._pace.elapsed}, file)
+                json.dump({"step": state.global_step, "elapsed": self._schedule.elapsed}, file)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -159,8 +160,59 @@ class Checkpoints(TrainerCallback):
             self._last = self._clock()
             self._disk.note(f"step {step}: no checkpoint, {lacking}")
             return False
-        if self._pace.ends_by_kill:
+        if self._schedule.ends_by_kill:
             if self._seconds is None:
                 self._seconds = self._disk.seconds_for(self._size)
-            return SHARE * since >= self._seconds <= self._pace.training_left()
+            return SHARE * since >= self._seconds <= self._schedule.training_left()
         return True
+
+
+MARGIN = 1.05
+"""On the bytes of tensors: file headers, the tokenizer."""
+
+SAMPLE_BYTES = 1 << 28
+"""Written to learn how fast the disk is."""
+
+
+class RunDisk:
+    """The disk of a run folder, on which the next publication always finds room.
+
+    Args:
+        folder: of the run; it exists.
+        note: shows a line to the user.
+        reserve: bytes that stay free, for the next publication.
+    """
+
+    def __init__(self, folder: Path, note: Callable[[str], None], reserve: int = 0) -> None:
+        self.folder = folder
+        self.note = note
+        self._reserve = reserve
+
+    @classmethod
+    def beside(cls, output: Path, base: Path, folder: Path, note: Callable[[str], None]) -> RunDisk:
+        """The disk of `folder`, which keeps room for a model as large as `base` if it is also that
+        of `output`."""
+        shared = folder.stat().st_dev == output.absolute().parent.stat().st_dev
+        reserve = sum(file.stat().st_size for file in weight_files(base)) if shared else 0
+        return cls(folder, note, reserve)
+
+    def lacks(self, size: int) -> str:
+        """Return why `size` bytes of tensors do not fit, or ""."""
+        size, free = int(MARGIN * size), shutil.disk_usage(self.folder).free
+        if free >= size + self._reserve:
+            return ""
+        kept = f" beside {self._reserve / 1e6:,.1f} MB for publishing" if self._reserve else ""
+        has = f"{free / 1e6:,.1f} MB are free in {self.folder}"
+        return f"which needs {size / 1e6:,.1f} MB{kept}: {has}"
+
+    def seconds_for(self, size: int) -> float:
+        """Seconds that writing `size` bytes takes, by writing some of them."""
+        sample = min(size, SAMPLE_BYTES)
+        block = bytes(min(max(sample, 1), 1 << 20))
+        began, written = time.perf_counter(), 0
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            while written < sample:
+                written += file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        return (time.perf_counter() - began) * size / max(written, 1)

@@ -24,7 +24,7 @@ from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
-from miner.training.pace import Pace
+from miner.training.schedule import Schedule
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -38,7 +38,7 @@ class HeldOut(TrainerCallback):
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
-        pace: learns how long this takes, and says when there is no time for it.
+        schedule: learns how long this takes, and says when there is no time for it.
         note: shows a line to the user.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
     """
@@ -48,7 +48,7 @@ class HeldOut(TrainerCallback):
         evaluate: Evaluate,
         publish: Publish,
         run_dir: Path,
-        pace: Pace,
+        schedule: Schedule,
         *,
         ranks: Ranks,
         every_steps: int,
@@ -60,7 +60,7 @@ class HeldOut(TrainerCallback):
         self._ranks = ranks
         self._run = RunFolder(run_dir)
         self._state_file = run_dir / BEST_FILE
-        self._pace = pace
+        self._schedule = schedule
         self._every = every_steps
         self._note = note
         self._replays = replays
@@ -116,14 +116,14 @@ class HeldOut(TrainerCallback):
         if self._best is None or step == self._last_step:
             return
         self._last_step = step
-        with self._pace.measured("evaluation"):
+        with self._schedule.measured("evaluation"):
             result = self._evaluate()
         candidate = Evaluated(step, _scores(result))
         self._better = self._best.replaced_by(candidate)
         self._lead = _difference(candidate, self._best.highest)
         if self._better:
             played = sum(score is not None for score in candidate.scores)
-            with self._pace.measured("publication"):
+            with self._schedule.measured("publication"):
                 self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
@@ -138,7 +138,7 @@ class HeldOut(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         due = state.global_step % self._every == 0
-        if due and self._ranks.broadcast(self._pace.room_for_evaluation()):
+        if due and self._ranks.broadcast(self._schedule.room_for_evaluation()):
             self.consider(state.global_step)
 
     @property

@@ -5,20 +5,20 @@ settings are sound and the base model lies at the output path.
 from __future__ import annotations
 
 import logging
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from miner.config.contract import served_dtype
 from miner.config.errors import ConfigurationError
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.memory_bound import check_memory
+from miner.training.episodes import task_stream
 from miner.training.run_dir import prepare_run_dir
-from miner.training.tasks import task_stream
-from miner.training.tracking import prepare_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -84,3 +84,64 @@ def checked_paths(settings: Settings) -> tuple[Path, Path]:
     if not settings.output.take_over:
         check_replaceable(output)
     return base, output
+
+
+EPISODE_BYTES = 8 << 10
+"""At least, of an episode in play: its environment, its tasks on the event loop, its messages."""
+
+TOKEN_BYTES = 48
+"""At least: token id, mask and log-probability as list items, and the float."""
+
+USUAL_TOKENS = 256
+"""Assumed of an episode where `rollout.max_episode_tokens` is not set: fewer than any game has."""
+
+
+def check_memory(settings: Settings, total: int | None = None) -> None:
+    """Raise `ConfigurationError` if the episodes of a step or an evaluation cannot be held.
+
+    A lower bound, for numbers that cannot be meant: a step that passes may still be too large.
+
+    Args:
+        total: bytes of memory; looked up by default.
+    """
+    total = total or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    each = EPISODE_BYTES + TOKEN_BYTES * (settings.rollout.max_episode_tokens or USUAL_TOKENS)
+    counts = {
+        "rollout.group_size or rollout.groups_per_step": settings.episodes_per_step,
+        "evaluation.episodes": settings.evaluation.episodes,
+    }
+    for name, count in counts.items():
+        if count * each > total:
+            raise ConfigurationError(
+                f"{count:,} episodes at once take {count * each / 1e9:,.0f} GB at least, and this "
+                f"machine has {total / 1e9:,.0f}: lower {name}"
+            )
+
+
+PACKAGES = {
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
+}
+"""Packages that transformers reports to each with; one of them is enough."""
+
+
+def prepare_trackers(settings: Settings) -> None:
+    """Have them write below the run's folder and without a network, unless somebody has said else.
+
+    Raises: `ConfigurationError` for one whose package is not installed.
+    """
+    for tracker in settings.report_to:
+        if not any(find_spec(package) for package in PACKAGES[tracker]):
+            raise ConfigurationError(
+                f"report_to names {tracker}, and the package {PACKAGES[tracker][0]} is not "
+                f"installed: pip install it, or leave {tracker} out"
+            )
+    for name, value in (
+        ("TENSORBOARD_LOGGING_DIR", settings.run_dir / "tensorboard"),
+        ("TRACKIO_DIR", settings.run_dir / "trackio"),
+        ("WANDB_DIR", settings.run_dir),
+        ("WANDB_MODE", "offline"),
+    ):
+        if settings.report_to:
+            os.environ.setdefault(name, str(value))

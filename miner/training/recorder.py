@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import (
     COMPUTED_TOKENS,
@@ -24,8 +25,7 @@ from miner.reporting.records import (
 )
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.stats import RolloutStats
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
+from miner.training.schedule import Schedule
 
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
@@ -48,7 +48,7 @@ class Recorder(TrainerCallback):
         self,
         run_dir: Path,
         progress: TrainingProgress,
-        pace: Pace,
+        schedule: Schedule,
         rollout: Callable[[], RolloutStats | None],
         regret: Callable[[], float | None],
         applied_rate: Callable[[], float | None],
@@ -56,7 +56,7 @@ class Recorder(TrainerCallback):
     ) -> None:
         self._run = RunFolder(run_dir)
         self._progress = progress
-        self._pace = pace
+        self._schedule = schedule
         self._rollout = rollout
         self._regret = regret
         self._applied_rate = applied_rate
@@ -69,7 +69,7 @@ class Recorder(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._recorded is not None:  # saving comes between a step's record and the next step
-            self._pace.spend("saving", time.monotonic() - self._recorded)
+            self._schedule.spend("saving", time.monotonic() - self._recorded)
         self._began = time.monotonic()
         self._heartbeat.beat("step", state.global_step)
 
@@ -106,7 +106,7 @@ class Recorder(TrainerCallback):
             drift={kind.value: count for kind, count in stats.drift.items()},
             action_applied_rate=self._applied_rate(),
             phases=self._phases(seconds),
-            eta_seconds=self._pace.seconds_left(state.global_step),
+            eta_seconds=self._schedule.seconds_left(state.global_step),
             metrics={
                 name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
             },
@@ -124,7 +124,7 @@ class Recorder(TrainerCallback):
 
     def _phases(self, seconds: float) -> dict[str, float]:
         """Seconds by phase: what the step spent on nothing else, it spent on learning."""
-        spent = self._pace.taken_phases()
+        spent = self._schedule.taken_phases()
         other = sum(value for phase, value in spent.items() if phase != "saving")
         return {"learning": max(0.0, seconds - other), **spent}
 

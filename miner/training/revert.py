@@ -12,19 +12,25 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.config.run_files import REVERT_FILE, write_atomically
+from miner.config.heartbeat import HeartbeatWriter
+from miner.config.run_files import BEST_WEIGHTS_FILE, REVERT_FILE, write_atomically
 from miner.distributed.ranks import Ranks
+from miner.distributed.zero import gathered
 from miner.inference.engines import GenerationEngine
-from miner.training.best_weights import BestWeights
-from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.checkpoints import RunDisk
 from miner.training.held_out import HeldOut
-from miner.training.pace import Pace
+from miner.training.learner import Learner
+from miner.training.schedule import Schedule
 from miner.training.trainer import EpisodeTrainer
 
 REVERTED = -1
@@ -49,7 +55,7 @@ class RevertToBest(TrainerCallback):
         best: BestWeights,
         engine: GenerationEngine,
         ranks: Ranks,
-        pace: Pace,
+        schedule: Schedule,
         heartbeat: HeartbeatWriter,
         run_dir: Path,
         *,
@@ -61,7 +67,7 @@ class RevertToBest(TrainerCallback):
         self._best = best
         self._engine = engine
         self._ranks = ranks
-        self._pace = pace
+        self._schedule = schedule
         self._heartbeat = heartbeat
         self._file = run_dir / REVERT_FILE
         self._most = most
@@ -89,7 +95,7 @@ class RevertToBest(TrainerCallback):
         rose, fall = self._held_out.rose(step), self._held_out.fall(step)
         due = rose or (fall is not None and self._trainer.halvings < self._most)
         # weights are kept and put back for what the next evaluation finds
-        due = due and not control.should_training_stop and self._pace.room_for_evaluation()
+        due = due and not control.should_training_stop and self._schedule.room_for_evaluation()
         due, rose = self._ranks.broadcast((due, rose))
         if not due:
             return
@@ -114,3 +120,58 @@ class RevertToBest(TrainerCallback):
         self._trainer.begin_again(halvings)
         self._engine.weights_changed(before if before != step else REVERTED)
         return before
+
+
+class BestWeights:
+    """The trained weights with the highest held-out score, without the optimizer, in one file.
+
+    Kept by rank 0, put back by all ranks; both methods are collective. The file is replaced as a
+    whole, and only by weights that were published. The base needs none: its folder is loaded
+    again, and adapters return to no change.
+
+    Args:
+        disk: of the run folder, whose file outlives the process.
+    """
+
+    def __init__(self, learner: Learner, ranks: Ranks, disk: RunDisk) -> None:
+        self._file = disk.folder / BEST_WEIGHTS_FILE
+        self._learner = learner
+        self._ranks = ranks
+        self._disk = disk
+
+    def keep(self, step: int) -> None:
+        """Keep the current weights, of `step`; where the disk has no room, those before stay."""
+        weights = {}
+        for name, parameter in self._learner.trained.items():
+            with gathered([parameter]):
+                if self._ranks.leads:
+                    weights[name] = parameter.detach().to("cpu", copy=True).contiguous()
+        if self._ranks.leads:
+            self._write(weights, step)
+
+    def put_back(self) -> int:
+        """Put the kept weights, else the base's, into the model; returns their step, or 0."""
+        with suppress(FileNotFoundError), safe_open(self._file, "pt") as file:
+            if set(file.keys()) == self._learner.trained.keys():  # else of another tuning
+                self._fill(file.get_tensor)
+                return int(file.metadata()["step"])
+        self._fill(self._learner.untrained_weights().__getitem__)
+        return 0
+
+    def _fill(self, weight: Callable[[str], torch.Tensor]) -> None:
+        for name, parameter in self._learner.trained.items():
+            with gathered([parameter], changed=True):
+                parameter.data.copy_(weight(name))
+
+    def _write(self, weights: Mapping[str, torch.Tensor], step: int) -> None:
+        beside = self._file.with_name(f".{self._file.name}")
+        lacking = self._disk.lacks(sum(weight.nbytes for weight in weights.values()))
+        try:
+            if not lacking:
+                save_file(dict(weights), beside, metadata={"step": str(step)})
+                beside.replace(self._file)
+        except (OSError, SafetensorError) as error:
+            beside.unlink(missing_ok=True)
+            lacking = str(error)
+        if lacking:
+            self._disk.note(f"step {step}: its weights are not kept to return to, {lacking}")

@@ -32,7 +32,7 @@ from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
-from miner.training.tasks import decode_task
+from miner.training.episodes import decode_task
 
 PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
 """Plays groups; results are in their order."""

@@ -16,6 +16,7 @@ from transformers import PrinterCallback
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
 from miner.config.contract import served_dtype
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -34,27 +35,27 @@ from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, RolloutStopped, never
 from miner.rollout.groups import Group, GroupResult, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.best_weights import BestWeights
-from miner.training.checkpoints import Checkpoint, Checkpoints, checkpoint_bytes, newest_checkpoint
+from miner.training.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    RunDisk,
+    checkpoint_bytes,
+    newest_checkpoint,
+)
 from miner.training.demonstrations import with_warm_start
 from miner.training.engine_choice import open_engine
-from miner.training.episode_limit import with_episode_limit
-from miner.training.episode_source import training_source
-from miner.training.guard import UpdateGuard
-from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.episodes import training_dataset, training_source, with_episode_limit
 from miner.training.held_out import HeldOut
 from miner.training.learner import Learner
-from miner.training.pace import Pace
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.recovery import play_through, repeat_until_held
-from miner.training.revert import RevertToBest
+from miner.training.revert import BestWeights, RevertToBest
 from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
-from miner.training.run_disk import RunDisk
-from miner.training.signals import StopConsensus, StopRequest
-from miner.training.tasks import training_dataset
+from miner.training.schedule import Schedule
+from miner.training.stopping import StopConsensus, StopRequest
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature, round_size
-from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.trainer import EpisodeTrainer, UpdateGuard, grpo_config
 from miner.training.trl_warnings import silence_harmless_warnings
 
 LONGEST_OUTAGE_S = 1800.0
@@ -112,7 +113,7 @@ class Run:
             say=note,
             waiting=lambda: heartbeat.beat("waiting for environment servers"),
         )
-        self.pace = Pace(
+        self.schedule = Schedule(
             settings.optimizer.max_steps,
             settings.deadline.seconds,
             Deadline.at(settings.deadline.ends_at),
@@ -123,7 +124,7 @@ class Run:
         self.channel = make_channel(settings.environment)
         self._held_out = self.channel.tasks.held_out(wanted.episodes, wanted.base_seed)
         self.rollout = RolloutFunction(
-            self.pace.timed("playing", lambda groups: self._play(self._scheduler, groups)),
+            self.schedule.timed("playing", lambda groups: self._play(self._scheduler, groups)),
             settings.reward,
             learner.renderer.eos_token_id,
             ranks,
@@ -134,7 +135,7 @@ class Run:
         base, output = checked_paths(settings)
         self._disk = RunDisk.beside(output, base, settings.run_dir, note)
         self._checkpoints = Checkpoints(
-            *(self.pace, ranks, heartbeat, self._disk),
+            *(self.schedule, ranks, heartbeat, self._disk),
             size=checkpoint_bytes(learner.model, zero=settings.optimizer.zero_stage > 0),
             seconds_apart=settings.checkpoint.seconds_apart,
             sound=lambda: self.guard.streak == 0,
@@ -155,7 +156,7 @@ class Run:
         fit = self._ranks.broadcast(FittedTemperature.read(run_dir))
         if fit is None:
             self._heartbeat.beat("looking for the temperature")
-            in_time = TimeForRounds(self.pace.training_left())
+            in_time = TimeForRounds(self.schedule.training_left())
             fit = fit_temperature(
                 *(rollout.temperature, rollout.most_invalid, self._play_round),
                 room=lambda: self._ranks.broadcast(in_time()),
@@ -172,7 +173,7 @@ class Run:
         recorder = Recorder(
             self._settings.run_dir,
             progress,
-            self.pace,
+            self.schedule,
             lambda: self.rollout.latest,
             lambda: self.rollout.regret,
             lambda: self._source.applied_rate,
@@ -182,7 +183,7 @@ class Run:
             recorder,
             NewWeights(self._engine),
             held_out,
-            self.pace,
+            self.schedule,
             *self._reverts(held_out),
             self._stop,
             StopConsensus(self._ranks),
@@ -210,7 +211,7 @@ class Run:
         if not most:
             return []
         best = BestWeights(self._learner, self._ranks, self._disk)
-        parts = (held_out, self.trainer, best, self._engine, self._ranks, self.pace)
+        parts = (held_out, self.trainer, best, self._engine, self._ranks, self.schedule)
         return [RevertToBest(*parts, self._heartbeat, run_dir, most=most, note=self._note)]
 
     def evaluate(self) -> EvaluationResult:
@@ -298,13 +299,13 @@ class Run:
         """Seconds for which servers that are away are waited for from now on."""
         if self._stop.received:
             return 0.0
-        left = self.pace.training_left()
+        left = self.schedule.training_left()
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._outages.dark_seconds
 
     def _make_trainer(self) -> EpisodeTrainer:
         """The trainer, without callbacks."""
         settings, renderer, source = self._settings, self._learner.renderer, self._source
-        rollout = with_warm_start(self.rollout, settings, self.pace.fraction, renderer, source)
+        rollout = with_warm_start(self.rollout, settings, self.schedule.fraction, renderer, source)
         other_engine, cuda = settings.rollout.engine != "transformers", torch.cuda.is_available()
         trainer = EpisodeTrainer(
             model=self._learner.model,
@@ -316,8 +317,10 @@ class Run:
             credit=settings.reward.credit,
             decay=settings.reward.decay,
             results=settings.reward.results,
-            learning_rate_factor=self.pace.learning_rate_factor(settings.optimizer, self._ranks),
-            sync_weights=self.pace.timed("weights", self._engine.sync_weights)
+            learning_rate_factor=self.schedule.learning_rate_factor(
+                settings.optimizer, self._ranks
+            ),
+            sync_weights=self.schedule.timed("weights", self._engine.sync_weights)
             if other_engine
             else None,
             guard=self.guard,
@@ -370,7 +373,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         if checkpoint:
             progress.note(f"going on from step {checkpoint.step}")
         held_out = HeldOut(
-            *(run.evaluate, partial(run.publish, publisher), settings.run_dir, run.pace),
+            *(run.evaluate, partial(run.publish, publisher), settings.run_dir, run.schedule),
             ranks=ranks,
             every_steps=settings.evaluation.every_steps,
             note=progress.note,

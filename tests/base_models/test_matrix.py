@@ -17,7 +17,7 @@ from miner.publishing.verify import verify_model
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import load_chat
 from miner.rollout.renderer import DriftKind
-from miner.training.episode_limit import longest_episode_tokens, with_episode_limit
+from miner.training.episodes import longest_episode_tokens, with_episode_limit
 from miner.training.preparation import prepare_run
 from tests.base_models.families import FAMILIES, make_folder
 from tests.base_models.vocabularies import missing

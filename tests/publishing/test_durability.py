@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.publishing import filesystem
@@ -21,10 +22,8 @@ from miner.publishing import publisher as publishing
 from miner.publishing.filesystem import sync_folder
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.training.checkpoints import Checkpoints
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
-from miner.training.run_disk import RunDisk
+from miner.training.checkpoints import Checkpoints, RunDisk
+from miner.training.schedule import Schedule
 from tests.publishing.killed_publisher import cannot_exchange
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
@@ -137,7 +136,7 @@ def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
     disk_of_run = RunDisk(tmp_path, print)
-    marker = Checkpoints(Pace(10), Ranks(), HeartbeatWriter(tmp_path), disk_of_run, size=0)
+    marker = Checkpoints(Schedule(10), Ranks(), HeartbeatWriter(tmp_path), disk_of_run, size=0)
     state = TrainerState(global_step=3)
     marker.on_save(TrainingArguments(str(tmp_path)), state, TrainerControl())
     (written,) = disk.synced.values()

@@ -14,9 +14,8 @@ from datasets import Dataset
 from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.guard import UpdateGuard
 from miner.training.learner import with_adapters
-from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.trainer import EpisodeTrainer, UpdateGuard, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3

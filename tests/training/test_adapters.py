@@ -11,16 +11,15 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.checkpoints import Checkpoints, newest_checkpoint
-from miner.training.heartbeat_writer import HeartbeatWriter
+from miner.training.checkpoints import Checkpoints, RunDisk, newest_checkpoint
 from miner.training.learner import Learner
-from miner.training.pace import Pace
 from miner.training.run_dir import prepare_run_dir
-from miner.training.run_disk import RunDisk
+from miner.training.schedule import Schedule
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 from tests.training.test_trainer import fixed_rollout
@@ -81,7 +80,7 @@ def train(wanted, until):
     trainer.add_callback(watch)
     heartbeat = HeartbeatWriter(wanted.run_dir)
     disk = RunDisk(wanted.run_dir, print)
-    trainer.add_callback(Checkpoints(Pace(8), Ranks(), heartbeat, disk, size=0))
+    trainer.add_callback(Checkpoints(Schedule(8), Ranks(), heartbeat, disk, size=0))
     trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
     return learner, trainer, watch
 

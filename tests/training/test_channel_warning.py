@@ -13,7 +13,7 @@ from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.training.episode_source import training_source
+from miner.training.episodes import training_source
 from miner.training.run_dir import prepare_run_dir
 
 

@@ -10,15 +10,14 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE, has_checkpoint
 from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline
 from miner.reporting.run_folder import RunFolder
-from miner.training import run_disk
-from miner.training.checkpoints import Checkpoints, checkpoint_bytes
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
-from miner.training.run_disk import RunDisk
+from miner.training import checkpoints
+from miner.training.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
+from miner.training.schedule import Schedule
 from tests.builders import build_qwen3
 from tests.training.in_process import Work, working_in
 
@@ -43,7 +42,7 @@ class Steps:
         self._state = TrainerState()
         kill = Deadline(given or 0, started_at=0.0, margin=0, guesses={}, clock=self._clock)
         self._callback = Checkpoints(
-            Pace(10**6, deadline=kill if given else None, clock=self._clock),
+            Schedule(10**6, deadline=kill if given else None, clock=self._clock),
             Ranks(),
             HeartbeatWriter(folder),
             RunDisk(folder, print),
@@ -100,8 +99,8 @@ def test_how_long_a_checkpoint_takes_is_learned_from_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter((0.0, 2.0))
-    monkeypatch.setattr(run_disk, "SAMPLE_BYTES", 4 << 20)
-    monkeypatch.setattr(run_disk.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(checkpoints, "SAMPLE_BYTES", 4 << 20)
+    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: next(now))
     assert RunDisk(tmp_path, print).seconds_for(40 << 20) == 20.0
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +153,7 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     folder = tmp_path / "disk"
     folder.mkdir()
     model = build_qwen3(tie_word_embeddings=False)
-    room = int(1.6 * run_disk.MARGIN * checkpoint_bytes(model, zero=False))
+    room = int(1.6 * checkpoints.MARGIN * checkpoint_bytes(model, zero=False))
     words = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)]
     mounted = subprocess.run(words, capture_output=True, check=False).returncode == 0
     if not mounted:
@@ -163,7 +162,7 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
             held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             return SimpleNamespace(free=max(0, room - held))
 
-        monkeypatch.setattr(run_disk, "shutil", SimpleNamespace(disk_usage=usage))
+        monkeypatch.setattr(checkpoints.shutil, "disk_usage", usage)
     yield folder
     if mounted:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -22,7 +22,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.training import run
 from miner.training.checkpoints import newest_checkpoint
 from miner.training.learner import write_checkpoint_model
-from miner.training.pace import Pace
+from miner.training.schedule import Schedule
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
 from tests.training.commands import places
@@ -111,7 +111,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
     def clock():
         return 60.0 * len(steps)
 
-    class PaceOfSteps(Pace):
+    class PaceOfSteps(Schedule):
         def __init__(self, *given, **named):
             super().__init__(*given, **named, clock=clock)
 
@@ -119,7 +119,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
             steps.append(1)
             super().on_step_end(*state, **more)
 
-    run.Pace = PaceOfSteps
+    run.Schedule = PaceOfSteps
     deadline.time = SimpleNamespace(time=lambda: 0.0, monotonic=clock)
     Deadline.__init__.__kwdefaults__ |= {"clock": clock}
     sys.argv = ["miner", *arguments, "deadline.ends_at=900"]

@@ -23,8 +23,8 @@ from miner.duel.wording import own_wording
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
 from miner.training.demonstrations import WarmStart, with_warm_start
+from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction
-from miner.training.tasks import encode_task
 from tests.builders import build_tokenizer
 from tests.training.test_trainer import make_trainer
 

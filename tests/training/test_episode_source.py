@@ -14,8 +14,8 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
-from miner.training import episode_source
-from miner.training.episode_source import training_source
+from miner.training import episodes
+from miner.training.episodes import training_source
 from mock_env_server.running import running_server
 
 
@@ -30,7 +30,7 @@ def source_name(tmp_path: Path, *overrides: str, servers: str = "") -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(episode_source, "SERVER_PATIENCE_S", 0.0)
+    monkeypatch.setattr(episodes, "SERVER_PATIENCE_S", 0.0)
 
 
 @pytest.mark.parametrize("channel", ["auto", "graded", "step"])

@@ -10,7 +10,7 @@ from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.training.held_out import HeldOut
-from miner.training.pace import Pace
+from miner.training.schedule import Schedule
 
 
 class PublisherDouble:
@@ -52,7 +52,7 @@ class World:
             lambda: self.evaluations.pop(0),
             lambda score: self.publisher.publish(score),
             run_dir,
-            Pace(max_steps=100),
+            Schedule(max_steps=100),
             ranks=Ranks(),
             every_steps=10,
             note=self.notes.append,

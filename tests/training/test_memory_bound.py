@@ -4,7 +4,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, load_settings
-from miner.training.memory_bound import check_memory
+from miner.training.preparation import check_memory
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from entrypoint.restart import EndKind, end_of_exit
 from entrypoint.run_plan import RunPlan
 from miner.__main__ import main
 from miner.config.errors import ConfigurationError
-from miner.config.heartbeat import read_heartbeat
+from miner.config.heartbeat import HeartbeatWriter, read_heartbeat
 from miner.environments import InfrastructureError, ProtocolError
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
-from miner.training.guard import TrainingDivergedError
-from miner.training.heartbeat_writer import HeartbeatWriter
 from miner.training.rollout_function import RolloutFailedError
 from miner.training.run import TrainResult
+from miner.training.trainer import TrainingDivergedError
 
 ENDS = [
     (None, EndKind.PUBLISHED),

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.reporting.records import LOGPROB_GAP, REGRET
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
 from miner.training.recorder import Recorder
+from miner.training.schedule import Schedule
 from tests.builders import build_task, build_trajectory
 
 
@@ -31,7 +31,7 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
     recorder = Recorder(
         tmp_path,
         progress,
-        Pace(10),
+        Schedule(10),
         lambda: RolloutStats.of([result]),
         lambda: 0.02,
         lambda: None,

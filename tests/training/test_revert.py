@@ -14,6 +14,7 @@ import torch
 from accelerate.state import AcceleratorState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import HEARTBEAT_FILE
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.evaluation.statistics import Estimate
@@ -22,13 +23,11 @@ from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
-from miner.training import run_disk
-from miner.training.best_weights import BestWeights
-from miner.training.heartbeat_writer import HeartbeatWriter
-from miner.training.pace import Pace
-from miner.training.revert import RevertToBest
+from miner.training import checkpoints
+from miner.training.checkpoints import RunDisk
+from miner.training.revert import BestWeights, RevertToBest
 from miner.training.run import Run
-from miner.training.run_disk import RunDisk
+from miner.training.schedule import Schedule
 from miner.training.trainer import EpisodeTrainer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
@@ -173,8 +172,8 @@ def test_the_best_weights_outlive_all_checkpoints_and_their_number(
 def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=1000))
-    monkeypatch.setattr(run_disk, "shutil", full)
+    full = SimpleNamespace(free=1000)
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: full)
     seen = train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=5")
     assert same(seen.weights[5], seen.weights[1])
     said = work.said.getvalue()
@@ -292,12 +291,20 @@ def make_revert(
     trainer: Any,
     best: Any,
     note: Callable[[str], None],
-    pace: Pace | None = None,
+    schedule: Schedule | None = None,
 ) -> RevertToBest:
     folder.mkdir(exist_ok=True)
     engine: Any = SimpleNamespace(weights_changed=lambda step: note(f"weights of {step}"))
     held_out: Any = OneFell(ranks)
-    parts = (held_out, trainer, best, engine, ranks, pace or Pace(3), HeartbeatWriter(folder))
+    parts = (
+        held_out,
+        trainer,
+        best,
+        engine,
+        ranks,
+        schedule or Schedule(3),
+        HeartbeatWriter(folder),
+    )
     return RevertToBest(*parts, folder, most=1, note=note)
 
 
@@ -306,12 +313,12 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
 ) -> None:
     """The watchdog hears of it."""
     args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=1)
-    late = Pace(3, deadline=Deadline(0, started_at=0.0))
-    for pace, expected in ((late, []), (Pace(3), [1])):
+    late = Schedule(3, deadline=Deadline(0, started_at=0.0))
+    for schedule, expected in ((late, []), (Schedule(3), [1])):
         kept: list[int] = []
         best = SimpleNamespace(keep=kept.append)
         trainer = SimpleNamespace(halvings=0)
-        make_revert(tmp_path, Ranks(), trainer, best, print, pace).on_step_end(
+        make_revert(tmp_path, Ranks(), trainer, best, print, schedule).on_step_end(
             args, state, TrainerControl()
         )
         assert kept == expected

@@ -9,8 +9,8 @@ from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.games.goofspiel import StateTextError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
+from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
-from miner.training.tasks import encode_task
 from tests.builders import build_trajectory
 
 EOS = 1

@@ -18,8 +18,8 @@ from miner.rewards.advantages import turn_advantages
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.groups import GroupResult
 from miner.rollout.renderer import ChatRenderer
+from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.tasks import encode_task
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import (
     CHATML,

@@ -25,8 +25,8 @@ from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledPlayer
 from miner.training import run as training
+from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
-from miner.training.tasks import training_dataset
 from miner.training.trainer import EpisodeTrainer
 from tests.machine import Machine
 from tests.training.in_process import Work, working_in

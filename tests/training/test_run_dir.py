@@ -8,9 +8,8 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import COMPLETE
 from miner.config.settings import load_settings
-from miner.training.base_fingerprint import base_fingerprint
 from miner.training.checkpoints import newest_checkpoint
-from miner.training.run_dir import BASE_FILE, prepare_run_dir
+from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
 from tests.builders import build_qwen3, build_tokenizer
 
 

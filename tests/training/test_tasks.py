@@ -10,7 +10,7 @@ from miner.config.contract import agent_seat
 from miner.config.settings import EnvironmentSettings, load_settings
 from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
-from miner.training.tasks import decode_task, encode_task, training_dataset
+from miner.training.episodes import decode_task, encode_task, training_dataset
 
 
 def stream(count, seed=0, **settings):

@@ -15,7 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.training import run as training
-from miner.training.tasks import task_stream
+from miner.training.episodes import task_stream
 from miner.training.temperature import (
     MOST_EPISODES,
     FittedTemperature,

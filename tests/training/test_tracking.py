@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.training import tracking
+from miner.training import preparation
 from tests.training.in_process import Work, working_in
 
 
@@ -60,7 +60,7 @@ def test_a_tracker_is_told_each_steps_metrics(work: Work, monkeypatch: pytest.Mo
 def test_one_that_is_not_installed_is_refused_before_anything_is_done(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"report_to names wandb, .* not installed"):
         work.train('report_to=["wandb"]')
     assert not work.run_dir.exists()

@@ -13,9 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from miner.config.settings import load_settings
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.guard import TrainingDivergedError, UpdateGuard
 from miner.training.learner import Learner, with_adapters
-from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.trainer import EpisodeTrainer, TrainingDivergedError, UpdateGuard, grpo_config
 from miner.training.tree_trainer import TreeTrainer
 from tests.builders import build_qwen3, build_tokenizer
 

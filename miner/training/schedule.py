@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Pace(TrainerCallback):
+class Schedule(TrainerCallback):
     """Fraction of the run that is used up; stops it before its time is over.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pace: the run ends by steps or by time, and time counts over restarts."""
+"""Schedule: the run ends by steps or by time, and time counts over restarts."""
 
 import math
 
@@ -8,7 +8,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from miner.config.settings import OptimizerSettings
 from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline
-from miner.training.pace import Pace
+from miner.training.schedule import Schedule
 
 
 class Clock:
@@ -19,99 +19,99 @@ class Clock:
         return self.now
 
 
-def step(pace: Pace, clock: Clock, seconds: float, tmp_path) -> bool:
+def step(schedule: Schedule, clock: Clock, seconds: float, tmp_path) -> bool:
     """Run one step of `seconds`; whether the run was asked to stop."""
     args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
-    pace.on_train_begin(args, state, control)
+    schedule.on_train_begin(args, state, control)
     clock.now += seconds
-    pace.on_step_end(args, state, control)
+    schedule.on_step_end(args, state, control)
     return control.should_training_stop
 
 
 def test_the_fraction_is_the_further_of_steps_and_time():
     clock = Clock()
-    pace = Pace(max_steps=10, seconds=100, clock=clock)
-    assert pace.fraction(2) == pytest.approx(0.2)
+    schedule = Schedule(max_steps=10, seconds=100, clock=clock)
+    assert schedule.fraction(2) == pytest.approx(0.2)
     clock.now += 50
-    assert pace.fraction(2) == pytest.approx(0.5)
-    assert pace.fraction(10) == 1.0
+    assert schedule.fraction(2) == pytest.approx(0.5)
+    assert schedule.fraction(10) == 1.0
 
 
 def test_it_stops_before_a_step_that_would_not_fit(tmp_path):
     clock = Clock()
-    pace = Pace(max_steps=100, seconds=10, clock=clock)
-    assert not step(pace, clock, 4, tmp_path)
-    assert step(pace, clock, 4, tmp_path)  # 8 of 10 s used, the next would take 4
+    schedule = Schedule(max_steps=100, seconds=10, clock=clock)
+    assert not step(schedule, clock, 4, tmp_path)
+    assert step(schedule, clock, 4, tmp_path)  # 8 of 10 s used, the next would take 4
 
 
 def test_time_of_earlier_processes_counts(tmp_path):
     clock = Clock()
-    pace = Pace(max_steps=100, seconds=10, spent_before=8, clock=clock)
-    assert pace.fraction(0) == pytest.approx(0.8)
-    assert step(pace, clock, 2, tmp_path)
+    schedule = Schedule(max_steps=100, seconds=10, spent_before=8, clock=clock)
+    assert schedule.fraction(0) == pytest.approx(0.8)
+    assert step(schedule, clock, 2, tmp_path)
 
 
 def test_the_kill_is_kept_ahead_of(tmp_path):
     clock = Clock()
     guesses = {"evaluation": 10.0, "publication": 5.0}
     deadline = Deadline(100, started_at=clock.now, margin=5, guesses=guesses, clock=clock)
-    pace = Pace(max_steps=1000, deadline=deadline, clock=clock)
-    assert not step(pace, clock, 20, tmp_path)  # 80 s of training fit before the reserve of 20
-    assert pace.fraction(1) == pytest.approx(0.25)
-    assert pace.room_for_evaluation()
-    with pace.measured("evaluation"):
+    schedule = Schedule(max_steps=1000, deadline=deadline, clock=clock)
+    assert not step(schedule, clock, 20, tmp_path)  # 80 s of training fit before the reserve of 20
+    assert schedule.fraction(1) == pytest.approx(0.25)
+    assert schedule.room_for_evaluation()
+    with schedule.measured("evaluation"):
         clock.now += 20
     assert deadline.expected("evaluation") == pytest.approx(25)
-    assert not pace.room_for_evaluation()
-    assert step(pace, clock, 10, tmp_path)
+    assert not schedule.room_for_evaluation()
+    assert step(schedule, clock, 10, tmp_path)
 
 
 def test_time_in_which_nothing_could_be_done_says_nothing_about_the_next_step(tmp_path):
     clock, idle = Clock(), 0.0
     deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
-    pace = Pace(100, 1000, deadline, idle=lambda: idle, clock=clock)
-    step(pace, clock, 10, tmp_path)
+    schedule = Schedule(100, 1000, deadline, idle=lambda: idle, clock=clock)
+    step(schedule, clock, 10, tmp_path)
     args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
-    pace.on_train_begin(args, state, control)
+    schedule.on_train_begin(args, state, control)
     clock.now += 510
     idle += 500
-    pace.on_step_end(args, state, control)
-    with pace.measured("evaluation"):
+    schedule.on_step_end(args, state, control)
+    with schedule.measured("evaluation"):
         clock.now += 130
         idle += 100
     assert not control.should_training_stop
     assert deadline.expected("step") == pytest.approx(1.25 * 10)
     assert deadline.expected("evaluation") == pytest.approx(1.25 * 30)
-    assert pace.elapsed == pytest.approx(650)  # but it is time spent
+    assert schedule.elapsed == pytest.approx(650)  # but it is time spent
 
 
 def test_what_comes_between_two_steps_is_planned_with_the_next(tmp_path):
     clock = Clock()
     deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
-    pace = Pace(100, deadline=deadline, clock=clock)
+    schedule = Schedule(100, deadline=deadline, clock=clock)
     args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
     for _ in range(2):
         clock.now += 10  # the step
-        pace.on_step_end(args, state, control)
+        schedule.on_step_end(args, state, control)
         clock.now += 60  # its checkpoint
-        pace.on_step_begin(args, state, control)
+        schedule.on_step_begin(args, state, control)
     assert deadline.expected("step") == pytest.approx(1.25 * 70)
 
 
 def test_what_is_left_is_the_nearer_of_training_time_and_kill():
     clock = Clock()
-    assert Pace(10, clock=clock).training_left() == math.inf
-    assert Pace(10, 50, spent_before=20, clock=clock).training_left() == pytest.approx(30)
+    assert Schedule(10, clock=clock).training_left() == math.inf
+    assert Schedule(10, 50, spent_before=20, clock=clock).training_left() == pytest.approx(30)
     deadline = Deadline(100, started_at=clock.now, margin=80, guesses={}, clock=clock)
-    assert Pace(10, 50, deadline, clock=clock).training_left() == pytest.approx(20)
-    pace = Pace(10, 50, clock=clock)
+    assert Schedule(10, 50, deadline, clock=clock).training_left() == pytest.approx(20)
+    schedule = Schedule(10, 50, clock=clock)
     clock.now += 60
-    assert pace.training_left() == 0.0
+    assert schedule.training_left() == 0.0
 
 
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     clock = Clock()
-    factor = Pace(max_steps=1000, seconds=100, clock=clock).learning_rate_factor(
+    factor = Schedule(max_steps=1000, seconds=100, clock=clock).learning_rate_factor(
         OptimizerSettings(warmup_steps=1, schedule="linear"), Ranks()
     )
     assert factor(0) == pytest.approx(0.5)

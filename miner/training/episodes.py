@@ -1,0 +1,162 @@
+"""Episodes of a run: its tasks, the source that plays them, and how long they may be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from datasets import Dataset
+from rich.console import Console
+
+from miner.background_loop import BackgroundLoop
+from miner.channels.base import Findings, Lengths
+from miner.channels.registry import make_channel
+from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings, Settings
+from miner.distributed.ranks import Ranks
+from miner.environments import EnvironmentSource, EpisodeTask, TaskStream
+from miner.reporting.run_folder import RunFolder
+from miner.rollout.renderer import ChatRenderer
+
+
+def task_stream(settings: EnvironmentSettings) -> TaskStream:
+    """The tasks of `environment.channel`. Raises: `ConfigurationError`."""
+    return make_channel(settings).tasks
+
+
+def training_dataset(settings: Settings) -> Dataset:
+    """One row per task for all planned steps; TRL repeats each row `group_size` times."""
+    games = settings.optimizer.max_steps * settings.rollout.groups_per_step
+    if games > 5_000_000:
+        raise ConfigurationError(
+            f"optimizer.max_steps x rollout.groups_per_step is {games:,} games: at most 5,000,000 "
+            "are planned ahead; lower optimizer.max_steps"
+        )
+    tasks = task_stream(settings.environment)
+    prompts = [encode_task(tasks.training(i, settings.seed)) for i in range(games)]
+    return Dataset.from_dict({"prompt": prompts})
+
+
+def encode_task(task: EpisodeTask) -> str:
+    """A task as the text that travels through TRL's `prompt` column."""
+    return json.dumps(asdict(task), sort_keys=True)
+
+
+def decode_task(prompt: str) -> EpisodeTask:
+    """The inverse of `encode_task`."""
+    return EpisodeTask(**json.loads(prompt))
+
+
+SERVER_PATIENCE_S = 60.0
+"""How long environment servers may take to start."""
+
+
+@contextmanager
+def training_source(
+    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+) -> Iterator[EnvironmentSource]:
+    """The source of `environment.channel`; the findings of its check go to `probe.json`.
+
+    Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
+    """
+    channel = make_channel(settings.environment, settings.model.path, settings.output.dir)
+    channel.refuse_training()
+    opened: list[EnvironmentSource] = []
+
+    def look() -> Findings:
+        opened.append(loop.run(channel.open(patience_s=SERVER_PATIENCE_S)))
+        findings = loop.run(channel.check(opened[0]))
+        RunFolder(settings.run_dir).write_probe(findings.to_json())
+        console.print(findings.shown(), soft_wrap=True)
+        return findings
+
+    try:
+        findings = ranks.lead_does(look)
+        if not opened:
+            opened.append(loop.run(channel.open(findings)))
+        with _printed_twice(findings.warning, console):
+            yield opened[0]
+    finally:
+        for source in opened:
+            loop.run(source.close())
+
+
+@contextmanager
+def _printed_twice(warning: str, console: Console) -> Iterator[None]:
+    """Print `warning` before and after all that would have to be scrolled past."""
+    if warning:
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
+    yield
+    if warning:
+        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
+
+
+logger = logging.getLogger(__name__)
+
+TASKS_TRIED = 40
+"""First tasks of the stream: all deck sizes and both seats are among them."""
+
+MARGIN = 1.1
+"""A server may word its turns at greater length than we do (1.02 times, as recorded)."""
+
+
+def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int | None:
+    """Tokens of the longest chat that a policy can bring about, every reply as long as it may be.
+
+    None where the channel does not know its lengths.
+    """
+    lengths = _lengths(settings, renderer)
+    return None if lengths is None else _longest(lengths, settings)
+
+
+def _lengths(settings: Settings, renderer: ChatRenderer) -> Lengths | None:
+    channel = make_channel(settings.environment)
+    tasks = [channel.tasks.training(i, settings.seed) for i in range(TASKS_TRIED)]
+    return channel.lengths(tasks, renderer)
+
+
+def _longest(lengths: Lengths, settings: Settings) -> int:
+    return math.ceil(lengths.longest * MARGIN) + lengths.replies * settings.rollout.max_reply_tokens
+
+
+def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:
+    """The settings with `rollout.max_episode_tokens` filled in.
+
+    A limit that the user or the plan has set stays, and is warned about where games may exceed it:
+    such episodes are lost and nothing is learned from them. Channels that do not know their lengths
+    have the model's context for a limit.
+
+    Args:
+        context: tokens that the model can attend to.
+
+    Raises: `ConfigurationError` where the context has no room for even the shortest game.
+    """
+    given = settings.rollout.max_episode_tokens
+    lengths = _lengths(settings, renderer)
+    if lengths is None:
+        return _with_limit(settings, context if given is None else min(context, given))
+    if context < lengths.shortest:
+        raise ConfigurationError(
+            f"the model's context of {context:,} tokens has no room for a game: the shortest takes "
+            f"{lengths.shortest:,}, so that nothing can be learned; the base is handed over as it "
+            "is"
+        )
+    longest = _longest(lengths, settings)
+    limit = min(context, longest if given is None else given)
+    if limit < longest:
+        cause = "the model's context" if limit == context else "rollout.max_episode_tokens"
+        logger.warning(
+            "games may take up to %d tokens, but %s allows %d: longer ones are lost, and are never "
+            "learned from",
+            longest, cause, limit,
+        )  # fmt: skip
+    return _with_limit(settings, limit)
+
+
+def _with_limit(settings: Settings, limit: int) -> Settings:
+    rollout = settings.rollout.model_copy(update={"max_episode_tokens": limit})
+    return settings.model_copy(update={"rollout": rollout})
