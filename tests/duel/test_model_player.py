@@ -91,6 +91,23 @@ async def test_a_models_calls_are_played_and_counted(tokenizer) -> None:
     assert {params.max_tokens for params in sampler.params} == {512, 384}
 
 
+async def test_a_forfeits_reply_is_shown_as_a_server_returns_it(tokenizer) -> None:
+    """The text before the calls, then the calls; a server drops what follows them."""
+
+    class Illegal(_Caller):
+        async def sample(self, prompt_ids, params, *, session=None) -> Sample:
+            text = f"<think>x</think> well {_called('game_action', action_id=77)} indeed"
+            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            ids = (*ids, self._tokenizer.eos_token_id)
+            return Sample(ids, (0.0,) * len(ids), "stop")
+
+    chat = LoadedChat(tokenizer, ChatRenderer(tokenizer), ())
+    player = ModelPlayer("m", Illegal(tokenizer), chat, family="qwen25", context=10**6)
+    match = await play_match(LEDUC, player, Scripted("b", lowest_call), RULES, Limits(pairs=1))
+    shown = {record.forfeit.reply for record in match.games if record.forfeit}
+    assert shown == {'well\ngame_action({"action_id": 77})'}
+
+
 @pytest.mark.parametrize("seat", [0, 1])
 async def test_training_samples_the_very_prompts_of_a_duel(tokenizer, seat: int) -> None:
     """Token by token, with tools and the notes of earlier turns; each turn is a row of its own."""

@@ -1,7 +1,7 @@
 """Differences between vLLM's tool parsers and ours: `python -m tests.real_vllm.parsers_program`.
 
 Runs with the Python that has vLLM and starts no engine. Prints a JSON list of [family, text, vLLM's
-calls, our calls] of the shared cases that differ, and of the first written reply of each family
+reading, our reading] of the shared cases that differ, and of the first written reply of each family
 that does.
 """
 
@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
 from vllm.tool_parsers import ToolParserManager
 
-from miner.duel.calls import FORMS, parse_calls, write_calls
-from miner.duel.tools import ToolCall, move_call, turn_tools
+from miner.duel.calls import FORMS, content_of, parse_calls, write_calls
+from miner.duel.tools import ToolCall, move_call, turn_tools, without_thoughts
 from miner.duel.wording import own_wording
 from tests.duel.test_calls import NOTES, OFFERED, SHARED_CASES
 
@@ -55,9 +55,12 @@ def main() -> None:
     asked: Any = SimpleNamespace(tool_choice="auto", tools=None)
 
     def difference(family: str, text: str) -> list[Any] | None:
-        found = made[family]().extract_tool_calls(text, asked).tool_calls
-        theirs = [(c.function.name, c.function.arguments) for c in found]
-        ours = [(c.name, c.arguments) for c in parse_calls(family, text, OFFERED)]
+        found = made[family]().extract_tool_calls(text, asked)
+        calls = parse_calls(family, text, OFFERED)
+        content = without_thoughts(content_of(family, text, calls))
+        theirs = [(c.function.name, c.function.arguments) for c in found.tool_calls]
+        theirs.append(("content", without_thoughts(found.content or "")))
+        ours = [*((c.name, c.arguments) for c in calls), ("content", content)]
         return None if theirs == ours else [family, text, theirs, ours]
 
     differing = [found for family, text, _ in SHARED_CASES if (found := difference(family, text))]

@@ -30,26 +30,41 @@ class CallForm:
 
     Attributes:
         shown: text by which a chat template of the family is recognised; empty: by no text.
+        begin: text that begins a call; what is before it is a reply's content.
         parse: text and offered tools -> calls, also of unknown tools. Raises: `_UNREADABLE`.
         write: calls -> text, as the family's chat templates render them.
     """
 
     shown: str
+    begin: str
     parse: Callable[[str, Offered], list[Found]]
     write: Callable[[Sequence[Call]], str]
 
 
 FORMS: dict[str, CallForm] = {
     "qwen3_coder": CallForm(
-        "<function=", tagged_forms.parse_qwen3_coder, tagged_forms.write_qwen3_coder
+        "<function=", "<tool_call>", tagged_forms.parse_qwen3_coder, tagged_forms.write_qwen3_coder
     ),
-    "gemma4": CallForm("<|tool_call>", tagged_forms.parse_gemma4, tagged_forms.write_gemma4),
-    "olmo": CallForm("<function_calls>", literal_forms.parse_olmo, literal_forms.write_olmo),
-    "lfm2": CallForm("<|tool_call_start|>", literal_forms.parse_lfm2, literal_forms.write_lfm2),
-    "mistral": CallForm("[TOOL_CALLS]", json_forms.parse_mistral, json_forms.write_mistral),
-    "hermes": CallForm("<tool_call>", json_forms.parse_hermes, json_forms.write_qwen25),
-    "qwen25": CallForm("", json_forms.parse_qwen25, json_forms.write_qwen25),
-    "llama3": CallForm("", json_forms.parse_llama3, json_forms.write_llama3),
+    "gemma4": CallForm(
+        "<|tool_call>", "<|tool_call>", tagged_forms.parse_gemma4, tagged_forms.write_gemma4
+    ),
+    "olmo": CallForm(
+        "<function_calls>", "<function_calls>", literal_forms.parse_olmo, literal_forms.write_olmo
+    ),
+    "lfm2": CallForm(
+        "<|tool_call_start|>",
+        "<|tool_call_start|>",
+        literal_forms.parse_lfm2,
+        literal_forms.write_lfm2,
+    ),
+    "mistral": CallForm(
+        "[TOOL_CALLS]", "[TOOL_CALLS", json_forms.parse_mistral, json_forms.write_mistral
+    ),
+    "hermes": CallForm(
+        "<tool_call>", "<tool_call>", json_forms.parse_hermes, json_forms.write_qwen25
+    ),
+    "qwen25": CallForm("", "<tool_call>", json_forms.parse_qwen25, json_forms.write_qwen25),
+    "llama3": CallForm("", "<|python_tag|>", json_forms.parse_llama3, json_forms.write_llama3),
 }
 """By the serving engine's names. A template has the form of the first whose `shown` is in it."""
 
@@ -64,6 +79,15 @@ def parse_calls(family: str, text: str, offered: Offered) -> list[ToolCall]:
         ]
     except _UNREADABLE:
         return []
+
+
+def content_of(family: str, text: str, calls: Sequence[ToolCall]) -> str:
+    """Return a reply's text as an engine returns it beside the `calls` that it read from it.
+
+    With calls, the text before the first mark; what follows the calls is dropped.
+    """
+    before, mark, _ = text.partition(FORMS[family].begin)
+    return text if not calls else before if mark else ""
 
 
 def write_calls(family: str, calls: Sequence[ToolCall]) -> str:

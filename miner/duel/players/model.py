@@ -11,12 +11,12 @@ import torch
 from transformers.utils import logging
 
 from miner.config.contract import SERVING_DTYPE
-from miner.duel.calls import parse_calls
+from miner.duel.calls import content_of, parse_calls
 from miner.duel.family import folder_family
 from miner.duel.memory import TokenCounter, TokenizerCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
-from miner.duel.tools import offered_tools, shaped
+from miner.duel.tools import offered_tools, shaped, without_thoughts
 from miner.duel.turn import TEMPERATURE, Request
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
@@ -73,9 +73,10 @@ class ModelPlayer:
             raise PlayerError(f"{self.name} could not answer: {error}") from error
         # Some models' call marks are special tokens: the serving engine keeps them too.
         text = self._renderer.reply_text(sample, special_tokens=True)
+        calls = parse_calls(self._family, text, offered_tools(request.tools))
         return Reply(
-            calls=parse_calls(self._family, text, offered_tools(request.tools)),
-            content=text,
+            calls=calls,
+            content=without_thoughts(content_of(self._family, text, calls)) or None,
             prompt_tokens=len(prompt),
             tokens=len(sample.token_ids),
         )
