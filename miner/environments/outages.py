@@ -31,45 +31,72 @@ def growing_pauses() -> Iterator[float]:
     return (min(2.0**number, LONGEST_PAUSE_S) for number in itertools.count())
 
 
+class Stopwatch:
+    """Seconds over all times that it ran; read from any thread.
+
+    Args:
+        clock: monotonic seconds, injected by tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        self._before = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._since is not None
+
+    def seconds(self) -> float:
+        """All seconds up to now."""
+        since = self._since  # another thread may stop it meanwhile
+        return self._before + (0.0 if since is None else self._clock() - since)
+
+    def start(self) -> None:
+        """Run from now on."""
+        self._since = self._clock()
+
+    def stop(self) -> float:
+        """Stop; return the seconds since the start."""
+        assert self._since is not None, "it does not run"
+        seconds = self._clock() - self._since
+        self._since = None  # before the sum: a reader must not count it twice
+        self._before += seconds
+        return seconds
+
+
 class Outages:
     """Tells an outage from an episode that failed, and waits for its end. Within one event loop.
 
     Args:
         source: the source of episodes whose servers are asked.
+        dark: runs while no server answers.
         patience: seconds that may be waited from now on.
         say: shows a line to a person.
         waiting: called after each question in vain, as a sign of life.
         sleep: pauses, injected by tests.
-        clock: monotonic seconds, injected by tests.
     """
 
     def __init__(
         self,
         source: EnvironmentSource,
+        dark: Stopwatch,
         *,
         patience: Callable[[], float],
         say: Callable[[str], None] = logger.warning,
         waiting: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
+        self._dark = dark
         self._patience = patience
         self._say = say
         self._waiting = waiting
         self._sleep = sleep
-        self._clock = clock
         self._asking = asyncio.Lock()
-        self._away: dict[str, float] = {}
-        self._dark_since: float | None = None
-        self._dark_seconds = 0.0
+        self._away: list[str] = []
         self._pauses = growing_pauses()
-
-    @property
-    def dark_seconds(self) -> float:
-        """For how long no server has answered, over all outages."""
-        since = self._dark_since  # the loop's thread may end it meanwhile
-        return self._dark_seconds + (0.0 if since is None else self._clock() - since)
 
     async def waited_out(self, server: str) -> bool:
         """After an `InfrastructureError` of `server`: whether to play the episode again for free.
@@ -84,9 +111,9 @@ class Outages:
                 await self._ask()
         if server not in self._away:
             return False
-        while self._dark_since is not None:
+        while self._dark.runs:
             async with self._asking:
-                if self._dark_since is None:
+                if not self._dark.runs:
                     break
                 if self._patience() <= 0:
                     return False
@@ -98,7 +125,7 @@ class Outages:
     async def look_again(self) -> None:
         """Ask whether servers that were away are back, while others play."""
         async with self._asking:
-            if self._away and self._dark_since is None:
+            if self._away and not self._dark.runs:
                 await self._ask()
 
     async def _ask(self) -> None:
@@ -109,13 +136,13 @@ class Outages:
                 servers, await asyncio.gather(*map(self._source.health_error, servers)), strict=True
             )
         )
-        now, before = self._clock(), self._away
-        self._away = {url: before.get(url, now) for url in servers if said[url]}
+        before = self._away
+        self._away = [url for url in servers if said[url]]
         if len(self._away) == len(servers):
-            if self._dark_since is None:
+            if not self._dark.runs:
                 self._begin_dark(said)
             return
-        if self._dark_since is not None:
+        if self._dark.runs:
             self._end_dark()
             return
         gone = [f"{url} ({said[url]})" for url in self._away if url not in before]
@@ -130,7 +157,8 @@ class Outages:
             self._say(f"{_named(back, 'answers', 'answer')} again")
 
     def _begin_dark(self, said: dict[str, str]) -> None:
-        self._dark_since, self._pauses = self._clock(), growing_pauses()
+        self._dark.start()
+        self._pauses = growing_pauses()
         reasons = ", ".join(f"{url}: {reason}" for url, reason in said.items())
         self._say(
             f"no environment server answers ({reasons}): waiting up to "
@@ -138,10 +166,7 @@ class Outages:
         )
 
     def _end_dark(self) -> None:
-        assert self._dark_since is not None
-        seconds = self._clock() - self._dark_since
-        self._dark_since = None  # before the sum: a reader must not count it twice
-        self._dark_seconds += seconds
+        seconds = self._dark.stop()
         there = [url for url in self._source.servers if url not in self._away]
         self._say(
             f"{_named(there, 'answers', 'answer')} again after {_duration(seconds)}: the episodes "

@@ -37,10 +37,6 @@ class GenerationEngine(Protocol):
         """What answers."""
         ...
 
-    def attach(self, trainer: Any) -> None:
-        """Connect to TRL's trainer, once, before anything is played."""
-        ...
-
     def weights_changed(self, version: int) -> None:
         """The trainer's weights are those after optimizer step `version` now."""
         ...
@@ -99,9 +95,6 @@ class TransformersEngine:
 
     def __init__(self, sampler: TransformersSampler) -> None:
         self.sampler = sampler
-
-    def attach(self, trainer: Any) -> None:
-        pass
 
     def weights_changed(self, version: int) -> None:
         self.sampler.weight_version = version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -49,19 +50,24 @@ TRANSFER_FLAGS = (
 def open_engine(
     settings: Settings,
     learner: Learner,
+    trainer: Any,
     loop: BackgroundLoop,
     alive: Callable[[], None],
     ranks: Ranks,
 ) -> GenerationEngine:
-    """The engine that `rollout.engine` names; `alive` is called while a server is waited for.
+    """The engine that `rollout.engine` names, ready to play.
+
+    Args:
+        trainer: TRL's, whose processes weights come from.
+        alive: called while a server is waited for.
 
     Raises: `ConfigurationError` where a server's flags do not fit, `EngineLostError` where it does
         not answer.
     """
     if settings.rollout.engine == "vllm_server":
-        return _server_engine(settings, learner, loop, alive, ranks)
+        return _server_engine(settings, learner, trainer, loop, alive, ranks)
     if settings.rollout.engine == "vllm_colocated":
-        return _colocated_engine(settings, learner, ranks)
+        return _colocated_engine(settings, learner, trainer, ranks)
     if settings.optimizer.zero_stage == 3:
         raise ConfigurationError(
             'rollout.engine="transformers" cannot generate with weights that ZeRO-3 spreads over '
@@ -83,7 +89,9 @@ def _sampling_seed(settings: Settings, ranks: Ranks) -> int:
     return settings.seed * ranks.count + ranks.rank
 
 
-def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> ColocatedEngine:
+def _colocated_engine(
+    settings: Settings, learner: Learner, trainer: Any, ranks: Ranks
+) -> ColocatedEngine:
     on_gpu = torch.cuda.is_available()
     if not on_gpu and not _vllm_for_cpus():
         raise ConfigurationError(
@@ -94,31 +102,27 @@ def _colocated_engine(settings: Settings, learner: Learner, ranks: Ranks) -> Col
     rollout = settings.rollout
     rules = learner.reply_rules(rollout.episode_limit)
 
-    def open_llm(trainer: Any) -> ColocatedLLM:
-        ensure_world_variables()  # vLLM asks them which of the ranks this process is
-        opened = ColocatedLLM(
-            str(learner.base),
-            partial(merged_weights, learner.model),
-            sleeps=on_gpu,
-            dtype=settings.model.dtype,
-            seed=_sampling_seed(settings, ranks),
-            gpu_memory_utilization=rollout.memory_share,
-            max_model_len=rules.context,
-            max_num_seqs=settings.episodes_per_step // ranks.count,
-        )
-        trainer.accelerator.wait_for_everyone()  # DeepSpeed hangs where some of them go on
-        return opened
-
-    def make_sampler(llm: Any) -> VllmColocatedSampler:
-        if not on_gpu:
-            return VllmColocatedSampler(llm.llm_engine, rules)
-        return VllmColocatedSampler(llm.llm_engine, rules, prepare_thread=on_this_stream())
-
+    ensure_world_variables()  # vLLM asks them which of the ranks this process is
+    opened = ColocatedLLM(
+        str(learner.base),
+        partial(merged_weights, learner.model),
+        sleeps=on_gpu,
+        dtype=settings.model.dtype,
+        seed=_sampling_seed(settings, ranks),
+        gpu_memory_utilization=rollout.memory_share,
+        max_model_len=rules.context,
+        max_num_seqs=settings.episodes_per_step // ranks.count,
+    )
+    trainer.accelerator.wait_for_everyone()  # DeepSpeed hangs where some of them go on
     if on_gpu:
-        return ColocatedEngine(open_llm, make_sampler)
+        sampler = VllmColocatedSampler(
+            opened.llm.llm_engine, rules, prepare_thread=on_this_stream()
+        )
+        return ColocatedEngine(opened, sampler)
     from miner.inference.vllm.reload import reloading_on_cpu
 
-    return ColocatedEngine(open_llm, make_sampler, sleeps=False, reloading=reloading_on_cpu)
+    sampler = VllmColocatedSampler(opened.llm.llm_engine, rules)
+    return ColocatedEngine(opened, sampler, sleeps=False, reloading=reloading_on_cpu)
 
 
 def on_this_stream() -> Callable[[], None]:
@@ -147,6 +151,7 @@ def _vllm_for_cpus() -> bool:
 def _server_engine(
     settings: Settings,
     learner: Learner,
+    trainer: Any,
     loop: BackgroundLoop,
     alive: Callable[[], None],
     ranks: Ranks,
@@ -156,39 +161,37 @@ def _server_engine(
         VllmServer(url, reply_timeout_s=rollout.episode_seconds)
         for url in split_server_urls(rollout.server)
     ]
-    wait_until_healthy(servers, loop, rollout.start_seconds, alive)
-    try:
-        agreed = _agreed(servers, loop, rollout.episode_limit)
-        way = _way_for_weights(rollout.weights, agreed.backend, len(servers))
-    except ConfigurationError:
+    with ExitStack() as stack:
         for server in servers:
-            loop.run(server.close())
-        raise
-
-    def make_sync(trainer: Any) -> WeightSync:
-        if way == "nccl":
-            return _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
-
-        return FileWeightSync(
-            partial(weights_on_cpu, learner.model, keep=ranks.leads, dtype=agreed.dtype),
-            servers,
+            stack.callback(lambda server: loop.run(server.close()), server)
+        wait_until_healthy(servers, loop, rollout.start_seconds, alive)
+        agreed = _agreed(servers, loop, rollout.episode_limit)
+        sync: WeightSync
+        if _way_for_weights(rollout.weights, agreed.backend, len(servers)) == "nccl":
+            sync = _nccl_sync(trainer, servers, loop, rollout.start_seconds, ranks)
+        else:
+            sync = FileWeightSync(
+                partial(weights_on_cpu, learner.model, keep=ranks.leads, dtype=agreed.dtype),
+                servers,
+                loop,
+                Path(settings.run_dir),
+                rollout.sync_seconds,
+                leads=ranks.leads,
+            )
+        engine = ServerEngine(
+            VllmServerSampler(
+                servers, learner.reply_rules(agreed.context), seed=_sampling_seed(settings, ranks)
+            ),
             loop,
-            Path(settings.run_dir),
-            rollout.sync_seconds,
-            leads=ranks.leads,
+            sync,
+            start_seconds=rollout.start_seconds,
+            sync_seconds=rollout.sync_seconds,
+            ranks=ranks,
+            alive=alive,
         )
-
-    return ServerEngine(
-        VllmServerSampler(
-            servers, learner.reply_rules(agreed.context), seed=_sampling_seed(settings, ranks)
-        ),
-        loop,
-        make_sync,
-        start_seconds=rollout.start_seconds,
-        sync_seconds=rollout.sync_seconds,
-        ranks=ranks,
-        alive=alive,
-    )
+        engine.connect()
+        stack.pop_all()
+    return engine
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.heartbeat import HeartbeatWriter
+from miner.environments import EnvironmentSource
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import (
     COMPUTED_TOKENS,
@@ -24,7 +24,7 @@ from miner.reporting.records import (
     gap_is_wide,
 )
 from miner.reporting.run_folder import RunFolder
-from miner.rollout.stats import RolloutStats
+from miner.training.rollout_function import RolloutFunction
 from miner.training.schedule import Schedule
 
 TRAINER_METRICS = (
@@ -39,9 +39,8 @@ class Recorder(TrainerCallback):
     """Turns TRL's log of a step and the rollout's statistics into one record.
 
     Args:
-        rollout: statistics of the latest step's rollout.
-        regret: mean chance to win that the latest step's moves gave away, None if unknown.
-        applied_rate: share of actions the environment applied as asked, None if unknown.
+        rollout: has the latest step's statistics.
+        source: knows the share of actions that were applied as asked.
     """
 
     def __init__(
@@ -49,17 +48,15 @@ class Recorder(TrainerCallback):
         run_dir: Path,
         progress: TrainingProgress,
         schedule: Schedule,
-        rollout: Callable[[], RolloutStats | None],
-        regret: Callable[[], float | None],
-        applied_rate: Callable[[], float | None],
+        rollout: RolloutFunction,
+        source: EnvironmentSource,
         heartbeat: HeartbeatWriter,
     ) -> None:
         self._run = RunFolder(run_dir)
         self._progress = progress
         self._schedule = schedule
         self._rollout = rollout
-        self._regret = regret
-        self._applied_rate = applied_rate
+        self._source = source
         self._heartbeat = heartbeat
         self._began = time.monotonic()
         self._recorded: float | None = None
@@ -81,11 +78,11 @@ class Recorder(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        stats = self._rollout()
+        stats = self._rollout.latest
         if not logs or "reward" not in logs or stats is None or not state.is_world_process_zero:
             return
         seconds = time.monotonic() - self._began
-        logs = logs | {REGRET: self._regret()}
+        logs = logs | {REGRET: self._rollout.regret}
         record = StepRecord(
             step=state.global_step,
             total_steps=state.max_steps,
@@ -104,7 +101,7 @@ class Recorder(TrainerCallback):
             groups=stats.groups,
             flat_groups=stats.groups_without_variance,
             drift={kind.value: count for kind, count in stats.drift.items()},
-            action_applied_rate=self._applied_rate(),
+            action_applied_rate=self._source.applied_rate,
             phases=self._phases(seconds),
             eta_seconds=self._schedule.seconds_left(state.global_step),
             metrics={

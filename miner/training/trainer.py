@@ -84,14 +84,11 @@ class EpisodeTrainer(TreeTrainer):
     `weights`, if there, one per row: None, or the share in the loss of one that was not sampled.
 
     Args:
-        learning_rate_factor: optimizer step -> factor on the peak learning rate.
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
             by advantages of each token with loss, from the column `turn_rewards`; with "all_moves"
             these are multiplied by `results`.
         results: share of the sampled turns' advantages beside rows that have a weight.
         decay: see `turn_advantages`.
-        sync_weights: called before each rollout whose weights have changed, as TRL does with vLLM;
-            None if the model itself generates. Given, the rollout's logprobs correct the loss.
         guard: decides over updates of which something is not finite.
         tokens_per_pass, agree: see `TreeTrainer`.
 
@@ -104,23 +101,39 @@ class EpisodeTrainer(TreeTrainer):
         *,
         model: PreTrainedModel,
         args: GRPOConfig,
-        learning_rate_factor: Callable[[int], float],
         credit: Credit = "episode",
         decay: float = 1.0,
         results: float = 0.0,
-        sync_weights: Callable[[], None] | None = None,
         guard: UpdateGuard | None = None,
         **kwargs: Any,
     ) -> None:
-        self._learning_rate_factor = learning_rate_factor
         self.halvings = 0
+        self._learning_rate_factor: Callable[[int], float] = lambda step: 1.0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._decay = decay
         self._results = results if credit == "all_moves" else 1.0
-        self._guard = guard or UpdateGuard()
+        self.guard = guard or UpdateGuard()
         self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
+
+    def learn_from(
+        self,
+        rollout: Callable[..., dict[str, list[Any]]],
+        learning_rate_factor: Callable[[int], float] = lambda step: 1.0,
+        sync_weights: Callable[[], None] | None = None,
+    ) -> None:
+        """Connect what a run plays with; before training.
+
+        Args:
+            rollout: TRL's `rollout_func`.
+            learning_rate_factor: optimizer step -> factor on the peak learning rate.
+            sync_weights: called before each rollout whose weights have changed, as TRL does with
+                vLLM; None if the model itself generates. Given, the rollout's logprobs correct the
+                loss.
+        """
+        self.rollout_func = rollout
+        self._learning_rate_factor = learning_rate_factor
         if sync_weights is not None:  # as use_vllm in args, but the engine is ours
             engine: Any = SimpleNamespace(sync_weights=sync_weights)
             self.use_vllm = True
@@ -241,7 +254,7 @@ class EpisodeTrainer(TreeTrainer):
         """
         norm = super()._clip_grad_norm(model)
         step = self.state.global_step + 1
-        allowed = self._guard.allows(float(norm), step, self._taken_unsound())
+        allowed = self.guard.allows(float(norm), step, self._taken_unsound())
         if not allowed and not self.is_deepspeed_enabled:
             model.zero_grad(set_to_none=True)
         return norm

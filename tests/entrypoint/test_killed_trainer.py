@@ -68,7 +68,7 @@ def test_attempt_2_goes_on_with_the_weights_that_attempt_1_had(tmp_path: Path, b
     assert done.returncode == 0, said + done.stderr
     assert "it was killed from outside" in said
     assert said.count("trainer: attempt") == 2
-    assert f"going on from step {STEPS}" in said
+    assert f"resuming from step {STEPS}" in said
 
     assert verify_model(plan.output_dir, load=False)
     steps = [record.step for record in RunFolder(plan.train_dir).steps.read()[0]]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from miner.environments.outages import Outages
+from miner.environments.outages import Outages, Stopwatch
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
@@ -25,13 +25,14 @@ class World:
         self.patience = 1000.0
         self.now = 0.0
         self.at_pause: Callable[[int], None] = lambda number: None
+        self.dark = Stopwatch(lambda: self.now)
         self.outages = Outages(
             self,  # type: ignore[arg-type]
+            self.dark,
             patience=lambda: self.patience - self.now,
             say=self.said.append,
             waiting=self._sign,
             sleep=self._sleep,
-            clock=lambda: self.now,
         )
 
     async def health_error(self, server: str) -> str:
@@ -78,7 +79,7 @@ async def test_many_episodes_wait_for_the_only_server_as_one() -> None:
         "episodes again",
         f"environment server {A} answers again after 0:00:45: the episodes are played again",
     ]
-    assert world.outages.dark_seconds == 45
+    assert world.dark.seconds() == 45
 
 
 async def test_pauses_begin_anew_with_each_outage() -> None:
@@ -88,7 +89,7 @@ async def test_pauses_begin_anew_with_each_outage() -> None:
         world.back_at_pause(len(world.pauses) + 3, A)
         assert await world.waited_out(A) == [True]
     assert world.pauses == [1, 2, 4] * 2
-    assert world.outages.dark_seconds == 14
+    assert world.dark.seconds() == 14
     assert len(world.said) == 4
 
 
@@ -98,7 +99,7 @@ async def test_what_outlasts_patience_is_lost() -> None:
     world.patience = 20.0
     assert await world.waited_out(A, B, A) == [False] * 3
     assert world.pauses == [1, 2, 4, 8, 15]
-    assert world.outages.dark_seconds == 30
+    assert world.dark.seconds() == 30
     assert await world.waited_out(A) == [False]  # nor does anything wait again
     assert len(world.pauses) == 5
     assert len(world.said) == 1

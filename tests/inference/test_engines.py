@@ -34,7 +34,7 @@ from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.trajectory import Trajectory
-from miner.training.recovery import play_through, repeat_until_held
+from miner.training.playing import play_through, repeat_until_held
 from tests.builders import (
     CountingEnvironment,
     ScriptedSource,
@@ -82,13 +82,13 @@ def engine(server, model, loop, stack, tmp_path):
     engine = ServerEngine(
         VllmServerSampler(servers, RULES, pause_s=0.01),
         loop,
-        lambda trainer: FileWeightSync(lambda: weights_on_cpu(model), servers, loop, tmp_path, 20),
+        FileWeightSync(lambda: weights_on_cpu(model), servers, loop, tmp_path, 20),
         start_seconds=20,
         sync_seconds=20,
         ranks=Ranks(),
     )
     stack.callback(engine.close)
-    engine.attach(None)
+    engine.connect()
     return engine
 
 
@@ -306,11 +306,8 @@ def generation(model):
 
 @pytest.fixture
 def colocated(generation, loop, stack):
-    engine = ColocatedEngine(
-        lambda trainer: generation,
-        lambda llm: VllmColocatedSampler(llm.llm_engine, RULES, make_params=dict),
-    )
-    engine.attach(None)
+    sampler = VllmColocatedSampler(generation.llm.llm_engine, RULES, make_params=dict)
+    engine = ColocatedEngine(generation, sampler)
     stack.callback(engine.close)
     return engine
 

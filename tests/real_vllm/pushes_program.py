@@ -36,8 +36,8 @@ def main() -> None:
     settings = load_settings(None, wanted, environ={})
     learner = Learner(settings, out / "base")
     with BackgroundLoop() as loop:
-        engine: Any = open_engine(settings, learner, loop, lambda: None, Ranks())
-        engine.attach(SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None)))
+        trainer = SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None))
+        engine: Any = open_engine(settings, learner, trainer, loop, lambda: None, Ranks())
         before = frozen_hash(learner.model)
         for step in range(1, PUSHES + 1):
             move(learner.model)

@@ -9,7 +9,7 @@ import pytest
 
 from miner.environments import EpisodeTask, Observation
 from miner.environments.graded import GradedSource
-from miner.environments.outages import Outages
+from miner.environments.outages import Outages, Stopwatch
 from miner.environments.step import StepSource
 from miner.evaluation.runner import Rules, evaluate
 from miner.inference.sampler import Sample, SamplingParams
@@ -61,7 +61,11 @@ class Watched:
         self._pause = pause
         self.patience = 1.0
         self.outages = Outages(
-            source, patience=lambda: self.patience, say=self.said.append, sleep=self._sleep
+            source,
+            Stopwatch(),
+            patience=lambda: self.patience,
+            say=self.said.append,
+            sleep=self._sleep,
         )
 
     async def _sleep(self, seconds: float) -> None:

@@ -93,7 +93,6 @@ def make_trainer(
         train_dataset=Dataset.from_dict({"prompt": [str(i) for i in range(GROUPS * STEPS)]}),
         reward_funcs=[lambda episode_reward, **_: episode_reward],
         rollout_func=play,
-        learning_rate_factor=lambda step: 1.0,
         credit=settings.reward.credit,
         guard=guard,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,

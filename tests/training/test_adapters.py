@@ -72,10 +72,9 @@ def train(wanted, until):
         processing_class=learner.tokenizer,
         train_dataset=Dataset.from_dict({"prompt": list("ab" * 16)}),
         reward_funcs=[lambda episode_reward, **_: episode_reward],
-        rollout_func=fixed_rollout([1.0, 0.0, 0.5, 0.25]),
-        learning_rate_factor=lambda step: 1 - step / 8,
         tokens_per_pass=wanted.optimizer.micro_batch_tokens,
     )
+    trainer.learn_from(fixed_rollout([1.0, 0.0, 0.5, 0.25]), lambda step: 1 - step / 8)
     watch = Watch()
     trainer.add_callback(watch)
     heartbeat = HeartbeatWriter(wanted.run_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,7 +163,9 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
             held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             return SimpleNamespace(free=max(0, room - held))
 
-        monkeypatch.setattr(checkpoints.shutil, "disk_usage", usage)
+        monkeypatch.setattr(
+            checkpoints, "shutil", SimpleNamespace(disk_usage=usage, rmtree=shutil.rmtree)
+        )
     yield folder
     if mounted:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -21,6 +21,7 @@ from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.engine_double import EngineDouble
 from tests.stub_vllm.serving import stub_in_thread
 
+TRAINER = SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None))
 RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 
 
@@ -63,7 +64,7 @@ def test_flags_that_cannot_work_are_refused_at_the_start(options, overrides, wor
             *overrides,
         )
         with pytest.raises(ConfigurationError, match=words):
-            open_engine(settings, learner, loop, lambda: None, Ranks())
+            open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
     stub.close()
 
 
@@ -85,6 +86,7 @@ def test_nccl_reaches_one_server_only(loop, tmp_path, stack):
         open_engine(
             settings,
             SimpleNamespace(reply_rules=lambda context: RULES),
+            TRAINER,
             loop,
             lambda: None,
             Ranks(),
@@ -100,20 +102,20 @@ def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
     )
     beats = []
     with pytest.raises(EngineLostError, match=r"127\.0\.0\.1:1 did not answer for 0\.1 s"):
-        open_engine(settings, None, loop, lambda: beats.append(1), Ranks())
+        open_engine(settings, None, None, loop, lambda: beats.append(1), Ranks())
     assert beats
 
 
 def test_without_a_gpu_the_colocated_engine_says_so(loop, tmp_path):
     settings = settings_for(tmp_path, "rollout.engine=vllm_colocated")
     with pytest.raises(ConfigurationError, match="needs a CUDA GPU"):
-        open_engine(settings, None, loop, lambda: None, Ranks())
+        open_engine(settings, None, None, loop, lambda: None, Ranks())
 
 
 def test_a_model_spread_by_zero_3_needs_an_engine_that_has_it_whole(loop, tmp_path):
     settings = settings_for(tmp_path, "optimizer.zero_stage=3")
     with pytest.raises(ConfigurationError, match=r"vLLM engine, or optimizer\.zero_stage=2"):
-        open_engine(settings, None, loop, lambda: None, Ranks())
+        open_engine(settings, None, None, loop, lambda: None, Ranks())
 
 
 def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_on(
@@ -145,9 +147,7 @@ def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_
     settings = settings_for(
         tmp_path, "rollout.engine=vllm_colocated", "rollout.max_episode_tokens=1024"
     )
-    engine = open_engine(settings, learner, loop, lambda: None, Ranks())
-    accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
-    engine.attach(SimpleNamespace(accelerator=accelerator))
+    engine = open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
     engine.sampler.settle()
     engine.close()
     assert chosen == [("device", 3), ("stream", stream)]
@@ -158,9 +158,12 @@ def test_the_colocated_engine_holds_its_weights_in_the_dtype_that_is_trained(
 ):
     """Not in that of config.json, which is vLLM's choice."""
     opened = {}
-    monkeypatch.setattr(
-        engine_choice, "ColocatedLLM", lambda *args, **options: opened.update(options)
-    )
+
+    def open_llm(*args, **options):
+        opened.update(options)
+        return SimpleNamespace(llm=SimpleNamespace(llm_engine=EngineDouble(build_qwen3())))
+
+    monkeypatch.setattr(engine_choice, "ColocatedLLM", open_llm)
     monkeypatch.setattr(engine_choice, "_vllm_for_cpus", lambda: True)
     monkeypatch.setitem(
         sys.modules, "miner.inference.vllm.reload", SimpleNamespace(reloading_on_cpu=None)
@@ -172,8 +175,7 @@ def test_the_colocated_engine_holds_its_weights_in_the_dtype_that_is_trained(
         "rollout.max_episode_tokens=1024",
         "model.dtype=bfloat16",
     )
-    engine = open_engine(settings, learner, loop, lambda: None, Ranks())
-    accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
-    engine._open_llm(SimpleNamespace(accelerator=accelerator))
+    engine = open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
+    engine.close()
     assert opened["dtype"] == "bfloat16"
     assert opened["sleeps"] is False

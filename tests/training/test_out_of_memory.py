@@ -81,10 +81,8 @@ def test_an_engine_that_cannot_wake_for_want_of_memory_is_no_crash(
         if part == "weights":
             double.sync_weights = lambda: wake_up(["weights"])
         rules = learner.reply_rules(1024)
-        return ColocatedEngine(
-            lambda trainer: double,
-            lambda llm: VllmColocatedSampler(llm.llm_engine, rules, make_params=dict),
-        )
+        sampler = VllmColocatedSampler(double.llm.llm_engine, rules, make_params=dict)
+        return ColocatedEngine(double, sampler)
 
     monkeypatch.setattr(training, "open_engine", open_engine)
     settings = work.folder / "settings.toml"

@@ -32,9 +32,8 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
         tmp_path,
         progress,
         Schedule(10),
-        lambda: RolloutStats.of([result]),
-        lambda: 0.02,
-        lambda: None,
+        SimpleNamespace(latest=RolloutStats.of([result]), regret=0.02),
+        SimpleNamespace(applied_rate=None),
         HeartbeatWriter(tmp_path),
     )
     for step, gap in enumerate(gaps, start=1):

@@ -24,9 +24,10 @@ from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
 from miner.training import checkpoints
-from miner.training.checkpoints import RunDisk
+from miner.training import run as training
+from miner.training.checkpoints import Checkpoints, RunDisk
+from miner.training.playing import OpenRun, Rollouts
 from miner.training.revert import BestWeights, RevertToBest
-from miner.training.run import Run
 from miner.training.schedule import Schedule
 from miner.training.trainer import EpisodeTrainer
 from tests.deepspeed_here import needs_deepspeed
@@ -47,7 +48,7 @@ class Watcher(TrainerCallback):
         self.weights: dict[int, dict[str, torch.Tensor]] = {}
         self.moments: dict[int, list[torch.Tensor]] = {}
         self.versions: dict[int, int] = {}
-        self.run: Run | None = None
+        self.run: OpenRun | None = None
         self.kept: Path | None = None
 
     def on_step_begin(self, args, state, control, model, optimizer, **kwargs) -> None:
@@ -57,7 +58,7 @@ class Watcher(TrainerCallback):
         states = optimizer.state_dict()["state"].values()
         self.moments[step] = [state["exp_avg_sq"].clone() for state in states]
         assert self.run is not None
-        self.versions[step] = self.run._engine.sampler.weight_version
+        self.versions[step] = self.run.engine.sampler.weight_version
 
     def on_save(self, args, state, control, **kwargs) -> None:
         """Keep step 3's checkpoint, which the next one replaces."""
@@ -79,16 +80,17 @@ def train(
 ) -> Watcher:
     """A run that is evaluated every other step, with these scores instead of games."""
     scores, watcher = iter(held_out), Watcher()
-    watch = Run.watch
+    add_callbacks = training._add_callbacks
 
-    def watched(run: Run, *arguments: object) -> None:
-        watch(run, *arguments)
+    def watched(run: OpenRun, *arguments: Any) -> Checkpoints:
+        checkpoints = add_callbacks(run, *arguments)
         watcher.run = run
         run.trainer.add_callback(watcher)
+        return checkpoints
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "evaluate", lambda run: result(next(scores)))
-        patch.setattr(Run, "watch", watched)
+        patch.setattr(Rollouts, "evaluate", lambda rollouts, tasks: result(next(scores)))
+        patch.setattr(training, "_add_callbacks", watched)
         work.train("evaluation.every_steps=2", "optimizer.most_halvings=2", *SMALL, *overrides)
     assert next(scores, None) is None, "evaluated less often than was expected"
     return watcher
@@ -172,8 +174,8 @@ def test_the_best_weights_outlive_all_checkpoints_and_their_number(
 def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = SimpleNamespace(free=1000)
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: full)
+    full = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr(checkpoints, "shutil", full)
     seen = train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=5")
     assert same(seen.weights[5], seen.weights[1])
     said = work.said.getvalue()

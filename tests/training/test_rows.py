@@ -88,7 +88,6 @@ def step_of(tmp_path, tokenizer, episodes, credit):
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         reward_funcs=[episode_reward],
         rollout_func=rollout,
-        learning_rate_factor=lambda step: 1.0,
         credit=credit,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
     )

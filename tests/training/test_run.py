@@ -24,7 +24,7 @@ from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledPlayer
-from miner.training import run as training
+from miner.training import playing
 from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
 from miner.training.trainer import EpisodeTrainer
@@ -92,7 +92,7 @@ def test_sigterm_gives_up_the_steps_episodes_at_their_next_turn(
     assert counted[-1][0] <= 9 + 8
     assert work.checkpoint is not None
     assert work.checkpoint.step == 2
-    assert "asked to stop: step 3 is given up" in work.said.getvalue()
+    assert "asked to stop: step 3 is aborted" in work.said.getvalue()
     assert result.output_dir == work.published
     evaluated = [record.step for record in RunFolder(work.run_dir).read().evaluations]
     assert evaluated == [0, 2]
@@ -127,7 +127,7 @@ def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> 
     overrides = ("optimizer.max_steps=2", "checkpoint.every_steps=2")
     work.train(*overrides)
     work.train(*overrides)
-    assert "going on from step 2" in work.said.getvalue()
+    assert "resuming from step 2" in work.said.getvalue()
     run = RunFolder(work.run_dir).read()
     assert run.replays.keys() == {"held-out-1", "held-out-2"}
     assert run.evaluations[-1].difference is not None
@@ -238,7 +238,7 @@ def at_pause(monkeypatch: pytest.MonkeyPatch):
     async def pause(seconds: float) -> None:
         await asyncio.to_thread(todo.pop(next(pauses), lambda: None))
 
-    monkeypatch.setattr(training, "Outages", partial(Outages, sleep=pause))
+    monkeypatch.setattr(playing, "Outages", partial(Outages, sleep=pause))
     return todo
 
 

@@ -19,7 +19,7 @@ from miner.training.tree_trainer import TreeTrainer
 from tests.builders import build_qwen3, build_tokenizer
 
 
-def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
+def make_trainer(tmp_path, rollout_func=None, model=None, sync_weights=None, **kwargs):
     settings = load_settings(
         None,
         [
@@ -31,17 +31,18 @@ def make_trainer(tmp_path, rollout_func=None, model=None, **kwargs):
         ],
         environ={},
     )
-    return EpisodeTrainer(
+    trainer = EpisodeTrainer(
         model=model or build_qwen3(),
         args=grpo_config(settings),
         processing_class=build_tokenizer(),
         train_dataset=Dataset.from_dict({"prompt": ["a", "b"] * 4}),
         reward_funcs=[lambda episode_reward, **_: episode_reward],
-        rollout_func=rollout_func or (lambda prompts, trainer: None),
-        learning_rate_factor=lambda step: 1.0,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         **kwargs,
     )
+    rollout = rollout_func or (lambda prompts, trainer: None)
+    trainer.learn_from(rollout, sync_weights=sync_weights)
+    return trainer
 
 
 @pytest.mark.parametrize(("autocast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])

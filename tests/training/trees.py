@@ -51,13 +51,9 @@ def make_trainer(
         "rollout_func": lambda prompts, trainer: columns or rollout(),
     }
     if not trl:
-        return EpisodeTrainer(
-            **common,
-            learning_rate_factor=lambda step: 1.0,
-            sync_weights=sync_weights,
-            tokens_per_pass=budget,
-            **ours,
-        )
+        trainer = EpisodeTrainer(**common, tokens_per_pass=budget, **ours)
+        trainer.learn_from(common["rollout_func"], sync_weights=sync_weights)
+        return trainer
     args.vllm_importance_sampling_correction = True
     args.vllm_importance_sampling_mode = "token_truncate"
     trainer = GRPOTrainer(**common)

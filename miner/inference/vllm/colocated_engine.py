@@ -19,43 +19,26 @@ class ColocatedEngine:
     once for all that is played with the same weights, and sleeps once after it.
 
     Args:
-        open_llm: opens the engine for a trainer; one that sleeps is asleep then.
-        make_sampler: the sampler over that engine.
+        opened: the engine; one that sleeps is asleep.
+        sampler: over that engine.
         sleeps: whether the engine gives its memory back in between; vLLM on a CPU cannot.
         reloading: entered while weights are loaded into the engine.
     """
 
     def __init__(
         self,
-        open_llm: Callable[[Any], ColocatedLLM],
-        make_sampler: Callable[[Any], VllmColocatedSampler],
+        opened: ColocatedLLM,
+        sampler: VllmColocatedSampler,
         *,
         sleeps: bool = True,
         reloading: Callable[[Any], AbstractContextManager[None]] = lambda llm: nullcontext(),
     ) -> None:
-        self._open_llm = open_llm
-        self._make_sampler = make_sampler
+        self.sampler = sampler
+        self._engine = opened
         self._sleeps = sleeps
         self._reloading = reloading
-        self._opened: ColocatedLLM | None = None
-        self._sampler: VllmColocatedSampler | None = None
         self._version = 0
         self._loaded: int | None = None
-
-    @property
-    def sampler(self) -> VllmColocatedSampler:
-        """See `GenerationEngine`; there is none before `attach`."""
-        assert self._sampler is not None, "attach comes first"
-        return self._sampler
-
-    @property
-    def _engine(self) -> ColocatedLLM:
-        assert self._opened is not None, "attach comes first"
-        return self._opened
-
-    def attach(self, trainer: Any) -> None:
-        self._opened = self._open_llm(trainer)
-        self._sampler = self._make_sampler(self._engine.llm)
 
     def weights_changed(self, version: int) -> None:
         self._version = version
@@ -104,5 +87,4 @@ class ColocatedEngine:
         self._engine.llm.llm_engine.engine_core.shutdown()
 
     def close(self) -> None:
-        if self._sampler is not None:
-            self._sampler.close()
+        self.sampler.close()

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.ranks import Ranks
@@ -35,7 +34,7 @@ class ServerEngine:
 
     Args:
         sampler: used from `loop` only.
-        make_sync: the way for weights, given TRL's trainer.
+        sync: the way for weights; `connect` comes first.
         start_seconds: longest wait for a server that starts.
         sync_seconds: longest push.
         alive: called now and then while a server is waited for.
@@ -45,7 +44,7 @@ class ServerEngine:
         self,
         sampler: VllmServerSampler,
         loop: BackgroundLoop,
-        make_sync: Callable[[Any], WeightSync],
+        sync: WeightSync,
         *,
         start_seconds: float,
         sync_seconds: float,
@@ -54,8 +53,7 @@ class ServerEngine:
     ) -> None:
         self.sampler = sampler
         self._loop = loop
-        self._make_sync = make_sync
-        self._sync: WeightSync | None = None
+        self._sync = sync
         self._start_seconds = start_seconds
         self._sync_seconds = sync_seconds
         self._ranks = ranks
@@ -63,9 +61,12 @@ class ServerEngine:
         self._version = 0
         self._pushed: int | None = None
 
-    def attach(self, trainer: Any) -> None:
-        self._sync = self._make_sync(trainer)
-        self._connect()
+    def connect(self) -> None:
+        """Let the servers meet the trainer, once before anything is played."""
+        sync, servers = self._sync, self.sampler.servers
+        self._together(
+            lambda: connect_bounded(sync, servers, self._loop, seconds=self._sync_seconds)
+        )
 
     def weights_changed(self, version: int) -> None:
         self._version = version
@@ -111,7 +112,7 @@ class ServerEngine:
                 self.sampler.servers, self._loop, self._start_seconds, self._alive
             )
         )
-        self._connect()
+        self.connect()
         self._push()
         logger.warning("the inference server is back, with the weights of step %d", self._version)
 
@@ -121,15 +122,7 @@ class ServerEngine:
     def close(self) -> None:
         self._loop.run(self.sampler.close())
 
-    def _connect(self) -> None:
-        assert self._sync is not None, "attach comes first"
-        sync, servers = self._sync, self.sampler.servers
-        self._together(
-            lambda: connect_bounded(sync, servers, self._loop, seconds=self._sync_seconds)
-        )
-
     def _push(self) -> None:
-        assert self._sync is not None, "attach comes first"
         sync, label = self._sync, str(self._version)
         self._together(
             lambda: push_confirmed(

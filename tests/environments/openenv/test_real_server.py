@@ -18,7 +18,7 @@ from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import EpisodeTask, ProtocolError
 from miner.environments.openenv import OpenEnvSource, check, open_openenv
 from miner.environments.openenv.hosting import LocalApp, start
-from miner.environments.outages import Outages
+from miner.environments.outages import Outages, Stopwatch
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams
 from miner.rollout.groups import Group
@@ -135,7 +135,11 @@ async def test_a_server_killed_in_mid_episode_is_revived_and_no_episode_is_lost(
     said: list[str] = []
     async with source_on(server) as source:
         outages = Outages(
-            source, patience=lambda: 1.0, say=said.append, sleep=lambda _: asyncio.sleep(0.1)
+            source,
+            Stopwatch(),
+            patience=lambda: 1.0,
+            say=said.append,
+            sleep=lambda _: asyncio.sleep(0.1),
         )
         results = await scheduler(source, outages, [*["well"] * 5, "die", "well"]).run(GROUPS)
     trajectories = [t for result in results for t in result.trajectories]

@@ -1,0 +1,246 @@
+"""A run's games, played with the trainer's current weights: groups to learn from, held-out lists.
+
+Invariants: an episode that was played to its end with the right weights is kept; one that may have
+been played with others is not; the number of recoveries of the inference servers is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from miner.background_loop import BackgroundLoop
+from miner.channels.registry import make_channel
+from miner.config.heartbeat import HeartbeatWriter
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
+from miner.environments import EnvironmentSource, EpisodeTask
+from miner.environments.outages import Outages, Stopwatch
+from miner.evaluation.policies import SamplerPolicy
+from miner.evaluation.results import EvaluationResult, interleaved
+from miner.evaluation.runner import Rules, evaluate
+from miner.inference.engines import EngineLoss, GenerationEngine
+from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.publishing.publisher import Publisher
+from miner.reporting.episode_log import EpisodeLog
+from miner.reporting.progress import TrainingProgress
+from miner.rollout.episode import EpisodeParams, never
+from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
+from miner.rollout.scheduler import RetryParams, Scheduler
+from miner.training.learner import Learner
+from miner.training.schedule import Schedule
+from miner.training.stopping import StopRequest
+from miner.training.temperature import round_size
+from miner.training.trainer import EpisodeTrainer
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LONGEST_OUTAGE_S = 1800.0
+"""All outages of a run that has no deadline: the user will want to know."""
+
+MOST_RECOVERIES = 3
+"""Of one rollout; beyond it the server will not stay up, and the orchestrator has to decide."""
+
+Play = Callable[[Sequence[Group]], list[GroupResult]]
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """What a run has opened, each after those that it needs.
+
+    Attributes:
+        source: where episodes are played; used from `loop` only.
+        heartbeat: beats with every finished episode.
+        dark: runs while no environment server answers.
+        publisher: rank 0's alone.
+    """
+
+    settings: Settings
+    ranks: Ranks
+    stop: StopRequest
+    heartbeat: HeartbeatWriter
+    learner: Learner
+    trainer: EpisodeTrainer
+    loop: BackgroundLoop
+    engine: GenerationEngine
+    source: EnvironmentSource
+    progress: TrainingProgress
+    publisher: Publisher | None
+    schedule: Schedule
+    dark: Stopwatch
+
+
+class Rollouts:
+    """Plays games of a run; each rank its share of them. All methods are collective."""
+
+    def __init__(self, run: OpenRun) -> None:
+        self._run = run
+        self._settings = run.settings
+        self._engine = run.engine
+        self._ranks = run.ranks
+        self._places = max(1, run.source.capacity // run.ranks.count)
+        self._episodes = EpisodeLog(run.settings.run_dir)
+        self._outages = Outages(
+            run.source,
+            run.dark,
+            patience=self._patience,
+            say=run.progress.note,
+            waiting=lambda: run.heartbeat.beat("waiting for environment servers"),
+        )
+
+    def player(self, temperature: float, stopped: Callable[[], bool] = never) -> Play:
+        """Plays groups at this temperature; those that the engine lost are played again.
+
+        Args:
+            stopped: ends episodes at their next turn.
+        """
+        rollout = self._settings.rollout
+        scheduler = Scheduler(
+            self._run.source,
+            self._engine.sampler,
+            self._run.learner.renderer,
+            EpisodeParams(
+                SamplingParams(rollout.max_reply_tokens, temperature),
+                rollout.episode_limit,
+                stopped,
+            ),
+            retry=RetryParams(episode_seconds=rollout.episode_seconds),
+            on_episode=self._ended,
+            places=self._places,
+            outages=self._outages,
+        )
+        return lambda groups: play_through(
+            self._engine, lambda some: self._run.loop.run(scheduler.run(some)), groups
+        )
+
+    def trial(self, temperature: float, number: int) -> tuple[int, int]:
+        """Play round `number` of the search for a temperature, which is no part of training.
+
+        Returns: episodes, and those of them that ended by an invalid reply, of all ranks.
+        """
+        ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
+        size = round_size(tasks.kinds)
+        games = [
+            Group(tasks.training(index, self._settings.seed), 1)
+            for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
+        ]
+        results = self.player(temperature)(games)
+        forfeits = [game.forfeited for result in results for game in result.trajectories]
+        counts = ranks.gather((len(forfeits), sum(forfeits)))
+        episodes, forfeited = map(sum, zip(*counts, strict=True))
+        return episodes, forfeited
+
+    def evaluate(self, tasks: Sequence[EpisodeTask]) -> EvaluationResult:
+        """Play `tasks` greedily with the current weights.
+
+        They are those that would be published; other engines than the trainer's own model get no
+        others.
+        """
+        limits = self._settings.rollout
+        policy = SamplerPolicy(
+            "model",
+            self._engine.sampler,
+            self._run.learner.renderer,
+            SamplingParams(limits.max_reply_tokens, temperature=0.0),
+            limits.episode_limit,
+        )
+        rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
+        share = tasks[self._ranks.rank :: self._ranks.count]
+
+        def play() -> EvaluationResult:
+            return self._run.loop.run(
+                evaluate(
+                    policy,
+                    self._run.source,
+                    share,
+                    rules,
+                    lambda _: self._run.heartbeat.beat("evaluation"),
+                    self._outages,
+                )
+            )
+
+        own = limits.engine == "transformers"
+        with self._run.learner.as_published() if own else nullcontext():
+            return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
+
+    def _ended(self, outcome: Outcome) -> None:
+        self._run.heartbeat.beat("rollout")
+        if self._ranks.leads:
+            self._episodes.add(outcome)
+
+    def _patience(self) -> float:
+        """Seconds for which servers that are away are waited for from now on."""
+        if self._run.stop.received:
+            return 0.0
+        left = self._run.schedule.training_left()
+        return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()
+
+
+def play_through(
+    engine: GenerationEngine, play: Play, groups: Sequence[Group]
+) -> list[GroupResult]:
+    """Play `groups` with the engine's current weights.
+
+    Raises: `EngineLostError` if the engine is lost for good.
+    """
+    with engine.playing():
+        results = play(groups)
+        for loss in _engine_losses(engine):
+            results = _again(results, play) if loss.noticed else play(groups)
+        return results
+
+
+def repeat_until_held(engine: GenerationEngine, play: Callable[[], T]) -> T:
+    """What `play` gives when the engine is not lost meanwhile. Raises: `EngineLostError`."""
+    with engine.playing():
+        result = play()
+        for _ in _engine_losses(engine):
+            result = play()
+        return result
+
+
+def _engine_losses(engine: GenerationEngine) -> Iterator[EngineLoss]:
+    """Each loss of the engine, after it has recovered from it. Raises: `EngineLostError`."""
+    for _ in range(MOST_RECOVERIES):
+        loss = engine.engine_loss()
+        if loss is None:
+            return
+        logger.warning("inference was lost while episodes were played: %s", loss.line)
+        engine.recover()
+        yield loss
+    loss = engine.engine_loss()
+    if loss is not None:
+        raise EngineLostError(
+            f"inference was lost {MOST_RECOVERIES + 1} times in one rollout: {loss.line}"
+        )
+
+
+def _again(results: list[GroupResult], play: Play) -> list[GroupResult]:
+    """Play what the engine lost once more; everything else stays as it is."""
+    missing = [sum(map(_engine_lost, result.outcomes)) for result in results]
+    again = [
+        Group(result.group.task, count)
+        for result, count in zip(results, missing, strict=True)
+        if count
+    ]
+    played = iter(play(again) if again else ())
+    return [
+        _merged(result, next(played)) if count else result
+        for result, count in zip(results, missing, strict=True)
+    ]
+
+
+def _merged(result: GroupResult, second: GroupResult) -> GroupResult:
+    fresh = iter(second.outcomes)
+    outcomes = tuple(next(fresh) if _engine_lost(o) else o for o in result.outcomes)
+    return replace(result, outcomes=outcomes)
+
+
+def _engine_lost(outcome: Outcome) -> bool:
+    return isinstance(outcome, LostEpisode) and isinstance(outcome.error, EngineLostError)
