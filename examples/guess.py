@@ -1,6 +1,6 @@
 r"""An environment of one's own: guess a number in as few tries as bisection needs.
 
-    python -m miner probe --entry examples/guess.py:Guess
+    python -m miner probe environment.channel=own environment.entry=examples/guess.py:Guess
     python -m miner train environment.channel=own environment.entry=examples/guess.py:Guess \
         model.path=MODEL output.dir=OUT run_dir=runs/own
 

@@ -7,7 +7,7 @@
 
 MODEL is a folder, the URL of an OpenAI-compatible endpoint, or a baseline (random, match, highest,
 lowest). Plays the grader's 250 Goofspiel episodes on the servers of ENVIRONMENT_SERVER_URLS if it
-is set, else in this process. Further options are those of `python -m miner evaluate --help`.
+is set, else in this process. Further words are KEY=VALUE as for `python -m miner evaluate`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.cli.evaluate import BaselineName
+from miner.config.evaluation_run import BaselineName
 
 BASELINES: tuple[str, ...] = get_args(BaselineName)
 
@@ -34,17 +34,17 @@ def arguments(given: list[str]) -> list[str]:
         )
     model, *options = given
     if Path(model).is_dir():
-        who = "--model"
+        who = "model.path"
     elif model in BASELINES:
-        who = "--policy"
+        who = "policy"
     elif model.startswith(("http://", "https://")):
-        who = "--llm-url"
+        who = "llm_url"
     else:
         raise ValueError(
             f"{model} is neither a baseline ({', '.join(BASELINES)}) nor a folder nor a URL: check "
             "its spelling"
         )
-    return ["evaluate", who, model, *options]
+    return ["evaluate", f"{who}={model}", *options]
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ from miner.cli.out_folder import check_out
 from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
+from miner.config.evaluation_run import EvaluationRun
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
-from miner.config.settings import load_settings
+from miner.config.settings import EnvironmentSettings, ModelSettings, load_settings
 from miner.environments import InfrastructureError
 from miner.evaluation.references import MATCH
 from mock_env_server.running import running_server
@@ -249,7 +250,7 @@ def _evaluate(
     console: Console,
 ) -> None:
     """Everyone on the same games; results go into the run's folder."""
-    from miner.cli.evaluation_session import EvaluationRequest, run_evaluation
+    from miner.cli.evaluation_session import run_evaluation
 
     quiet, hot = Console(quiet=True), temperature_of(run_dir)
     players = [
@@ -262,19 +263,22 @@ def _evaluate(
     ]
     for name, model, baseline, temperature in players:
         console.print(f"{name} ...", highlight=False)
-        request = EvaluationRequest(
-            model=model,
-            baseline=baseline,
+        run = EvaluationRun(
+            model=ModelSettings(path=model),
+            environment=EnvironmentSettings(
+                servers=tuple(urls),
+                channel="builtin",  # the server's own prompts, learned from it, without HTTP
+                deck_sizes=show.deck_sizes,
+            ),
+            policy=baseline,
             name=name,
             episodes=show.episodes,
-            sizes=show.deck_sizes,
-            servers=tuple(urls),
-            channel="builtin",  # the server's own prompts, learned from it, without HTTP
             temperature=temperature,
             concurrency=show.episodes,
+            max_reply_tokens=16,
             replays=2 if name == "trained" else 0,
             out=run_dir,
             dtype=dtype,
         )
-        if not run_evaluation(request, quiet):
+        if not run_evaluation(run, quiet):
             raise InfrastructureError(f"{name} could not be evaluated: run the demo again")

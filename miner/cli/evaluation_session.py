@@ -13,20 +13,19 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import typer
 from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
 
-from miner.channels.registry import channel_class, channel_settings, make_channel
+from miner.channels.registry import channel_class, make_channel
 from miner.cli.out_folder import check_out
-from miner.config.contract import GOOFSPIEL, GRADER_BASE_SEED, is_game, served_dtype
+from miner.config.contract import is_game, served_dtype
 from miner.config.errors import ConfigurationError
-from miner.config.settings import EnvironmentSettings, asks_servers, unused_settings
+from miner.config.evaluation_run import EvaluationRun
+from miner.config.settings import asks_servers
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
@@ -36,7 +35,7 @@ from miner.reporting.figures import evaluation_figure
 from miner.reporting.labels import distinct_name, played_alike
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress, say
-from miner.reporting.records import EvaluationRecord, Replay, Split
+from miner.reporting.records import EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
 from miner.reporting.tables import evaluation_tables, print_scores, uneven_sizes
@@ -46,56 +45,18 @@ IN_PROCESS_CONCURRENCY = 64
 BASE = "base"
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationRequest:
-    """What `python -m miner evaluate` was asked for; exactly one of `model`, `baseline` and
-    `llm_url` is set."""
-
-    out: Path
-    episodes: int
-    model: Path | None = None
-    baseline: str | None = None
-    llm_url: str | None = None
-    llm_model: str | None = None
-    name: str | None = None
-    base_seed: int = GRADER_BASE_SEED
-    environment: str = GOOFSPIEL
-    sizes: tuple[int, ...] = ()
-    servers: tuple[str, ...] = ()
-    channel: str | None = None
-    temperature: float = 0.0
-    concurrency: int | None = None
-    max_reply_tokens: int = 16
-    replays: int = 0
-    games: str | None = None
-    opponent: str = "random"
-    dtype: str | None = None
-    entry: str = ""
-    settings: tuple[str, ...] = ()
-
-    @property
-    def played_over(self) -> str:
-        """The channel that is asked for, or the one that plays as the grader does."""
-        return self.channel or ("graded" if self.servers else "builtin")
-
-    @property
-    def split(self) -> Split:
-        """Kind of the episodes that are played."""
-        return channel_class(self.played_over).split
-
-    @property
-    def rules(self) -> Rules:
-        """The grader's limits, relaxed where a model shares this process with the games."""
-        served = bool(self.servers) and asks_servers(self.played_over)
-        in_process = self.llm_url is None and not served
-        return Rules(
-            concurrency=self.concurrency
-            or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
-            timeout_s=None if in_process else GRADER_TIMEOUT_S,
-        )
+def rules_of(run: EvaluationRun) -> Rules:
+    """The grader's limits, relaxed where a model shares this process with the games."""
+    served = bool(run.environment.servers) and asks_servers(run.channel)
+    in_process = run.llm_url is None and not served
+    return Rules(
+        concurrency=run.concurrency
+        or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
+        timeout_s=None if in_process else GRADER_TIMEOUT_S,
+    )
 
 
-def run_evaluation(request: EvaluationRequest, console: Console | None = None) -> bool:
+def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     """Evaluate, print and write; returns whether the score means anything.
 
     It does not when no episode counted, or when the policy failed in every one. Interrupted, it
@@ -103,14 +64,14 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
     Raises: `EnvironmentFault` for settings that cannot work and servers that cannot be used.
     """
     console = console or Console()
-    check_out(request.out)
-    with _policy(request) as policy:
+    check_out(run.out)
+    with _policy(run) as policy:
         try:
-            result, replays, wanted = asyncio.run(_play(request, policy, console))
+            result, replays, wanted = asyncio.run(_play(run, policy, console))
         except PolicyError as error:
             raise ConfigurationError(str(error)) from error
-    if request.name:
-        result = result.model_copy(update={"policy": request.name})
+    if run.name:
+        result = result.model_copy(update={"policy": run.name})
     failed = [e for e in result.episodes if e.failure in ("policy", "infrastructure")]
     if len(failed) == len(result.episodes):
         console.print(
@@ -118,13 +79,13 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
         )
         say(console, failed[0].message)
         return False
-    folder = RunFolder(request.out)
-    record = EvaluationRecord.of(result, split=request.split, time=time.time())
+    folder = RunFolder(run.out)
+    record = EvaluationRecord.of(result, split=channel_class(run.channel).split, time=time.time())
     earlier = folder.read().evaluations
     label = distinct_name(record, earlier)
     result = result.model_copy(update={"policy": label})
-    record = _write(request, folder, result, replays, _base_result(folder, earlier, record))
-    _print(request, result, record, console)
+    record = _write(run, folder, result, replays, _base_result(folder, earlier, record))
+    _print(run, result, record, console)
     if len(result.episodes) < wanted:
         say(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
         raise typer.Exit(TrainerStatus.INTERRUPTED)
@@ -132,80 +93,65 @@ def run_evaluation(request: EvaluationRequest, console: Console | None = None) -
 
 
 @contextmanager
-def _policy(request: EvaluationRequest) -> Iterator[Policy]:
-    if request.baseline:
-        yield BaselinePolicy(request.baseline)
-    elif request.llm_url:
-        yield LlmUrlPolicy(request.llm_url, request.llm_model, temperature=request.temperature)
+def _policy(run: EvaluationRun) -> Iterator[Policy]:
+    if run.policy:
+        yield BaselinePolicy(run.policy)
+    elif run.llm_url:
+        url, _, model = run.llm_url.partition("#")
+        yield LlmUrlPolicy(url, model or None, temperature=run.temperature)
     else:
-        assert request.model is not None
-        check_model_folder(request.model)
+        assert run.folder is not None
+        check_model_folder(run.folder)
         from miner.evaluation.model import model_policy  # torch takes seconds to import
 
         with model_policy(
-            request.model,
-            name=request.name or request.model.resolve().name,
-            temperature=request.temperature,
-            max_reply_tokens=request.max_reply_tokens,
-            max_sessions=request.rules.concurrency,
-            dtype=request.dtype,
-            served=served_dtype(request.channel),
+            run.folder,
+            name=run.name or run.folder.resolve().name,
+            temperature=run.temperature,
+            max_reply_tokens=run.max_reply_tokens,
+            max_sessions=rules_of(run).concurrency,
+            dtype=run.dtype,
+            served=served_dtype(run.environment.channel),
         ) as policy:
             yield policy
 
 
 async def _play(
-    request: EvaluationRequest, policy: Policy, console: Console
+    run: EvaluationRun, policy: Policy, console: Console
 ) -> tuple[EvaluationResult, list[Replay], int]:
     """All episodes, those to show as a replay, and how many were wanted."""
-    channel = make_channel(_environment(request), request.model)
-    tasks = channel.compared(request.episodes, request.base_seed)
+    environment = run.environment.model_copy(update={"channel": run.channel})
+    channel = make_channel(environment, run.folder)
+    tasks = channel.compared(run.episodes, run.base_seed)
     source = await channel.open()
     try:
         if described := channel.described(source):
             say(console, described)
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
-        with EvaluationProgress(len(tasks), request.name or policy.name, console=console) as bar:
+        with EvaluationProgress(len(tasks), run.name or policy.name, console=console) as bar:
             result = await evaluate(
-                policy, source, tasks, request.rules, bar.update, interruptible=True
+                policy, source, tasks, rules_of(run), bar.update, interruptible=True
             )
         rate = source.applied_rate
         if rate is not None and rate < 1.0:
             console.print(
                 f"[yellow]The servers applied only {rate:.0%} of the actions as "
-                "asked:[/] this is not the grader's score. Use --channel graded or builtin.",
+                "asked:[/] this is not the grader's score. Set environment.channel=graded or "
+                "builtin.",
                 highlight=False,
                 soft_wrap=True,
             )
         failed = partial(say, console)
-        replays = await channel.replays(source, result, request.replays, failed)
+        replays = await channel.replays(source, result, run.replays, failed)
         return result, replays, len(tasks)
     finally:
         await source.close()
         await policy.close()
 
 
-def _environment(request: EvaluationRequest) -> EnvironmentSettings:
-    """The options as settings of the channel that reads them. Raises: `ConfigurationError`."""
-    unused = unused_settings(request.played_over)
-    named = {"servers": request.servers, "entry": request.entry}
-    values = {name: value for name, value in named.items() if value and name not in unused}
-    settings = channel_settings(request.played_over, request.settings, **values)
-    games = [name.strip() for name in (request.games or "").split(",") if name.strip()]
-    given = {
-        "name": request.environment,
-        "deck_sizes": request.sizes,
-        "cards": request.sizes,
-        "games": tuple(dict.fromkeys(games)),
-        "opponents": (request.opponent,),
-    }
-    # Not resolved: the lists of tasks name a size or a game that does not exist by its option.
-    return settings.model_copy(update={name: value for name, value in given.items() if value})
-
-
 def _write(
-    request: EvaluationRequest,
+    run: EvaluationRun,
     folder: RunFolder,
     result: EvaluationResult,
     replays: Sequence[Replay],
@@ -213,18 +159,19 @@ def _write(
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with `base`."""
     slug = _slug(result.policy)
-    record = EvaluationRecord.of(result, split=request.split, time=time.time(), base=base)
+    split = channel_class(run.channel).split
+    record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
     folder.evaluations.append(record)
-    (request.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
-    (request.out / f"{slug}.csv").write_text(result.by_seed())
+    (run.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
+    (run.out / f"{slug}.csv").write_text(result.by_seed())
     figure = evaluation_figure(table_evaluations(folder.read()))
     for suffix in ("png", "svg"):
-        save_figure(figure, request.out / f"evaluation.{suffix}")
+        save_figure(figure, run.out / f"evaluation.{suffix}")
     for number, replay in enumerate(replays, start=1):
         replay = replay.model_copy(update={"policy": result.policy})
         name = f"{slug}-{number}"
         folder.add_replay(name, replay)
-        write_replay(request.out, name, replay)
+        write_replay(run.out, name, replay)
     return record
 
 
@@ -245,7 +192,7 @@ def _base_result(
     except (FileNotFoundError, ValidationError) as error:
         raise ConfigurationError(
             f"{path} is no evaluation to compare with ({type(error).__name__}): evaluate the base "
-            "again or choose another --out"
+            "again or choose another folder (out)"
         ) from None
 
 
@@ -255,7 +202,7 @@ def _is_base(name: str) -> bool:
 
 
 def _print(
-    request: EvaluationRequest,
+    run: EvaluationRun,
     result: EvaluationResult,
     record: EvaluationRecord,
     console: Console,
@@ -285,9 +232,9 @@ def _print(
         first = next(episode for episode in result.episodes if episode.failure == kind)
         fate = "excluded" if first.score is None else "scored 0"
         say(console, f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}")
-    compared = table_evaluations(RunFolder(request.out).read())
+    compared = table_evaluations(RunFolder(run.out).read())
     print_scores(console, compared)
-    say(console, f"written to {request.out}")
+    say(console, f"written to {run.out}")
 
 
 def _slug(name: str) -> str:

@@ -19,7 +19,7 @@ def new_environment_command(
 ) -> None:
     """Write an environment of your own to begin with: a class with reset and step.
 
-    It can be trained on as it is; change it, and look with `python -m miner probe --entry`.
+    It can be trained on as it is; change it, and look with `python -m miner probe`.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigurationError(f"{name!r} is no name of a class: write it like Guess")
@@ -29,4 +29,7 @@ def new_environment_command(
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}: make it first")
     write_atomically(path, environment_file(name, str(path)))
-    typer.echo(f"wrote {path}; look at what it plays:  python -m miner probe --entry {path}")
+    typer.echo(
+        f"wrote {path}; look at what it plays:  python -m miner probe "
+        f"environment.channel=own environment.entry={path}"
+    )

@@ -23,6 +23,6 @@ def check_out(out: Path) -> None:
             out.rmdir()
     except OSError as error:
         raise ConfigurationError(
-            f"--out {out} cannot be written ({error.strerror}): name another folder, or free "
+            f"the folder {out} cannot be written ({error.strerror}): name another folder, or free "
             f"{ROOM_BYTES >> 20} MB there"
         ) from None

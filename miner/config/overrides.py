@@ -27,7 +27,7 @@ def parse_overrides(texts: Sequence[str]) -> Tree:
             raise ConfigurationError(
                 f"setting {text!r} is not KEY=VALUE: write it like rollout.group_size=16"
             )
-        _put(tree, key.strip(), _parse_value(value.strip()))
+        _put(tree, key.strip(), parse_value(value.strip()))
     return tree
 
 
@@ -61,7 +61,8 @@ def _put(tree: Tree, key: str, value: Any) -> None:
     tree[leaf] = value
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A value as TOML has it, or the text where it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

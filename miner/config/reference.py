@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from miner.config.evaluation_run import EvaluationRun
 from miner.config.settings import Settings
 
 _HEAD = """# Settings
@@ -30,6 +31,10 @@ def settings_reference() -> str:
             sections.append((name, section))
     for name, section in sections:
         parts += [f"\n## {name}\n", _COLUMNS, *_rows(section, f"{name}.")]
+    parts += ["\n## only for `miner evaluate`\n", _COLUMNS]
+    for name, field in EvaluationRun.model_fields.items():
+        if name not in Settings.model_fields:
+            parts.append(_row(name, field))
     return "".join(parts)
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
@@ -33,7 +33,7 @@ from miner.config.contract import (
 from miner.config.errors import ConfigurationError
 from miner.config.learning_settings import DemonstrationSettings, RewardSettings
 from miner.config.mistakes import explained
-from miner.config.overrides import Tree, merged, parse_overrides, value_at
+from miner.config.overrides import Tree, merged, parse_overrides, parse_value, value_at
 from miner.config.recipes import read_recipe
 from miner.config.section import Section
 
@@ -113,6 +113,14 @@ class EnvironmentSettings(Section):
         "family, as it will be served.",
     )
     openenv: OpenEnvSettings = OpenEnvSettings()
+
+    @field_validator("servers", "deck_sizes", "games", "opponents", "cards", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """One value or a text with commas is a list: games=othello,clobber, deck_sizes=8."""
+        if isinstance(value, str):
+            return [parse_value(part.strip()) for part in value.split(",") if part.strip()]
+        return [value] if isinstance(value, int) else value
 
 
 class RolloutSettings(Section):
@@ -311,6 +319,9 @@ def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iter
             yield prefix + name
 
 
+Kind = TypeVar("Kind", bound=Settings)
+
+
 def load_settings(
     config: Path | None = None,
     overrides: Sequence[str] = (),
@@ -322,6 +333,16 @@ def load_settings(
     folders that a validator mounts.
     Raises: `ConfigurationError` naming the file or key, the value and the way out.
     """
+    return load_as(Settings, config, overrides, environ)
+
+
+def load_as(
+    kind: type[Kind],
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Kind:
+    """The same for a subclass of `Settings`."""
     tree = parse_overrides(overrides)
     if config is not None:
         tree = read_recipe(config).under(tree)
@@ -331,15 +352,20 @@ def load_settings(
     urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
     if urls and value_at(tree, "environment.servers") is None:
         tree = merged({"environment": {"servers": urls}}, tree)
-    return resolve(tree)
+    return resolve_as(kind, tree)
 
 
 def resolve(tree: Tree) -> Settings:
     """A tree over the defaults. Raises: `ConfigurationError` naming each key and its value."""
+    return resolve_as(Settings, tree)
+
+
+def resolve_as(kind: type[Kind], tree: Tree) -> Kind:
+    """The same for a subclass of `Settings`."""
     try:
-        return Settings.model_validate(tree)
+        return kind.model_validate(tree)
     except ValidationError as error:
-        raise ConfigurationError(explained(error, tuple(setting_names()))) from None
+        raise ConfigurationError(explained(error, tuple(setting_names(kind)))) from None
 
 
 _SERVED = ("auto", "step", "graded", "builtin")

@@ -91,7 +91,9 @@ class LlmUrlPolicy(JsonServer):
             listed = []
         if self._model is None:
             if not listed:
-                raise PolicyError(f"{self.url}/models lists no model: name one (--llm-model)")
+                raise PolicyError(
+                    f"{self.url}/models lists no model: name one after the URL, as URL#MODEL"
+                )
             self._model = listed[0].id
 
     async def complete(self, messages: Sequence[Message], seed: int) -> str:

@@ -1,9 +1,9 @@
 """What is known about Goofspiel against a uniformly random opponent, to hang a score on.
 
-Means of 400,000 games each; `python -m miner evaluate --policy match --channel builtin` plays as
-many as are asked for. Best responses of 8 and 10 cards are exact, by dynamic programming over the
-prizes left, both hands and the lead, in a program that is not kept; those of 12, 14 and 16 cards
-are estimates.
+Means of 400,000 games each; `python -m miner evaluate policy=match environment.channel=builtin`
+plays as many as are asked for. Best responses of 8 and 10 cards are exact, by dynamic programming
+over the prizes left, both hands and the lead, in a program that is not kept; those of 12, 14 and 16
+cards are estimates.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def uneven_sizes(record: EvaluationRecord) -> str:
     good = [size for size in parts if parts[best].mean - parts[size].mean < _UNEVEN]
     return (
         f"{best} cards score {parts[best].mean:.3f}, {worst} cards {parts[worst].mean:.3f}: was it "
-        f"trained on some sizes only? --sizes {','.join(map(str, good))} scores the good ones "
-        "alone; the grader plays all from 8 to 16."
+        f"trained on some sizes only? environment.deck_sizes={','.join(map(str, good))} scores the "
+        "good ones alone; the grader plays all from 8 to 16."
     )
 
 

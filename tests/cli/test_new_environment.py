@@ -14,6 +14,8 @@ from miner.__main__ import app, main
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 
+OWN = ("environment.channel=own",)
+
 
 def miner(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
@@ -23,10 +25,10 @@ def test_what_is_written_can_be_trained_on_and_is_no_longer_than_promised(tmp_pa
     written = miner("new-environment", "Riddle", "--in", str(tmp_path))
     assert written.exit_code == 0, written.output
     path = tmp_path / "riddle.py"
-    assert f"probe --entry {path}" in written.output
+    assert f"probe environment.channel=own environment.entry={path}" in written.output
     assert len(path.read_text().splitlines()) <= 33
     findings = tmp_path / "findings.json"
-    looked = miner("probe", "--entry", f"{path}:Riddle", "--json", str(findings))
+    looked = miner("probe", *OWN, f"environment.entry={path}:Riddle", "--json", str(findings))
     assert looked.exit_code == 0, looked.output
     assert "Riddle: 96 episodes" in looked.output
     assert "What is" in looked.output
@@ -49,13 +51,13 @@ def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", ["examples/guess.py", "examples.guess:Guess"])
 def test_the_example_is_sound(entry: str) -> None:
-    looked = miner("probe", "--entry", entry)
+    looked = miner("probe", *OWN, f"environment.entry={entry}")
     assert looked.exit_code == 0, looked.output
     assert "Guess: 96 episodes" in looked.output
 
 
 def test_a_mistake_of_ones_own_is_a_sentence(tmp_path: Path) -> None:
-    refused = miner("probe", "--entry", str(tmp_path / "guess.py"))
+    refused = miner("probe", *OWN, f"environment.entry={tmp_path / 'guess.py'}")
     assert isinstance(refused.exception, ConfigurationError)
     assert "there is no file" in str(refused.exception)
 

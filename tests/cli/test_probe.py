@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from miner.__main__ import main
-from miner.channels.registry import channel_settings
-from miner.config.errors import ConfigurationError
 from mock_env_server.settings import ServerSettings
 from tests.served import serve_in_thread
 
 DEAD = "http://127.0.0.1:1"
+OPENENV = ("environment.channel=openenv", "environment.openenv.max_turns=1")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,9 @@ def test_a_server_that_plays_other_cards_is_found_out_and_graded_games_are_advis
     miner, faithful_url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "findings.json"
-    status, out, _ = miner("probe", "--env-url", faithful_url, "--json", str(file), "--limit", "60")
+    status, out, _ = miner(
+        "probe", f"environment.servers={faithful_url}", "--json", str(file), "--limit", "60"
+    )
     assert status == 0
     assert faithful_url in out
     assert "graded" in out
@@ -70,7 +71,7 @@ def test_findings_go_to_standard_output_alone_and_servers_come_from_the_variable
 
 
 def test_servers_that_are_all_dead_fail_with_a_way_out(miner) -> None:
-    status, _, told = miner("probe", "--env-url", DEAD)
+    status, _, told = miner("probe", f"environment.servers={DEAD}")
     assert status == 69
     (sentence,) = [line for line in told.splitlines() if line.startswith("error:")]
     assert "none of the servers can be trained on" in sentence
@@ -80,9 +81,9 @@ def test_servers_that_are_all_dead_fail_with_a_way_out(miner) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "--env-url http://host:port, or set ENVIRONMENT_SERVER_URLS"),
-        (("--env-url", "localhost:8000"), "http://localhost:8000"),
-        (("--env-url", DEAD, "--environment", "chess"), "chess"),
+        ((), "environment.servers=http://host:port, or set ENVIRONMENT_SERVER_URLS"),
+        (("environment.servers=localhost:8000",), "http://localhost:8000"),
+        ((f"environment.servers={DEAD}", "environment.name=chess"), "chess"),
     ],
 )
 def test_what_cannot_be_probed_is_refused_by_name(miner, words: tuple[str, ...], told: str) -> None:
@@ -93,29 +94,11 @@ def test_what_cannot_be_probed_is_refused_by_name(miner, words: tuple[str, ...],
 
 
 def test_a_dead_openenv_server_is_waited_for_aloud_and_for_seconds(miner) -> None:
-    status, out, err = miner("probe", "--openenv", DEAD, "--limit", "0.5", "--set", "max_turns=1")
+    status, out, err = miner("probe", *OPENENV, f"environment.servers={DEAD}", "--limit", "0.5")
     assert status == 69
     first, last = err.splitlines()
-    assert first == f"waiting for {DEAD} to answer, up to 0.5 s"
+    assert first == (
+        f"waiting for {DEAD} to answer, up to 0.5 s, and up to 30 s for each of its replies"
+    )
     assert last.startswith(f"error: no OpenEnv server answers within 0.5 s ({DEAD}")
     assert out == ""
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ("max_turns=3", "return_range=[-1, 1]", "opponent=mcts"),
-        ("environment.openenv.max_turns=3", "openenv.return_range=[-1, 1]",
-         "environment.opponent=mcts"),
-    ],
-)  # fmt: skip
-def test_a_channels_settings_go_by_short_names_too(given: tuple[str, ...]) -> None:
-    settings = channel_settings("openenv", given)
-    assert settings.openenv.max_turns == 3
-    assert settings.openenv.return_range == (-1, 1)
-    assert settings.opponent == "mcts"
-
-
-def test_a_short_name_is_that_of_the_channel_alone() -> None:
-    with pytest.raises(ConfigurationError, match="max_turns"):
-        channel_settings("own", ["max_turns=3"])

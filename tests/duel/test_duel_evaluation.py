@@ -17,8 +17,8 @@ from miner.reporting.run_folder import RunFolder
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("evaluation")
-    words = ["--policy", "random", "--channel", "duel", "--episodes", "24", "--out", str(out)]
-    games = ["--games", "othello,leduc_poker", "--replays", "2"]
+    words = ["policy=random", "environment.channel=duel", "episodes=24", f"out={out}"]
+    games = ["environment.games=othello,leduc_poker", "replays=2"]
     done = CliRunner().invoke(app, ["evaluate", *words, *games])
     assert done.exit_code == 0, done.output
     return out

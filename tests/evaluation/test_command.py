@@ -7,13 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from miner.__main__ import app
-from miner.cli.evaluate import evaluate_command
-from miner.cli.evaluation_session import EvaluationRequest
+from miner.cli.evaluation_session import rules_of
 from miner.config.errors import ConfigurationError
+from miner.config.evaluation_run import EvaluationRun
+from miner.config.settings import Channel, EnvironmentSettings
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.runner import GRADER_TIMEOUT_S
@@ -25,9 +25,6 @@ from tests.evaluation.chat_server import served_chat
 from tests.reporting.made import evaluation
 from tests.served import serve_in_thread
 
-APP = typer.Typer()
-APP.command("evaluate")(evaluate_command)
-
 
 @pytest.fixture(autouse=True)
 def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +33,8 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: object, status: int = 0) -> str:
     """What the command prints."""
-    result = CliRunner(env={"COLUMNS": "120"}).invoke(APP, [str(part) for part in arguments])
+    words = ["evaluate", *map(str, arguments)]
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, words)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == status, result.output
@@ -51,7 +49,7 @@ def refused(*arguments: object) -> str:
 
 
 def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
-    output = run("--policy", "match", "--episodes", 30, "--out", tmp_path)
+    output = run("policy=match", "episodes=30", f"out={tmp_path}")
     result = EvaluationResult.model_validate_json((tmp_path / "match-bid-prize.json").read_bytes())
     assert result.score is not None
     assert f"match (bid = prize) {result.score.mean:.3f}" in output
@@ -83,7 +81,7 @@ def test_an_interrupt_keeps_the_episodes_that_were_over(
 
     monkeypatch.setattr(EvaluationProgress, "update", interrupted)
     output = run(
-        *("--policy", "match", "--episodes", 200, "--concurrency", 2, "--out", tmp_path),
+        *("policy=match", "episodes=200", "concurrency=2", f"out={tmp_path}"),
         status=TrainerStatus.INTERRUPTED,
     )
     assert f"interrupted: {len(seen)} of 200 episodes were over" in output
@@ -103,15 +101,15 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(
     monkeypatch.setattr("miner.cli.evaluation_session._play", None)
     monkeypatch.setattr("miner.duel.session.make_player", None)
     duel = ("duel", "random", "random", "--games", "clobber", "--out", str(out))
-    assert f"--out {out} cannot be written" in refused("--policy", "match", "--out", out)
+    assert f"{out} cannot be written" in refused("policy=match", f"out={out}")
     ended = CliRunner().invoke(app, duel)
-    assert f"--out {out} cannot be written" in str(ended.exception)
+    assert f"{out} cannot be written" in str(ended.exception)
 
 
 def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:
-    common = ("--episodes", 40, "--out", tmp_path, "--replays", 0)
-    run("--policy", "random", "--name", "base", *common)
-    output = run("--policy", "match", "--name", "trained", *common)
+    common = ("episodes=40", f"out={tmp_path}", "replays=0")
+    run("policy=random", "name=base", *common)
+    output = run("policy=match", "name=trained", *common)
     base, trained = RunFolder(tmp_path).read().evaluations
     assert trained.difference is not None
     assert trained.score is not None
@@ -126,15 +124,15 @@ def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Pa
 def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:
     """And a run's own evaluation of its base, on other games, changes no name."""
     RunFolder(tmp_path).evaluations.append(evaluation("base", 0.1, step=0, split="held_out"))
-    common = ("--episodes", 20, "--out", tmp_path, "--replays", 0)
+    common = ("episodes=20", f"out={tmp_path}", "replays=0")
     with serve_in_thread() as url:
         for policy, name, place in [
             ("random", "base", ()),
-            ("match", "base", ("--env-url", url)),
-            ("match", "trained", ("--env-url", url)),
+            ("match", "base", (f"environment.servers={url}",)),
+            ("match", "trained", (f"environment.servers={url}",)),
             ("match", "trained", ()),
         ]:
-            run("--policy", policy, "--name", name, *common, *place)
+            run(f"policy={policy}", f"name={name}", *common, *place)
     found = RunFolder(tmp_path).read().evaluations[1:]
     names = ["base", "base, over graded", "trained", "trained, over builtin"]
     assert [record.name for record in found] == names
@@ -147,9 +145,13 @@ def test_two_temperatures_in_an_environment_of_ones_own_are_two_rows(tmp_path: P
     model = tmp_path / "model"
     build_qwen3(max_position_embeddings=1024).save_pretrained(model)
     build_tokenizer().save_pretrained(model)
-    common = ("--model", model, "--channel", "own", "--entry", "examples/guess.py:Guess")
+    common = (
+        f"model.path={model}",
+        "environment.channel=own",
+        "environment.entry=examples/guess.py:Guess",
+    )
     for temperature in (0, 1):
-        run(*common, "--episodes", 2, "--temperature", temperature, "--out", tmp_path / "out")
+        run(*common, "episodes=2", f"temperature={temperature}", f"out={tmp_path / 'out'}")
     found = RunFolder(tmp_path / "out").read().evaluations
     assert [record.name for record in found] == ["model", "model, temperature 1"]
     assert {record.split for record in found} == {"held_out"}
@@ -160,17 +162,17 @@ def test_a_server_is_played_through_its_graded_channel(
 ) -> None:
     with serve_in_thread() as url:
         monkeypatch.setenv("ENVIRONMENT_SERVER_URLS", f"{url},")
-        output = run("--policy", "match", "--episodes", 8, "--out", tmp_path)
+        output = run("policy=match", "episodes=8", f"out={tmp_path}")
     assert "8 episodes over graded" in output
 
 
 def test_a_policy_played_in_two_ways_is_shown_twice(tmp_path: Path) -> None:
-    common = ("--policy", "match", "--episodes", 8, "--out", tmp_path, "--replays", 1)
+    common = ("policy=match", "episodes=8", f"out={tmp_path}", "replays=1")
     run(*common)
     with serve_in_thread() as url:
-        output = run(*common, "--env-url", url)
-        run(*common, "--env-url", url)
-    run(*common, "--sizes", 8)
+        output = run(*common, f"environment.servers={url}")
+        run(*common, f"environment.servers={url}")
+    run(*common, "environment.deck_sizes=8")
     names = [
         "match (bid = prize)",
         "match (bid = prize), over graded",
@@ -194,8 +196,8 @@ def test_a_policy_played_in_two_ways_is_shown_twice(tmp_path: Path) -> None:
 
 def test_a_server_that_plays_other_cards_is_told_on(tmp_path: Path) -> None:
     with serve_in_thread() as url:
-        arguments = ("--env-url", url, "--channel", "step", "--out", tmp_path)
-        output = run("--policy", "match", "--episodes", 20, *arguments)
+        arguments = (f"environment.servers={url}", "environment.channel=step", f"out={tmp_path}")
+        output = run("policy=match", "episodes=20", *arguments)
     assert "this is not the grader's score" in output
 
 
@@ -203,11 +205,11 @@ def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path
     model = tmp_path / "model"
     build_qwen3(max_position_embeddings=8192).save_pretrained(model)
     build_tokenizer().save_pretrained(model)
-    common = ("--episodes", 3, "--sizes", 8, "--out", tmp_path / "out")
-    assert "model 0." in run("--model", model, "--max-reply-tokens", 6, *common)
+    common = ("episodes=3", "environment.deck_sizes=8", f"out={tmp_path / 'out'}")
+    assert "model 0." in run(f"model.path={model}", "max_reply_tokens=6", *common)
     with served_chat(model, max_reply_tokens=6) as url, serve_in_thread() as server:
-        run("--llm-url", url, *common)
-        output = run("--llm-url", url, "--name", "graded", "--env-url", server, *common)
+        run(f"llm_url={url}", *common)
+        output = run(f"llm_url={url}", "name=graded", f"environment.servers={server}", *common)
     assert "3 episodes over graded" in output
     folder, endpoint, graded = (
         EvaluationResult.model_validate_json((tmp_path / "out" / f"{name}.json").read_bytes())
@@ -224,28 +226,26 @@ def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "0 of --model, --policy and --llm-url are given"),
-        (("--policy", "match", "--llm-url", "http://x/v1"), "name exactly one"),
-        (("--policy", "match", "--sizes", "8;10"), "'8;10' is no list"),
-        (("--policy", "match", "--sizes", "9"), "deck size 9"),
-        (("--policy", "match", "--environment", "chess"), "'chess'"),
-        (("--policy", "match", "--env-url", "somewhere"), "'somewhere'"),
-        (("--policy", "match", "--env-url", "builtin", "--env-url", "http://h:1"), "combined"),
-        (("--policy", "match", "--channel", "graded"), "no environment server is given"),
-        (("--model", "no/such/folder"), "no/such/folder holds no model"),
-        (("--llm-url", "nowhere"), "'nowhere' is no URL"),
+        ((), "set model.path, policy (policy=match) or llm_url"),
+        (("policy=match", "llm_url=http://x/v1"), "policy and llm_url are both set"),
+        (("policy=match", "environment.deck_sizes=9"), "'environment.deck_sizes.0' cannot be 9"),
+        (("policy=match", "environment.name=chess"), "'chess'"),
+        (("policy=match", "environment.servers=somewhere"), "'somewhere'"),
+        (("policy=match", "environment.channel=graded"), "no environment server is given"),
+        (("model.path=no/such/folder",), "no/such/folder holds no model"),
+        (("llm_url=nowhere",), "'nowhere' is no URL"),
     ],
 )
 def test_bad_input_is_one_sentence_that_names_it(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    assert sentence in refused(*arguments, "--out", tmp_path)
+    assert sentence in refused(*arguments, f"out={tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_adapter_without_its_base_is_explained(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert "merge it first" in refused("--model", tmp_path)
+    assert "merge it first" in refused(f"model.path={tmp_path}")
 
 
 def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
     model = tmp_path / "model"
     build_qwen3(max_position_embeddings=64).save_pretrained(model)
     build_tokenizer().save_pretrained(model)
-    output = run("--model", model, "--episodes", 3, "--out", out, status=1)
+    output = run(f"model.path={model}", "episodes=3", f"out={out}", status=1)
     assert "all 3 episodes failed" in output
     assert "leaves no room" in output
     assert not out.exists()
@@ -262,17 +262,17 @@ def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("llm_url", "servers", "channel", "limit"),
     [
-        (None, (), None, None),
+        (None, (), "auto", None),
         (None, ("http://environment",), "builtin", None),  # which only tells its prompts
         (None, ("http://environment",), "graded", GRADER_TIMEOUT_S),
         ("http://model", (), "builtin", GRADER_TIMEOUT_S),
     ],
 )
 def test_the_graders_clock_runs_where_more_than_this_process_plays(
-    llm_url: str | None, servers: tuple[str, ...], channel: str | None, limit: float | None
+    llm_url: str | None, servers: tuple[str, ...], channel: Channel, limit: float | None
 ) -> None:
     """A slow machine's processor has all games of a model wait at once."""
-    request = EvaluationRequest(
-        out=Path(), episodes=1, llm_url=llm_url, servers=servers, channel=channel
-    )
-    assert request.rules.timeout_s == limit
+    environment = EnvironmentSettings(servers=servers, channel=channel)
+    policy = None if llm_url else "random"
+    run = EvaluationRun(llm_url=llm_url, policy=policy, environment=environment)
+    assert rules_of(run).timeout_s == limit

@@ -23,7 +23,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_baseline_is_evaluated_from_any_folder(tmp_path: Path) -> None:
-    ended = run(tmp_path, "match", "--episodes", "5")
+    ended = run(tmp_path, "match", "episodes=5")
     assert ended.returncode == 0, ended.stderr
     assert "5 episodes over builtin" in ended.stdout
     assert (tmp_path / "runs" / "evaluate" / "evaluation.png").is_file()
@@ -38,10 +38,8 @@ def test_what_cannot_be_meant_is_one_sentence(tmp_path: Path) -> None:
 
 def test_model_is_a_folder_an_endpoint_or_a_baseline(tmp_path: Path) -> None:
     arguments = runpy.run_path(str(SCRIPT), run_name="manual_environment_eval")["arguments"]
-    assert arguments([str(tmp_path)]) == ["evaluate", "--model", str(tmp_path)]
-    assert arguments(["http://h:1/v1", "--sizes", "8"])[1:] == [
-        "--llm-url", "http://h:1/v1", "--sizes", "8"
-    ]  # fmt: skip
+    assert arguments([str(tmp_path)]) == ["evaluate", f"model.path={tmp_path}"]
+    assert arguments(["http://h:1/v1", "name=x"])[1:] == ["llm_url=http://h:1/v1", "name=x"]
     with pytest.raises(ValueError, match="MODEL is missing"):
         arguments([])
     with pytest.raises(ValueError, match=r"mtach is neither a baseline \(random, match, highest"):

@@ -248,8 +248,8 @@ def test_of_evaluations_done_again_the_last_one_counts() -> None:
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ({8: 0.9, 10: 0.85, 12: 0.4, 16: 0.3}, "--sizes 8,10"),
-        ({8: 0.9, 10: 0.55}, "--sizes 8"),
+        ({8: 0.9, 10: 0.85, 12: 0.4, 16: 0.3}, "environment.deck_sizes=8,10"),
+        ({8: 0.9, 10: 0.55}, "environment.deck_sizes=8"),
         ({8: 0.7, 10: 0.55}, ""),  # less than what is worth a remark
         ({8: 0.9, 10: 0.71}, ""),
         ({}, ""),

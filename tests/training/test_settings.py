@@ -45,6 +45,14 @@ def test_servers_come_from_the_environment_unless_they_are_set():
     assert explicit.environment.servers == ("http://a:1",)
 
 
+def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
+    given = ["servers=http://a:1,http://b:2", "deck_sizes=8", "games=othello, clobber"]
+    environment = load_settings(None, [f"environment.{text}" for text in given], {}).environment
+    assert environment.servers == ("http://a:1", "http://b:2")
+    assert environment.deck_sizes == (8,)
+    assert environment.games == ("othello", "clobber")
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -107,8 +115,7 @@ def test_the_reference_explains_every_setting() -> None:
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("environment.deck_sizes=8", "environment.deck_sizes='[8]'"),
-        ("environment.games=othello", "environment.games='[\"othello\"]'"),
+        ("report_to=wandb", "report_to='[\"wandb\"]'"),
         ("environment.deck_sizes=[9]", "cannot be 9: choose 8, 10, 12, 14 or 16"),
     ],
 )

@@ -124,7 +124,7 @@ async def check_environment(
     except EnvironmentFault as error:
         raise ConfigurationError(
             f"{error}; this must not happen with any reply: mend it, then try again with "
-            "python -m miner probe --entry"
+            "python -m miner probe"
         ) from error
     _compare(alone[1 : 2 * PLAYS], after, "played by an object that has played before")
     _compare(alone, again, "played side by side with others")

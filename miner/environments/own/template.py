@@ -2,7 +2,7 @@
 
 TEMPLATE = '''r"""An environment of one's own.
 
-    python -m miner probe --entry {file}
+    python -m miner probe environment.channel=own environment.entry={file}
     python -m miner train environment.channel=own environment.entry={file} \\
         model.path=MODEL output.dir=OUT run_dir=runs/{run}
 """

@@ -154,8 +154,8 @@ async def test_a_server_killed_in_mid_episode_is_revived_and_no_episode_is_lost(
 def probed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[object, str, str]:
-    """Status, output and errors of `miner probe --openenv`."""
-    monkeypatch.setattr(sys, "argv", ["miner", "probe", "--openenv", *words])
+    """Status, output and errors of `miner probe` on an OpenEnv server."""
+    monkeypatch.setattr(sys, "argv", ["miner", "probe", "environment.channel=openenv", *words])
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as end:
         main()
@@ -166,8 +166,7 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
     file = str(REPOSITORY / "examples/openenv/open_spiel.py")
     python = f"environment.openenv.python={python_of_openenv()}"
     settings = [python, *("environment.openenv." + s for s in ("show=board", RANGE))]
-    words = [word for setting in settings for word in ("--set", setting)]
-    status, out, _ = probed(monkeypatch, capsys, file, *words)
+    status, out, _ = probed(monkeypatch, capsys, f"environment.openenv.app={file}", *settings)
     assert not status
     assert 'the action {"action_id": "{integer}"}' in out
     assert "seeds: seeded" in out
@@ -178,6 +177,6 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
 
 
 def test_the_command_says_what_to_set(monkeypatch, capsys, server: LocalApp) -> None:
-    status, _, err = probed(monkeypatch, capsys, server.url, "--set", TOO_LITTLE)
+    status, _, err = probed(monkeypatch, capsys, f"environment.servers={server.url}", TOO_LITTLE)
     assert status
     assert "environment.openenv.return_range" in err

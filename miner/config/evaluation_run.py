@@ -1,0 +1,70 @@
+"""Settings of `python -m miner evaluate`: those of a run, and who plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES
+from miner.config.settings import Settings
+
+BaselineName = Literal["random", "match", "highest", "lowest"]
+
+
+class EvaluationRun(Settings):
+    """One evaluation. `model.path` plays unless `policy` or `llm_url` is set; of the sections only
+    `model` and `environment` are read, so that a run's own file of settings can be given."""
+
+    policy: BaselineName | None = Field(
+        None, description="A baseline that plays; match bids the prize's value."
+    )
+    llm_url: str | None = Field(
+        None,
+        description="An OpenAI-compatible endpoint that plays, URL or URL#MODEL; OPENAI_API_KEY is "
+        "used if set.",
+    )
+    name: str | None = Field(None, description="Label of the results, such as base or trained.")
+    episodes: int = Field(GRADER_EPISODES, ge=1, le=100_000, description="Episodes to play.")
+    base_seed: int = Field(GRADER_BASE_SEED, description="Of the list; the grader's is 42.")
+    temperature: float = Field(
+        0.0, ge=0, description="The grader's is 0; 1 samples from the model's own distribution."
+    )
+    dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
+        None,
+        description="What model.path computes in; empty: as graded on a GPU (bfloat16 in duels, "
+        "else float16), float32 on a CPU.",
+    )
+    concurrency: int | None = Field(
+        None, ge=1, description="Episodes at once; empty: the grader's 4, or 64 in this process."
+    )
+    max_reply_tokens: int = Field(
+        256, ge=1, description="Longest reply of model.path (the grader has no limit)."
+    )
+    replays: int = Field(2, ge=0, description="Games to keep for looking at.")
+    out: Path = Field(
+        Path("runs/evaluate"),
+        description="Folder for JSON and pictures; several evaluations may share it.",
+    )
+
+    @model_validator(mode="after")
+    def _check_one_plays(self) -> EvaluationRun:
+        if self.policy and self.llm_url:
+            raise ValueError("policy and llm_url are both set: name the one that plays")
+        if not (self.policy or self.llm_url or self.model.path):
+            raise ValueError("nobody plays: set model.path, policy (policy=match) or llm_url")
+        return self
+
+    @property
+    def folder(self) -> Path | None:
+        """The model that plays; None where a baseline or an endpoint does."""
+        return None if self.policy or self.llm_url else self.model.path
+
+    @property
+    def channel(self) -> str:
+        """The channel that is set; auto is the one that plays as the grader does."""
+        named = self.environment.channel
+        if named != "auto":
+            return named
+        return "graded" if self.environment.servers else "builtin"
