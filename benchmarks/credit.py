@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from miner.environments.games import GameSession
-from miner.environments.games.goofspiel import parse_state
+from miner.games.goofspiel import chance_to_win, parse_state
 from miner.rewards.advantages import differences_by_round
-from miner.rewards.potential import chance_to_win, shaped_rewards
+from miner.rewards.potential import shaped_rewards
 
 GROUP_SIZE = 8
 DECAYS = (1.0, 0.95, 0.9, 0.8, 0.6, 0.0)

@@ -17,11 +17,12 @@ from statistics import mean
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from miner.duel.calls import write_calls
-from miner.duel.games import GAMES, Table
 from miner.duel.memory import Notes, WordCounter
+from miner.duel.table import Table
 from miner.duel.tools import move_call, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 
 

@@ -19,7 +19,8 @@ import aiohttp
 
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
-from miner.environments.games import GameSession, GradedDialogue, PromptFormat, game_name_of
+from miner.environments.games import GameSession, GradedDialogue, PromptFormat
+from miner.games import game_of
 from mock_env_server import wording
 from mock_env_server.chat_client import ChatModel, ChatRefusedError
 from mock_env_server.quirks import EvaluateGate, Quirk
@@ -207,6 +208,6 @@ class GradedGames:
 
 def _game_name(task_id: Any) -> str:
     try:
-        return game_name_of(task_id) if isinstance(task_id, int) else "unknown"
+        return game_of(task_id).name if isinstance(task_id, int) else "unknown"
     except ConfigurationError:
         return "unknown"

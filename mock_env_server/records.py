@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from miner.environments.games import CHANCE, GameSession, Move
-from miner.environments.games.catalog import load_game
 
 
 def action_history(session: GameSession) -> list[dict[str, Any]]:
@@ -27,7 +26,7 @@ def action_history(session: GameSession) -> list[dict[str, Any]]:
 
 def last_observation(session: GameSession) -> str:
     """OpenSpiel's observation of the state in which the last reported event happened."""
-    game = load_game(session.task_id).game
+    game = session.game.load_server(session.task_id)
     state = game.new_initial_state()
     events = _events(session)
     for event in events[:-1]:

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
-from miner.environments.games import GameSession, task_id_range
-from miner.environments.games.catalog import load_game
+from miner.environments.games import GameSession
 from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication
+from miner.games import game_named, game_of
 from mock_env_server.quirks import Quirk
 from mock_env_server.settings import ServerSettings
 
@@ -62,7 +62,7 @@ class GameRoom:
             )
 
         try:
-            searches = opponent == "mcts" and not load_game(task_id).simultaneous
+            searches = opponent == "mcts" and any(game_of(task_id).search)
             return await self._run(searches, make)
         except ConfigurationError as error:
             raise ValueError(str(error)) from error
@@ -98,7 +98,7 @@ async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
 
 def random_task_id() -> int:
     """A task id of any of the games, as a request without one gets."""
-    return random.randint(*task_id_range(random.choice(GAMES)))
+    return random.randint(*game_named(random.choice(GAMES)).task_ids)
 
 
 def random_seed() -> int:

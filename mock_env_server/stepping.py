@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 from miner.environments.games import CHANCE, GameSession, parse_step_action
-from miner.environments.games.rules import RULES
 from miner.environments.games.session import CardApplication
 from mock_env_server import wording
 from mock_env_server.episodes import Episode, EpisodeStore
@@ -79,7 +78,7 @@ class SteppedGames:
         )
         self.episodes.add(episode)
         self._look(episode, session)
-        rules = RULES[session.game_name]
+        rules = session.game.rules
         return _answer(episode, observation=wording.first_observation(rules, episode.observation))
 
     async def step(self, action: Any, episode_id: Any = None) -> Answer:

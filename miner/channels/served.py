@@ -17,16 +17,16 @@ from rich.console import Group
 from rich.text import Text
 
 from miner.channels.base import Channel, Findings, Lengths
-from miner.config.contract import DECK_SIZES, GOOFSPIEL
+from miner.config.contract import DECK_SIZES
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.errors import InfrastructureError
-from miner.environments.games import task_id_range
 from miner.environments.games.longest import longest_conversation, shortest_conversation
 from miner.environments.probe import open_source
 from miner.environments.probe_report import ProbeReport
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
+from miner.games import game_named
 from miner.rollout.renderer import ChatRenderer
 
 AUTO, BUILTIN = "auto", "builtin"
@@ -149,7 +149,7 @@ class GameTasks:
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
         deck_size, seat = kinds[position]
         rng = random.Random(f"{seed}/game/{index}")
-        lowest, highest = task_id_range(self.name)
+        lowest, highest = game_named(self.name).task_ids
         task_id = rng.randint(lowest, highest)
         if deck_size is not None:
             task_id += DECK_SIZES.index(deck_size) - task_id % 5
@@ -162,10 +162,10 @@ class GameTasks:
         )
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else ()
+        sizes = self._settings.deck_sizes if game_named(self.name).sizes else ()
         return held_out_list(count, base_seed, self.name, sizes=sizes)
 
     def _kinds(self) -> list[tuple[int | None, int]]:
         """Deck sizes and seats."""
-        sizes = self._settings.deck_sizes if self.name == GOOFSPIEL else (None,)
+        sizes = self._settings.deck_sizes if game_named(self.name).sizes else (None,)
         return list(product(sizes, (0, 1)))

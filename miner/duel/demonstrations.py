@@ -13,8 +13,8 @@ from random import Random
 
 from miner.duel.calls import write_calls
 from miner.duel.channel.tasks import duel_of
-from miner.duel.games import Table
 from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
+from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
 from miner.duel.tools import move_call, shaped
 from miner.duel.turn import Request

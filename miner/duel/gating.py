@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from miner.duel.games import duel_game
-from miner.duel.games.table import game_seeds
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
 from miner.duel.players.catalog import make_player
+from miner.duel.table import game_seeds
 from miner.duel.tournament_files import wording_of
 from miner.environments.errors import InfrastructureError
+from miner.games import game_named
 from miner.publishing.gate import Gate
 
 PAIRS_AT_ONCE = 10
@@ -56,7 +56,7 @@ async def play_gate(
 async def _play(
     gate: Gate, game: str, players: Sequence[Player], rules: Rules, limits: Limits
 ) -> None:
-    match = await play_match(duel_game(game), players[0], players[1], rules, limits)
+    match = await play_match(game_named(game), players[0], players[1], rules, limits)
     if match.failure is not None:
         raise InfrastructureError(f"the gate's match of {game} broke off: {match.failure}")
     for score, forfeits in _pairs(match):

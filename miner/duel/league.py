@@ -15,7 +15,6 @@ from typing import Any
 
 from miner.background_loop import take_back_cancellation
 from miner.config.errors import ConfigurationError
-from miner.duel.games import duel_game
 from miner.duel.match import INTERRUPTED, Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS, GameRecord, Usage, opposite
 from miner.duel.play import Rules
@@ -23,6 +22,7 @@ from miner.duel.players.base import Player
 from miner.duel.scoring import Scores, advancing, standings, task_scores
 from miner.duel.turn import Result
 from miner.evaluation.statistics import Estimate, mean_score
+from miner.games import game_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ async def play_league(
         def count(record: GameRecord) -> None:
             on_game(first.name, second.name, record)
 
-        match = await play_match(duel_game(game), first, second, rules, limits, on_game=count)
+        match = await play_match(game_named(game), first, second, rules, limits, on_game=count)
         on_match(match)
         return match
 

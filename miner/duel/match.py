@@ -13,13 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from miner.duel.games import DuelGame
-from miner.duel.games.table import game_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import GameRecord
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import Player, UnreachableError
+from miner.duel.table import game_seeds
 from miner.duel.turn import Result
+from miner.games import Game
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class MatchResult:
 
 
 async def play_match(
-    game: DuelGame,
+    game: Game,
     first: Player,
     second: Player,
     rules: Rules,

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from miner.duel.games import DuelGame, Table
 from miner.duel.memory import Notes
 from miner.duel.outcome import (
     Cause,
@@ -28,8 +27,10 @@ from miner.duel.outcome import (
 )
 from miner.duel.players.base import Player, Reply, ReplyForfeit
 from miner.duel.players.rules import RulePlayer
+from miner.duel.table import Table
 from miner.duel.turn import Request, Result, carry_out
 from miner.duel.wording import Wording
+from miner.games import Game
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Rules:
 
 
 async def play_game(
-    game: DuelGame,
+    game: Game,
     seed: int,
     players: Sequence[Player],
     notes: Sequence[Notes],

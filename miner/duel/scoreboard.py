@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from miner.duel.channel.tasks import cards_of
-from miner.duel.games import duel_game
-from miner.duel.games.table import game_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import POINTS, GameRecord
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import Player
 from miner.duel.players.catalog import make_player
+from miner.duel.table import game_seeds
 from miner.duel.wording import own_wording
 from miner.evaluation.statistics import Estimate, mean_score
+from miner.games import game_named
 
 EVALUATION_SEED = 42
 
@@ -66,7 +66,7 @@ async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
 
     Raises: what a player raises.
     """
-    game, opponent = duel_game(meeting.game), make_player(meeting.opponent, [meeting.game], seat=1)
+    game, opponent = game_named(meeting.game), make_player(meeting.opponent, [meeting.game], seat=1)
     rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=float("inf"))
 
     async def play(seed: int, seat: int) -> GameRecord:

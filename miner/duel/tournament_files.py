@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from miner.config.errors import ConfigurationError
-from miner.duel.games import GAMES
 from miner.duel.memory import MEMORY_TOOLS, SLOTS
 from miner.duel.wording import ToolWording, Wording, own_wording
+from miner.games import GAMES
 
 FILES = {
     "prompts": ("core/pvp/game_prompts.yml", "core/config/pvp_game_prompts.yml"),

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from miner.config.contract import DUEL_REPLY_TOKENS, REFLECTION_TOKENS
-from miner.duel.games import Table
 from miner.duel.memory import Notes
+from miner.duel.table import Table
 from miner.duel.tools import MOVE, Schema, ToolCall, move_of, reflection_tools, turn_tools
 from miner.duel.wording import Wording
 from miner.environments.base import Message

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from miner.duel.games import GAMES
 from miner.duel.memory import APPEND, LONG_TERM, MEMORY_TOOLS, REWRITE, SLOTS, WORKING
-from miner.environments.games.rules import RULES
+from miner.games import GAMES
 
 OWN = "own words"
 
@@ -72,7 +71,7 @@ def own_wording() -> Wording:
     """Sentences of our own, for where no copy of the tournament's is at hand."""
     return Wording(
         source=OWN,
-        heads={name: f"This is a game of {name}.\n\n{RULES[name]}" for name in GAMES},
+        heads={name: f"This is a game of {name}.\n\n{game.rules}" for name, game in GAMES.items()},
         turn_tail=(
             "Answer once. You may change your notes with the memory tools; then choose your move "
             "with game_action and one of the legal ids. An answer without it loses the game."

@@ -18,8 +18,8 @@ from miner.environments.games import (
     GradedDialogue,
     PromptFormat,
     clean_reply,
-    game_name_of,
 )
+from miner.games import game_of
 
 NAME = "builtin"
 
@@ -42,7 +42,7 @@ class BuiltinEnvironment:
         Raises: `ConfigurationError` for a game, opponent or seed that does not exist, or a task
         id that belongs to another game than `task.environment`.
         """
-        name = game_name_of(task.task_id)
+        name = game_of(task.task_id).name
         if task.environment != name:
             raise ConfigurationError(
                 f"task_id {task.task_id} is a game of {name}, but the task says "

@@ -24,7 +24,7 @@ from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
-from miner.environments.games import PromptFormat, PromptFormatError, task_id_range
+from miner.environments.games import PromptFormat, PromptFormatError
 from miner.environments.graded import GradedSource
 from miner.environments.probe_episode import (
     TRIES,
@@ -37,6 +37,7 @@ from miner.environments.probe_episode import (
 from miner.environments.probe_report import GAME_CHANNELS, Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
+from miner.games import game_named
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ async def probe(
     Raises: `ConfigurationError` for URLs that are none and for an unknown game.
     """
     checked = check_server_urls(urls)
-    task_id_range(environment)
+    game_named(environment)
     graded = GradedSource(
         checked,
         turn_timeout_s=0.8 * limit_s,
@@ -140,7 +141,7 @@ class _ServerProbe:
         self._environment = environment
         self._limit_s = limit_s
         self._graded = graded
-        self._first_id = task_id_range(environment)[0]
+        self._first_id = game_named(environment).task_ids[0]
         self._found = ServerFindings(url)
 
     async def run(self, patience_s: float) -> ServerFindings:

@@ -20,9 +20,10 @@ from typing import Final
 from miner.environments.affinetes import AffinetesClient, StepReply
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.errors import EnvironmentFault, no_episode
-from miner.environments.games import GradedDialogue, PromptFormat, Turn, clean_reply, goofspiel
+from miner.environments.games import GradedDialogue, PromptFormat, clean_reply
 from miner.environments.listing import HEADING, parse_listing
 from miner.environments.servers import OnServer, OnServers, check_server_urls
+from miner.games import GAMES, Turn
 
 STEP_EPISODES_PER_SERVER: Final = 256
 _STOP_S: Final = 5.0
@@ -154,7 +155,7 @@ class StepEnvironment(OnServer):
 
     def _applied(self, before: Turn, after: Turn, asked: int) -> int:
         """The action that the game made, as far as the observations show it."""
-        if self._game_name != "goofspiel":
+        if not GAMES[self._game_name].sizes:  # else each move spends a card
             return asked
         gone = before.labels.keys() - after.labels.keys()
         if len(gone) != 1 or len(after.labels) != len(before.labels) - 1:
@@ -171,10 +172,10 @@ def read_turn(game_name: str, observation: str, seat: int) -> Turn:
 
     Raises: ValueError when the observation does not show one in the known form.
     """
-    if game_name == "goofspiel":
-        turn = goofspiel.turn_shown(observation, seat)
+    if (read := GAMES[game_name].read_turn) is not None:
+        turn = read(observation, seat)
         if turn is None:
-            raise ValueError(f"shows no Goofspiel state block: {observation[:200]!r}")
+            raise ValueError(f"shows no state block of {game_name}: {observation[:200]!r}")
         return turn
     body, _, _ = observation.rpartition("\n\n" + HEADING)
     _, heading, state_text = body.partition(_STATE_HEADING)

@@ -14,11 +14,11 @@ from typing import Protocol
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Tool
-from miner.environments.games.goofspiel import StateTextError
 from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
 from miner.environments.listing import parse_listing
 from miner.environments.playing import Conversation
 from miner.evaluation.references import MATCH
+from miner.games import StateTextError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 

@@ -25,11 +25,12 @@ from miner.environments import (
     ProtocolError,
     Transition,
 )
-from miner.environments.games import clean_reply, goofspiel
+from miner.environments.games import clean_reply
 from miner.environments.outages import MOST_REPLAYS, Outages
 from miner.environments.playing import ChatPlayer, play
 from miner.evaluation.policies import Policy, PolicyError, PromptTooLongError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
+from miner.games import deck_size
 
 GRADER_CONCURRENCY = 4
 GRADER_TIMEOUT_S = 180.0
@@ -138,14 +139,13 @@ async def _decide(
         if attempt.failure != "infrastructure":
             break
         avoid.add(attempt.server)
-    is_goofspiel = task.environment == "goofspiel"
     return EpisodeRecord(
         environment=task.environment,
         task_id=task.task_id,
         seed=task.seed,
         opponent=task.opponent,
         seat=agent_seat(task.seed) if is_game(task.environment) else None,
-        deck_size=goofspiel.deck_size(task.task_id) if is_goofspiel else None,
+        deck_size=deck_size(task.environment, task.task_id),
         score=attempt.score,
         failure=attempt.failure,
         message=attempt.message,

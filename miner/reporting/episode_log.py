@@ -13,8 +13,8 @@ from pathlib import Path
 
 from miner.config.contract import GAMES, agent_seat, is_game
 from miner.config.run_files import write_atomically
-from miner.environments.games import goofspiel
 from miner.evaluation.results import EpisodeRecord, Reply
+from miner.games import deck_size
 from miner.reporting.records import RecordFile, TrainedEpisode
 from miner.rollout.groups import LostEpisode, Outcome
 from miner.rollout.trajectory import Trajectory, TurnRecord
@@ -68,9 +68,7 @@ def _record(trajectory: Trajectory) -> TrainedEpisode:
             seed=task.seed,
             opponent=task.opponent,
             seat=agent_seat(task.seed) if is_game(task.environment) else None,
-            deck_size=(
-                goofspiel.deck_size(task.task_id) if task.environment == "goofspiel" else None
-            ),
+            deck_size=deck_size(task.environment, task.task_id),
             score=trajectory.score,
             replies=tuple(_reply(turn, shown=not in_games) for turn in trajectory.turns),
         ),

@@ -8,10 +8,11 @@ follow from (task_id, seed) and the actions, so the game is played again in-proc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, Literal
 
 from miner.config.contract import GAMES
-from miner.environments.games import CHANCE, GameSession, goofspiel
+from miner.environments.games import CHANCE, GameSession
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay, Round
 
@@ -60,11 +61,10 @@ def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
             f"{result.channel!r} scored {score}, but its actions lead to {session.score()}: the "
             "server played other cards than it was asked to"
         )
-    is_goofspiel = session.game_name == "goofspiel"
     return replay_with(
         result,
         episode,
-        rounds=tuple(_rounds(session, states, turns)) if is_goofspiel else (),
+        rounds=tuple(_rounds(session, states, turns)),
         moves=tuple(_moves(session, turns)),
         unanswered=unanswered,
     )
@@ -84,34 +84,17 @@ def _by_turn(replies: Sequence[Reply]) -> tuple[list[Turn], tuple[Reply, ...]]:
     return turns, tuple(pending)
 
 
-def _rounds(session: GameSession, states: Iterable[str], turns: Sequence[Turn]) -> Iterable[Round]:
-    me = session.agent_seat
-    opponent_bids = [m.action + 1 for m in session.history if m.player == 1 - me]
-    shown = [goofspiel.parse_state(text) for text in states]
-    played = [
-        (state.prize, state.hands[me], state.hands[1 - me], action + 1, opponent_bid, replies)
-        for state, (action, replies), opponent_bid in zip(shown, turns, opponent_bids, strict=True)
-    ]
-    if session.done and played:
-        _, own, other, bid, opponent_bid, _ = played[-1]
-        own = tuple(card for card in own if card != bid)
-        other = tuple(card for card in other if card != opponent_bid)
-        played.append((shown[-1].remaining[0], own, other, own[0], other[0], ()))
-    points = opponent_points = 0
-    for prize, own, other, bid, opponent_bid, replies in played:
-        points += prize * (bid > opponent_bid)
-        opponent_points += prize * (opponent_bid > bid)
-        yield Round(
-            prize=prize,
-            agent_hand=own,
-            opponent_hand=other,
-            agent_bid=bid,
-            opponent_bid=opponent_bid,
-            agent_points=points,
-            opponent_points=opponent_points,
-            forced=not replies,
-            replies=replies,
-        )
+def _rounds(session: GameSession, states: Sequence[str], turns: Sequence[Turn]) -> Iterable[Round]:
+    """The game by rounds, where it has some; those that play themselves have no replies."""
+    if session.game.rounds is None:
+        return
+    others = [move.action for move in session.history if move.player == 1 - session.agent_seat]
+    rounds = session.game.rounds(
+        session.agent_seat, states, [action for action, _ in turns], others
+    )
+    for played, turn in zip_longest(rounds, turns):
+        replies = turn[1] if turn else ()
+        yield Round(**played, forced=not replies, replies=replies)
 
 
 def _moves(session: GameSession, turns: Sequence[Turn]) -> Iterable[Move]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from miner.config.contract import agent_seat
-from miner.environments.games.goofspiel import GoofspielState, StateTextError, parse_state
+from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
 from miner.rollout.trajectory import Trajectory
 
 Array = NDArray[np.float64]

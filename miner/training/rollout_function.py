@@ -23,10 +23,10 @@ from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
+from miner.games.goofspiel import chance_to_win
 from miner.rewards.all_moves import AllMoves, Critic
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
-from miner.rewards.potential import chance_to_win
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer

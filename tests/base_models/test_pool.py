@@ -18,12 +18,13 @@ from peft import PeftModel
 from miner.config.settings import load_settings
 from miner.duel.calls import parse_calls, write_calls
 from miner.duel.family import folder_family
-from miner.duel.games import GAMES, Table
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.players.model import load_model_player
+from miner.duel.table import Table
 from miner.duel.tools import move_call, offered_tools, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from miner.duel.games import table
+from miner.duel import table
 from tests.duel.make_extract import GAMES, RECORDINGS, Line, digest, extract, read
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "duel"

@@ -23,18 +23,18 @@ from miner.duel.channel.tasks import (
     duel_task,
     evaluation_duels,
 )
-from miner.duel.games import GAMES
-from miner.duel.games.table import game_seeds
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
+from miner.duel.table import game_seeds
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import Observation, Transition
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
+from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer
 from tests.duel.golden import stuck_game

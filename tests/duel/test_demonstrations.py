@@ -9,13 +9,14 @@ import pytest
 from miner.duel.calls import FORMS, parse_calls
 from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstrate
-from miner.duel.games import GAMES, Table
 from miner.duel.memory import Notes, WordCounter
+from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
 from miner.duel.tools import MOVE, move_of
 from miner.duel.turn import Request
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 
 
 def _style(family: str = "qwen25", notes: float = 0.0) -> Style:

@@ -11,15 +11,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
-from miner.duel.games import GAMES, Table
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
 from miner.duel.players.base import PlayerError, ReplyForfeit, UnreachableError
 from miner.duel.players.endpoint import EndpointPlayer
+from miner.duel.table import Table
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from tests.duel.stand_ins import Scripted, lowest_call
 
 Answer = Callable[[dict[str, Any], int], web.Response | None]

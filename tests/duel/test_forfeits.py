@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from miner.duel.games import GAMES, DuelGame
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import Cause, GameRecord
@@ -14,6 +13,7 @@ from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES, Game
 from tests.duel.golden import Line, digest, golden, stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
 
@@ -50,7 +50,7 @@ def _answer(line: Line):
 
 
 async def play(
-    a: Scripted, b: Scripted, game: DuelGame = LEDUC, seed: int = 24005, rules: Rules = RULES
+    a: Scripted, b: Scripted, game: Game = LEDUC, seed: int = 24005, rules: Rules = RULES
 ) -> GameRecord:
     notes = Notes(WordCounter()), Notes(WordCounter())
     return await play_game(game, seed, (a, b), notes, rules)

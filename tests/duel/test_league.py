@@ -16,7 +16,6 @@ from miner.__main__ import app
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.duel import session
-from miner.duel.games import GAMES
 from miner.duel.league import play_league
 from miner.duel.match import Limits
 from miner.duel.play import Rules
@@ -26,6 +25,7 @@ from miner.duel.report.scenes import frames
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.errors import InfrastructureError
+from miner.games import GAMES
 from tests.duel.stand_ins import Scripted, calls, move
 
 RULES = Rules(3, own_wording(), keep_plies=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from miner.duel.games import GAMES
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.play import Rules
 from miner.duel.players.base import Reply
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from tests.duel.golden import Line, golden
 from tests.duel.stand_ins import Scripted, lowest_call, move
 

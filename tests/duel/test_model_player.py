@@ -13,7 +13,6 @@ import trl
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_task
-from miner.duel.games import GAMES
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import Cause
@@ -21,6 +20,7 @@ from miner.duel.play import Rules, play_game
 from miner.duel.players.catalog import make_player
 from miner.duel.players.model import ModelPlayer, load_model_player
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import LoadedChat

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.duel.games import GAMES, Table
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.play import Rules
 from miner.duel.players.catalog import chosen_games, make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium, search
+from miner.duel.table import Table
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from tests.duel.golden import stuck_game
 
 RANDOM = RulePlayer("random", random_move(7))

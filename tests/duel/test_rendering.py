@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import trl
 
-from miner.duel.games import GAMES, Table
 from miner.duel.memory import Notes, WordCounter
+from miner.duel.table import Table
 from miner.duel.tools import shaped
 from miner.duel.tournament_files import read_wording
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer
 from tests.duel.golden import needs_transcripts, transcript

@@ -9,17 +9,18 @@ from random import Random
 import pyspiel
 import pytest
 
-from miner.duel.games import GAMES, Table
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.play import Rules
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium
+from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
 from miner.duel.teachers.liars_dice import LIAR
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 
 
 async def _score(game: str, opponent: Callable[[Request], int], pairs: int) -> float:
@@ -137,7 +138,7 @@ def _with_other_cards(table: Table, player: int, deal: slice) -> list[pyspiel.St
                     break
                 state.apply_action(action)
             else:
-                if table.game.state_text(state, player) == shown:
+                if table.game.duel_text(state, player) == shown:
                     found.append(state)
         except pyspiel.SpielError:
             continue

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from miner.duel.games import GAMES as BY_NAME
-from miner.duel.games import Table
-from miner.duel.games.table import configuration_of, game_seeds
 from miner.duel.memory import MEMORY_TOOLS, Notes, WordCounter
 from miner.duel.outcome import GameRecord
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import Reply
+from miner.duel.table import Table, configuration_of, game_seeds
 from miner.duel.tournament_files import read_wording
 from miner.duel.turn import Request
 from miner.duel.wording import Wording, own_wording
+from miner.games import GAMES as BY_NAME
 from tests.duel.golden import GAMES, Line, digest, golden, needs_transcripts, transcript
 from tests.duel.make_extract import without_descriptions
 from tests.duel.stand_ins import Scripted, calls, move, tournament_copy

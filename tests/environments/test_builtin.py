@@ -13,8 +13,9 @@ from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Transition
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
 from miner.environments.errors import ProtocolError
-from miner.environments.games import PromptFormat, task_id_range
+from miner.environments.games import PromptFormat
 from miner.environments.games.reference import REFERENCE_POLICIES
+from miner.games import game_named
 
 TASK = EpisodeTask("goofspiel", task_id=2, seed=7)
 
@@ -27,7 +28,7 @@ def environment() -> BuiltinEnvironment:
 def grader_tasks(count: int) -> Iterator[EpisodeTask]:
     """The grader's own episodes of Goofspiel, base seed 42."""
     rng = random.Random(42)
-    first, last = task_id_range("goofspiel")
+    first, last = game_named("goofspiel").task_ids
     for _ in range(count):
         seed = rng.randint(1, 1_000_000)
         yield EpisodeTask("goofspiel", random.Random(seed).randint(first + 1, last), seed)
@@ -106,7 +107,7 @@ async def test_a_learned_format_is_used() -> None:
 
 @pytest.mark.parametrize("name", GAMES)
 async def test_every_game_is_played_to_its_end(environment: BuiltinEnvironment, name: str) -> None:
-    observation = await environment.reset(EpisodeTask(name, task_id_range(name)[0] + 1, 11))
+    observation = await environment.reset(EpisodeTask(name, game_named(name).task_ids[0] + 1, 11))
     messages = observation.messages
     while messages:
         listed = messages[-1]["content"].rpartition("Legal Actions:\n")[2]

@@ -8,9 +8,10 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, ProtocolError, Transition
-from miner.environments.games import GameSession, Turn, clean_reply, goofspiel
+from miner.environments.games import GameSession, clean_reply
 from miner.environments.listing import parse_listing
 from miner.environments.step import StepSource, read_turn
+from miner.games import Turn, goofspiel
 from tests.environments.playing import drawn, lowest, messy, play, play_on, then
 from tests.environments.raw_server import STOPPED, http, raw_server, step_result
 from tests.environments.tiny_grader import WORDING
@@ -128,7 +129,7 @@ async def test_the_third_failure_scores_zero_and_stops_the_episode() -> None:
     [
         ({"done": True, "reward": -0.01}, "reward -0.01"),
         ({"done": True, "reward": 1.5}, "reward 1.5"),
-        ({"observation": "nothing"}, "no Goofspiel state block"),
+        ({"observation": "nothing"}, "no state block of goofspiel"),
         ({"observation": observed("1 2 3")}, "went from the cards"),
         ({"observation": observed("1")}, "went from the cards"),
         ({"observation": observed("4 5")}, "went from the cards"),
@@ -156,7 +157,7 @@ async def test_a_step_that_cannot_be_is_a_fault(second: dict[str, object], words
     [
         ({"info": {"game_name": "leduc_poker"}}, "started 'leduc_poker' where 'goofspiel'"),
         ({"done": True}, "over before it began"),
-        ({"observation": ""}, "no Goofspiel state block"),
+        ({"observation": ""}, "no state block of goofspiel"),
         ({"info": {"seed": 9}}, "was asked for task 0, seed 0"),
     ],
 )

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miner.config.contract import DECK_SIZES
 from miner.config.errors import ConfigurationError
-from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import (
-    DECK_SIZES,
     GRADER_SEEDS,
     HELD_OUT_SEEDS,
     TRAINING_SEEDS,
     episode_list,
     held_out_list,
 )
+from miner.games import GOOFSPIEL
 
 
 def test_the_list_is_drawn_as_the_grader_draws_it() -> None:
@@ -50,7 +50,7 @@ def test_a_longer_list_extends_a_shorter_one(a: int, b: int, base_seed: int) -> 
 
 def test_sizes_keep_the_order_and_fill_the_list() -> None:
     chosen = episode_list(40, sizes={8, 12})
-    whole = [task for task in episode_list(400) if deck_size(task.task_id) in (8, 12)]
+    whole = [task for task in episode_list(400) if GOOFSPIEL.size(task.task_id) in (8, 12)]
     assert chosen == whole[:40]
 
 
@@ -68,14 +68,14 @@ def test_a_long_held_out_list_has_no_game_twice() -> None:
 
 def test_a_held_out_list_is_balanced_and_repeatable() -> None:
     tasks = held_out_list(100, base_seed=3)
-    cells = Counter((deck_size(task.task_id), task.seed % 2) for task in tasks)
+    cells = Counter((GOOFSPIEL.size(task.task_id), task.seed % 2) for task in tasks)
     assert cells == {(size, seat): 10 for size in DECK_SIZES for seat in (0, 1)}
     assert tasks == held_out_list(100, base_seed=3)
     assert tasks != held_out_list(100, base_seed=4)
 
 
 def test_a_held_out_list_of_some_sizes_has_only_those() -> None:
-    assert {deck_size(t.task_id) for t in held_out_list(20, sizes=(8, 16))} == {8, 16}
+    assert {GOOFSPIEL.size(t.task_id) for t in held_out_list(20, sizes=(8, 16))} == {8, 16}
 
 
 @pytest.mark.parametrize(

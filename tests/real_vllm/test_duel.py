@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.launch import free_port
-from miner.duel.games import GAMES
 from miner.duel.match import Limits, MatchResult, play_match
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
@@ -26,6 +25,7 @@ from miner.duel.players.model import load_model_player
 from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from tests.real_vllm.here import MEMORY_SHARE, serving
 from tests.real_vllm.here import needs_real_vllm as needs
 

@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 from miner.config.contract import agent_seat, is_game
 from miner.environments import EpisodeTask
-from miner.environments.games import GameSession, goofspiel
+from miner.environments.games import GameSession
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate
+from miner.games import deck_size
 from miner.reporting.records import EvaluationRecord, Replay, StepRecord
 from miner.reporting.replay import replay_of
 
@@ -69,7 +70,7 @@ def build_replay(
     failure: str | None = None,
 ) -> Replay:
     """The replay of an episode that an evaluation has recorded so."""
-    cards = goofspiel.deck_size(task.task_id) if task.environment == "goofspiel" else None
+    cards = deck_size(task.environment, task.task_id)
     played = {"replies": replies, "score": score, "failure": failure, "deck_size": cards}
     if is_game(task.environment):
         played["seat"] = agent_seat(task.seed)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from miner.environments import EpisodeTask
+from miner.games.goofspiel import chance_to_win
 from miner.rewards.episode import EpisodeReward
-from miner.rewards.potential import chance_to_win
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_trajectory
 from tests.rewards.test_potential import shown

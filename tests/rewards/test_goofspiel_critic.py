@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from miner.environments.games import GameSession
+from miner.games.goofspiel import chance_to_win
 from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, softmax
-from miner.rewards.potential import chance_to_win
 from tests.builders import build_task, build_trajectory
 from tests.rewards.test_potential import shown
 

@@ -7,8 +7,8 @@ from statistics import NormalDist
 
 import pytest
 
-from miner.environments.games.goofspiel import StateTextError
-from miner.rewards.potential import chance_to_win, shaped_rewards
+from miner.games.goofspiel import StateTextError, chance_to_win
+from miner.rewards.potential import shaped_rewards
 
 
 def shown(

@@ -18,8 +18,8 @@ from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_task
-from miner.duel.games import GAMES
 from miner.duel.wording import own_wording
+from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
 from miner.training.demonstrations import WarmStart, with_warm_start

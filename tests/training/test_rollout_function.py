@@ -7,7 +7,7 @@ import pytest
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
-from miner.environments.games.goofspiel import StateTextError
+from miner.games.goofspiel import StateTextError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward

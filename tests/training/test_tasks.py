@@ -8,8 +8,8 @@ import pytest
 from miner.channels.served import GameTasks
 from miner.config.contract import agent_seat
 from miner.config.settings import EnvironmentSettings, load_settings
-from miner.environments.games.goofspiel import deck_size
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
+from miner.games import GOOFSPIEL
 from miner.training.episodes import decode_task, encode_task, training_dataset
 
 
@@ -20,12 +20,12 @@ def stream(count, seed=0, **settings):
 
 def test_every_size_and_seat_comes_equally_often():
     tasks = stream(100)
-    kinds = Counter((deck_size(t.task_id), agent_seat(t.seed)) for t in tasks)
+    kinds = Counter((GOOFSPIEL.size(t.task_id), agent_seat(t.seed)) for t in tasks)
     assert kinds == {(size, seat): 10 for size in (8, 10, 12, 14, 16) for seat in (0, 1)}
 
 
 def test_only_the_wanted_sizes_are_played():
-    assert {deck_size(t.task_id) for t in stream(50, deck_sizes=(8, 16))} == {8, 16}
+    assert {GOOFSPIEL.size(t.task_id) for t in stream(50, deck_sizes=(8, 16))} == {8, 16}
 
 
 def test_no_trained_game_is_ever_graded():

@@ -18,10 +18,10 @@ from miner.config.contract import DUEL_CHANNEL
 from miner.duel.calls import parse_calls
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_of
-from miner.duel.games import Table
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
+from miner.duel.table import Table
 from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import Request, carry_out
 from miner.duel.wording import Wording

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 from miner.duel.channel.tasks import duel_of
-from miner.duel.games import Table
 from miner.duel.memory import SLOT_TOKENS, SLOTS, Notes, WordCounter
+from miner.duel.table import Table
 from miner.duel.tools import shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording

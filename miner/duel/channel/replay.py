@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import duel_of
-from miner.duel.games import Table
+from miner.duel.table import Table
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.reporting.records import Move, Replay

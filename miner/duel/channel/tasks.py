@@ -19,10 +19,10 @@ from itertools import islice, product
 from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
-from miner.duel.games import DuelGame, duel_game
-from miner.duel.games.table import configuration_of, game_seeds
+from miner.duel.table import configuration_of, game_seeds
 from miner.environments.base import EpisodeTask
 from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
+from miner.games import Game, game_named
 
 _PREFIX = f"{DUEL_CHANNEL}:"
 
@@ -35,13 +35,13 @@ def duel_task(game: str, seed: int, seat: int, opponent: str) -> EpisodeTask:
     return EpisodeTask(f"{_PREFIX}{game}", seed, 2 * seed + seat, opponent)
 
 
-def duel_of(task: EpisodeTask) -> tuple[DuelGame, int, int]:
+def duel_of(task: EpisodeTask) -> tuple[Game, int, int]:
     """Game, seed and seat of a task. Raises: `ConfigurationError` for one of another channel."""
     if not task.environment.startswith(_PREFIX):
         raise ConfigurationError(
             f"{task.environment!r} is no duel: tasks of the duel channel are named {_PREFIX}GAME"
         )
-    return duel_game(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
+    return game_named(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
 
 
 class DuelTasks:
@@ -119,4 +119,4 @@ def _fitting(game: str, seeds: Iterator[int], cards: Collection[int]) -> Iterato
 
 def cards_of(seed: int) -> int:
     """Goofspiel's deck size by a game's seed."""
-    return DUEL_CARDS[configuration_of(duel_game("goofspiel"), seed) % len(DUEL_CARDS)]
+    return DUEL_CARDS[configuration_of(game_named("goofspiel"), seed) % len(DUEL_CARDS)]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError
-from miner.duel.games import GAMES, duel_game
 from miner.duel.players.base import Player
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.teachers import taught_move
 from miner.duel.turn import Request
+from miner.games import GAMES, game_named
 from miner.http_replies import API_KEY_VARIABLE
 
 SIMULATIONS = 50
@@ -108,5 +108,5 @@ def chosen_games(listed: str | None) -> list[str]:
     """Names of games from a list with commas; None: all. Raises: `ConfigurationError`."""
     names = list(GAMES) if listed is None else [name.strip() for name in listed.split(",")]
     for name in names:
-        duel_game(name)
+        game_named(name)
     return list(dict.fromkeys(names))

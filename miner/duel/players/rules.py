@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from miner.duel.games import GOOFSPIEL
-from miner.duel.games.goofspiel import prize_value
 from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.players.base import Reply
 from miner.duel.tools import move_call
 from miner.duel.turn import Request
+from miner.games import GOOFSPIEL
+from miner.games.goofspiel import prize_value
 
 Choice = Callable[[Request], int]
 """A legal action for a request."""

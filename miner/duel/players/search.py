@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyspiel
 
-from miner.duel.games import DuelGame
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
+from miner.games import Game
 
 UCT_C = 2.0
 CFR_ITERATIONS = 200
@@ -58,9 +58,9 @@ def equilibrium(iterations: int = CFR_ITERATIONS) -> Choice:
 
 
 @cache
-def _average_policy(game: DuelGame, iterations: int) -> Any:
+def _average_policy(game: Game, iterations: int) -> Any:
     """The average strategy of CFR+ (Tammelin 2014)."""
-    solver = pyspiel.CFRPlusSolver(game.load(0))
+    solver = pyspiel.CFRPlusSolver(game.load_duel(0))
     for _ in range(iterations):
         solver.evaluate_and_update_policy()
     return solver.tabular_average_policy()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyspiel
 
-from miner.duel.games.base import DuelGame
-from miner.duel.games.clobber import CLOBBER
 from miner.duel.teachers.base import ByValue, Seen, Values
+from miner.games import Game
+from miner.games.clobber import CLOBBER
 
 SIMULATIONS = 1000
 _UCT_C = 2.0
@@ -40,7 +40,7 @@ class ClobberTeacher(ByValue):
         return f"{seen.actions[move]} leaves them fewer moves"
 
 
-def board(game: DuelGame, seen: Seen) -> pyspiel.State:
+def board(game: Game, seen: Seen) -> pyspiel.State:
     """The state that is shown, with `seen.player` to move. Raises: `ValueError`."""
     rows = [line.lstrip("0123456789") for line in seen.state.splitlines() if line[:1].isdecimal()]
     if not rows or len({len(row) for row in rows}) > 1:

@@ -11,8 +11,8 @@ from functools import cache
 
 import pyspiel
 
-from miner.duel.games.leduc_poker import LEDUC_POKER
 from miner.duel.teachers.base import ByValue, Seen, Values
+from miner.games.leduc_poker import LEDUC_POKER
 
 _RANKS, _SUITS = "JQK", "♠♥"
 _ACTIONS = {"Fold": 0, "Call": 1, "Raise": 2}
@@ -43,7 +43,7 @@ def _states(seen: Seen) -> Iterator[pyspiel.State]:
     for hidden in _DECK:
         if hidden in (own, public):
             continue
-        state = LEDUC_POKER.load(0).new_initial_state()
+        state = LEDUC_POKER.load_duel(0).new_initial_state()
         for dealt in (own, hidden) if seen.player == 0 else (hidden, own):
             state.apply_action(dealt)
         for action in _played(seen, 1):
@@ -74,7 +74,7 @@ def _chance(state: pyspiel.State, player: int) -> float:
 @cache
 def _chance_of(history: tuple[int, ...], player: int) -> float:
     """Chance to win from here on, draws half."""
-    state = LEDUC_POKER.load(0).new_initial_state()
+    state = LEDUC_POKER.load_duel(0).new_initial_state()
     for action in history:
         state.apply_action(action)
     if state.is_terminal():

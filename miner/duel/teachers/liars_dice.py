@@ -18,8 +18,8 @@ from math import factorial, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from miner.duel.games.liars_dice import DICE, FACES
 from miner.duel.teachers.base import ByValue, Seen, Values
+from miner.games.liars_dice import DICE, FACES
 
 SWEEPS = 30
 """Sweeps of about a tenth of a second each; more change little (docs/duels.md)."""

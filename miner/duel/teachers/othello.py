@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from miner.duel.games.othello import SIZE
 from miner.duel.teachers.base import ByValue, Seen, Values, chance
+from miner.games.othello import SIZE
 
 PASS = SIZE * SIZE
 _ALL = (1 << PASS) - 1

@@ -19,12 +19,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from miner.duel.channel.tasks import cards_of
-from miner.duel.games import GAMES, GOOFSPIEL, Table
-from miner.duel.games.goofspiel import prize_value
 from miner.duel.memory import Notes, WordCounter
+from miner.duel.table import Table
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.games import GAMES, GOOFSPIEL
+from miner.games.goofspiel import prize_value
 from miner.rollout.renderer import ChatRenderer
 from miner.tiny_model.form import descend
 from miner.tiny_model.network import NetworkRecipe, build_network

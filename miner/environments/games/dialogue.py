@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from miner.environments.base import Message
 from miner.environments.games.grading import clean_reply, parse_graded_reply
 from miner.environments.games.prompts import MAX_ATTEMPTS, PromptFormat
-from miner.environments.games.turn import Turn
+from miner.games import Turn
 
 
 @dataclass(frozen=True, slots=True)

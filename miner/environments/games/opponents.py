@@ -16,7 +16,7 @@ import numpy as np
 import pyspiel
 
 from miner.config.errors import ConfigurationError
-from miner.environments.games.catalog import LoadedGame
+from miner.games import Game
 
 Stream = Literal["train", "evaluate"]
 OPPONENTS = ("random", "mcts")
@@ -88,26 +88,27 @@ def opponent_seed(seed: int, stream: Stream, player: int) -> int:
 
 def make_opponent(
     name: str,
-    loaded: LoadedGame,
+    game: Game,
+    loaded: pyspiel.Game,
     seed: int,
     *,
     mcts_max_simulations: int | None = None,
     mcts_num_rollouts: int | None = None,
 ) -> Opponent:
-    """The opponent `name`, seeded. In simultaneous games every name means the random opponent.
+    """The opponent `name`, seeded. In games that servers do not search every name means random.
 
     Raises: `ConfigurationError` for a name that is not one of `OPPONENTS`.
     """
-    spec = loaded.spec
-    if loaded.simultaneous or name == "random":
+    simulations, rollouts = game.search
+    if not simulations or name == "random":
         return RandomOpponent(seed)
     if name == "mcts":
         return MctsOpponent(
-            loaded.game,
+            loaded,
             seed,
-            mcts_max_simulations or spec.mcts_max_simulations,
-            mcts_num_rollouts or spec.mcts_num_rollouts,
+            mcts_max_simulations or simulations,
+            mcts_num_rollouts or rollouts,
         )
     raise ConfigurationError(
-        f"unknown opponent {name!r} for {spec.name}: expected one of {', '.join(OPPONENTS)}"
+        f"unknown opponent {name!r} for {game.name}: expected one of {', '.join(OPPONENTS)}"
     )

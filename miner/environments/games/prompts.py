@@ -14,14 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from miner.config.contract import GAMES, agent_seat
+from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
-from miner.environments.games import goofspiel
-from miner.environments.games.catalog import game_name_of
-from miner.environments.games.rules import RULES
 from miner.environments.games.session import GameSession
-from miner.environments.games.turn import Turn
+from miner.games import GAMES, StateTextError, Turn, game_of
 
 MAX_ATTEMPTS = 3
 """Unparsable replies in one turn after which the grader ends the episode."""
@@ -53,14 +50,14 @@ class PromptFormat:
     @classmethod
     def own(cls, game_name: str) -> PromptFormat:
         """The format in our own words. Raises: `ConfigurationError` for an unknown game."""
-        if game_name not in RULES:
+        if game_name not in GAMES:
             raise ConfigurationError(
                 f"no prompt for game {game_name!r}: expected one of {', '.join(GAMES)}"
             )
         return cls(
             game_name=game_name,
             system_text=(
-                f"This is a game of {game_name}.\n\n{RULES[game_name]}\n\n"
+                f"This is a game of {game_name}.\n\n{GAMES[game_name].rules}\n\n"
                 "Answer each turn with the ID of one legal action: the number alone, no words."
             ),
             turn_parts=(
@@ -83,13 +80,13 @@ class PromptFormat:
 
         Args:
             messages: system, user, assistant, user, ...; more turns and retries prove more.
-            task_id, seed: what the episode was started with (in other games than Goofspiel,
-                against the random opponent).
+            task_id, seed: what the episode was started with (against the random opponent,
+                where the game's text cannot be read back).
 
         Raises: `PromptFormatError` when the messages do not fit one fixed format,
         `ConfigurationError` for an unsupported game.
         """
-        game_name = game_name_of(task_id)
+        game_name = game_of(task_id).name
         if [message["role"] for message in messages[:2]] != ["system", "user"]:
             raise PromptFormatError(
                 f"expected a system and a user message first, got roles "
@@ -133,11 +130,12 @@ class PromptFormat:
 
 def _turn_shown(game_name: str, text: str, seed: int) -> Turn | None:
     """The turn that a message shows, where the game's text can be read back."""
-    if game_name != "goofspiel":
+    read = GAMES[game_name].read_turn
+    if read is None:
         return None
     try:
-        return goofspiel.turn_shown(text, agent_seat(seed))
-    except goofspiel.StateTextError as error:
+        return read(text, agent_seat(seed))
+    except StateTextError as error:
         raise PromptFormatError(f"cannot learn from a malformed turn: {error}") from error
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from miner.environments.games import goofspiel
+from miner.games.goofspiel import parse_state
 
 ReferencePolicy = Callable[[str, int, random.Random], int]
 """(text with a state block, the agent's seat, generator) to an action id.
@@ -20,24 +20,24 @@ Raises: `StateTextError` when the text holds no state block.
 
 def random_legal(text: str, seat: int, rng: random.Random) -> int:
     """A uniformly random card."""
-    return rng.choice(goofspiel.legal_ids_from_hand(goofspiel.parse_state(text).hands[seat]))
+    return rng.choice(sorted(parse_state(text).hands[seat])) - 1
 
 
 def match_prize(text: str, seat: int, rng: random.Random) -> int:
     """The card of the prize's value; when it is gone the nearest one, the lower of two."""
-    state = goofspiel.parse_state(text)
+    state = parse_state(text)
     card = min(state.hands[seat], key=lambda held: (abs(held - state.prize), held))
     return card - 1
 
 
 def lowest(text: str, seat: int, rng: random.Random) -> int:
     """The lowest card."""
-    return goofspiel.legal_ids_from_hand(goofspiel.parse_state(text).hands[seat])[0]
+    return min(parse_state(text).hands[seat]) - 1
 
 
 def highest(text: str, seat: int, rng: random.Random) -> int:
     """The highest card."""
-    return goofspiel.legal_ids_from_hand(goofspiel.parse_state(text).hands[seat])[-1]
+    return max(parse_state(text).hands[seat]) - 1
 
 
 REFERENCE_POLICIES: dict[str, ReferencePolicy] = {

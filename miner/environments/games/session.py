@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import pyspiel
 
 from miner.config.contract import agent_seat
-from miner.environments.games import catalog, goofspiel
 from miner.environments.games.opponents import (
     ChanceStream,
     Stream,
@@ -21,8 +20,7 @@ from miner.environments.games.opponents import (
     make_opponent,
     opponent_seed,
 )
-from miner.environments.games.state_texts import state_text
-from miner.environments.games.turn import Turn
+from miner.games import Turn, game_of
 
 CHANCE = -1
 """The player id of chance events in a history."""
@@ -69,21 +67,24 @@ class GameSession:
         self.task_id = task_id
         self.seed = seed
         self.opponent = opponent
-        self._loaded = catalog.load_game(task_id)
-        self.game_name = self._loaded.spec.name
+        self.game = game_of(task_id)
+        self.game_name = self.game.name
+        self._loaded = self.game.load_server(task_id)
         self.agent_seat = agent_seat(seed)
-        self.simultaneous = self._loaded.simultaneous
+        dynamics = self._loaded.get_type().dynamics
+        self.simultaneous = dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
         self._faulty = card_application == "faulty" and self.simultaneous
         self._opponent_seat = 1 - self.agent_seat
         self._chance = ChanceStream(chance_seed(seed, stream))
         self._opponent = make_opponent(
             opponent,
+            self.game,
             self._loaded,
             opponent_seed(seed, stream, self._opponent_seat),
             mcts_max_simulations=mcts_max_simulations,
             mcts_num_rollouts=mcts_num_rollouts,
         )
-        self._state = self._loaded.game.new_initial_state()
+        self._state = self._loaded.new_initial_state()
         self._last_opponent_action: int | None = None
         self.history: list[Move] = []
         self._advance()
@@ -103,7 +104,7 @@ class GameSession:
 
     def state_text(self) -> str:
         """The state block that the agent is shown now, as the server shows it."""
-        return state_text(self.game_name, self._state, self.agent_seat)
+        return self.game.server_text(self._state, self.agent_seat)
 
     def turn(self) -> Turn:
         """What the agent is shown now. Call it only while the game is not over."""
@@ -120,8 +121,7 @@ class GameSession:
 
     def score(self) -> float:
         """The agent's return scaled to [0, 1] by the game's range of returns."""
-        game = self._loaded.game
-        lowest, highest = game.min_utility(), game.max_utility()
+        lowest, highest = self._loaded.min_utility(), self._loaded.max_utility()
         return (self._state.returns()[self.agent_seat] - lowest) / (highest - lowest)
 
     def play(self, action: int) -> int:
@@ -157,7 +157,7 @@ class GameSession:
 
     def _unpacked(self, joint: list[int]) -> list[int]:
         """The joint move that /step of the real server makes of `joint`."""
-        flat = joint[0] + joint[1] * self._loaded.game.num_distinct_actions()
+        flat = joint[0] + joint[1] * self._loaded.num_distinct_actions()
         applied = []
         for player in range(2):
             hand = self._state.legal_actions(player)
@@ -184,6 +184,4 @@ class GameSession:
                 return
 
     def _label(self, player: int, action: int) -> str:
-        if self.game_name == "goofspiel":
-            return goofspiel.label(player, action)
-        return self._state.action_to_string(player, action)
+        return self.game.server_label(self._state, player, action)

@@ -6,8 +6,7 @@ import pytest
 
 from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
-from miner.environments.games import game_name_of, task_id_range
-from miner.environments.games.catalog import load_game
+from miner.games import game_named, game_of
 
 
 @pytest.mark.parametrize(
@@ -22,8 +21,8 @@ from miner.environments.games.catalog import load_game
     ],
 )
 def test_ranges(name: str, first: int) -> None:
-    assert task_id_range(name) == (first, first + 99_999_999)
-    assert game_name_of(first) == game_name_of(first + 99_999_999) == name
+    assert game_named(name).task_ids == (first, first + 99_999_999)
+    assert game_of(first).name == game_of(first + 99_999_999).name == name
     assert name in GAMES
 
 
@@ -38,18 +37,18 @@ def test_ranges(name: str, first: int) -> None:
     ],
 )
 def test_blocks_repeat(task_id: int, name: str) -> None:
-    assert game_name_of(task_id) == name
+    assert game_of(task_id).name == name
 
 
 @pytest.mark.parametrize("task_id", [500_000_000, 800_000_000, -1])
 def test_other_games_are_refused(task_id: int) -> None:
     with pytest.raises(ConfigurationError, match=f"task_id {task_id} names game block"):
-        game_name_of(task_id)
+        game_of(task_id)
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="unknown game 'chess': expected one of goofspiel"):
-        task_id_range("chess")
+    with pytest.raises(ConfigurationError, match="'chess' is no game of the tournament: choose"):
+        game_named("chess")
 
 
 @pytest.mark.parametrize(
@@ -64,10 +63,10 @@ def test_an_unknown_name_is_refused() -> None:
     ],
 )
 def test_parameters(task_id: int, parameters: dict[str, object]) -> None:
-    loaded = load_game(task_id).game.get_parameters()
+    loaded = game_of(task_id).load_server(task_id).get_parameters()
     assert {key: loaded[key] for key in parameters} == parameters
 
 
 def test_equal_configurations_share_one_game() -> None:
-    assert load_game(4) is load_game(99_999_999)
-    assert load_game(4) is not load_game(3)
+    assert game_of(4).load_server(4) is game_of(99_999_999).load_server(99_999_999)
+    assert game_of(4).load_server(4) is not game_of(3).load_server(3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from miner.environments.games import GradedDialogue, PromptFormat, Turn
+from miner.environments.games import GradedDialogue, PromptFormat
+from miner.games import Turn
 
 TURN = Turn("state one\n", 1, {0: "[P1]Bid: 1", 4: "[P1]Bid: 5"})
 NEXT = Turn("state two\n", 1, {4: "[P1]Bid: 5"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from miner.environments.games import goofspiel
-from miner.environments.games.goofspiel import GoofspielState, StateTextError, parse_state
+from miner.games import goofspiel
+from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
 
 LEGEND = "(Win sequence: 1=player 1 won, 0=player 0 won, negative=tie)"
 
@@ -107,7 +107,6 @@ def test_a_turn_is_read_for_either_seat() -> None:
 
 
 def test_sizes_and_labels() -> None:
-    assert [goofspiel.deck_size(task_id) for task_id in range(6)] == [8, 10, 12, 14, 16, 8]
+    assert [goofspiel.GOOFSPIEL.size(task_id) for task_id in range(6)] == [8, 10, 12, 14, 16, 8]
     assert goofspiel.label(1, 14) == "[P1]Bid: 15"
     assert goofspiel.label(-1, 4) == "Deal 5"
-    assert goofspiel.legal_ids_from_hand((3, 1, 16)) == (0, 2, 15)

@@ -17,8 +17,8 @@ from miner.environments.games import (
     GradedDialogue,
     PromptFormat,
     PromptFormatError,
-    task_id_range,
 )
+from miner.games import game_named
 
 
 def transcript(
@@ -42,7 +42,7 @@ def transcript(
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_our_own_format_is_learned_back(name: str, failures: int) -> None:
     own = PromptFormat.own(name)
-    task_id = task_id_range(name)[0] + 3
+    task_id = game_named(name).task_ids[0] + 3
     messages = transcript(own, task_id, 6, failures)
     learned = PromptFormat.learn(messages, task_id=task_id, seed=6)
     assert learned == own

@@ -14,9 +14,8 @@ from random import Random
 import pyspiel
 
 from miner.config.contract import LARGEST_GRADER_SEED
-from miner.duel.games.base import DuelGame
-from miner.environments.games import task_id_range
 from miner.environments.games.opponents import ChanceStream
+from miner.games import Game
 
 _OPENING_PLIES = (2, 6)
 """Fewest and most."""
@@ -29,9 +28,9 @@ def game_seeds(evaluation_seed: int) -> Iterator[int]:
         yield rng.randint(1, LARGEST_GRADER_SEED)
 
 
-def configuration_of(game: DuelGame, seed: int) -> int:
+def configuration_of(game: Game, seed: int) -> int:
     """The configuration number, within the game's own, that a game's seed draws."""
-    first, last = task_id_range(game.name)
+    first, last = game.task_ids
     return Random(seed).randint(first, last) - first
 
 
@@ -49,10 +48,10 @@ class Table:
 
     __slots__ = ("_chance", "game", "generators", "loaded", "opening", "seed", "state")
 
-    def __init__(self, game: DuelGame, seed: int) -> None:
+    def __init__(self, game: Game, seed: int) -> None:
         self.game = game
         self.seed = seed
-        self.loaded: pyspiel.Game = game.load(configuration_of(game, seed))
+        self.loaded: pyspiel.Game = game.load_duel(configuration_of(game, seed))
         self.state: pyspiel.State = self.loaded.new_initial_state()
         self.generators: dict[Hashable, Random] = {}
         self._chance = ChanceStream(seed)
@@ -66,7 +65,7 @@ class Table:
 
     def text(self, player: int) -> str:
         """What `player` is shown of the state as it is."""
-        return self.game.state_text(self.state, player)
+        return self.game.duel_text(self.state, player)
 
     def label(self, player: int, action: int) -> str:
         """A legal action in words."""

@@ -1,0 +1,117 @@
+"""A game: all that servers, duels, rewards and replays know of one, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyspiel
+
+Parameters = dict[str, int | str | bool]
+
+Scene = dict[str, Any]
+"""A position as plain data that a page draws: a board, rows of cards, dice or chips, and facts."""
+
+BLOCK = 100_000_000
+"""Task ids of a game, which has one block of them."""
+
+
+class StateTextError(ValueError):
+    """A text that should hold a game's state block does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision of the agent, apart from any wording.
+
+    Attributes:
+        state_text: the state block, verbatim.
+        seat: the player that the agent is.
+        labels: label of each legal action id, ascending by id.
+    """
+
+    state_text: str
+    seat: int
+    labels: Mapping[int, str]
+
+
+def observation(state: pyspiel.State, player: int) -> str:
+    """OpenSpiel's own text of what `player` sees."""
+    return str(state.observation_string(player))
+
+
+def action_text(state: pyspiel.State, player: int, action: int) -> str:
+    """OpenSpiel's own name of an action."""
+    return str(state.action_to_string(player, action))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Game:
+    """One of the tournament's games, on servers and in duels.
+
+    Attributes:
+        name: OpenSpiel's short name, and the tournament's.
+        block: number of its block of task ids on servers.
+        rules: in our own words, for prompts where no server's own are known.
+        draw: scene of a state after an action (None: after none), seen from both sides.
+        server_parameters, duel_parameters: OpenSpiel's, for a configuration number.
+        server_text, duel_text: the state block that a player is shown.
+        server_label: how servers name a player's action; -1 is chance.
+        search: simulations a move and rollouts a leaf of the servers' "mcts" opponent.
+        random_opening: duels begin with a few random moves, so that deterministic players play
+            more than one game.
+        sizes: deck sizes of the servers' game, by task id; empty where it has one.
+        read_turn: the turn that a server's text puts to a seat, None where the text shows none;
+            raises `StateTextError` for a block that contradicts itself. None where a text cannot
+            be read back.
+        rounds: the servers' game by rounds, for replays: see `goofspiel.rounds`.
+    """
+
+    name: str
+    block: int
+    rules: str
+    draw: Callable[[pyspiel.State, int | None], Scene]
+    server_parameters: Callable[[int], Parameters]
+    duel_parameters: Callable[[int], Parameters]
+    server_text: Callable[[pyspiel.State, int], str] = observation
+    duel_text: Callable[[pyspiel.State, int], str] = observation
+    server_label: Callable[[pyspiel.State, int, int], str] = action_text
+    search: tuple[int, int] = (0, 0)
+    random_opening: bool = False
+    sizes: tuple[int, ...] = ()
+    read_turn: Callable[[str, int], Turn | None] | None = None
+    rounds: Callable[[int, Sequence[str], Sequence[int], Sequence[int]], list[Scene]] | None = None
+
+    @property
+    def task_ids(self) -> tuple[int, int]:
+        """Smallest and largest task id."""
+        return self.block * BLOCK, (self.block + 1) * BLOCK - 1
+
+    def size(self, task_id: int) -> int | None:
+        """Deck size of a server's game; None where there is one for all."""
+        return self.sizes[task_id % len(self.sizes)] if self.sizes else None
+
+    def load_server(self, task_id: int) -> pyspiel.Game:
+        """OpenSpiel's game of a task id; equal parameters share one object, as in duels."""
+        return _load(self.name, tuple(self.server_parameters(task_id % BLOCK).items()))
+
+    def load_duel(self, configuration: int) -> pyspiel.Game:
+        """The same for a duel's configuration number.
+
+        A game without turns is wrapped, so that bids follow each other.
+        """
+        return _load_turn_based(self.name, tuple(self.duel_parameters(configuration).items()))
+
+
+@lru_cache(maxsize=256)
+def _load(name: str, parameters: tuple[tuple[str, int | str | bool], ...]) -> pyspiel.Game:
+    return pyspiel.load_game(name, dict(parameters))
+
+
+@lru_cache(maxsize=256)
+def _load_turn_based(
+    name: str, parameters: tuple[tuple[str, int | str | bool], ...]
+) -> pyspiel.Game:
+    return pyspiel.load_game_as_turn_based(name, dict(parameters))

@@ -1,0 +1,61 @@
+"""Clobber: on servers on squares of 5 to 7, in duels on 4x5, 5x5 or 5x6; player 0 is o."""
+
+from __future__ import annotations
+
+import pyspiel
+
+from miner.games.base import Game, Parameters, Scene
+from miner.games.drawing import board
+
+BOARDS = ((4, 5), (5, 5), (5, 6))
+"""Rows and columns in duels."""
+
+_COLOURS = ("o (White)", "x (Black)")
+_STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""Directions as rows and columns: up, right, down, left."""
+
+
+def _server_parameters(configuration: int) -> Parameters:
+    size = 5 + configuration % 3
+    return {"rows": size, "columns": size}
+
+
+def _duel_parameters(configuration: int) -> Parameters:
+    rows, columns = BOARDS[configuration % len(BOARDS)]
+    return {"rows": rows, "columns": columns}
+
+
+def _duel_text(state: pyspiel.State, player: int) -> str:
+    return f"You play {_COLOURS[player]}.\n{state.observation_string(player)}"
+
+
+def _draw(state: pyspiel.State, action: int | None) -> Scene:
+    lines = [line for line in state.observation_string(0).splitlines() if line.strip()][:-1]
+    cells = [list(line[1:]) for line in lines]
+    marks = []
+    if action is not None:
+        row, column = divmod(action // 4, len(cells[0]))
+        down, right = _STEPS[action % 4]
+        marks = [(row, column), (row + down, column + right)]
+    movable = len(state.legal_actions()) if not state.is_terminal() else 0
+    return {
+        "board": board("clobber", cells, marks, [line[0] for line in lines]),
+        "facts": [["moves to choose from", movable]],
+    }
+
+
+CLOBBER = Game(
+    name="clobber",
+    block=7,
+    rules=(
+        "The board starts full of alternating stones. A move takes one of your stones onto a "
+        "neighbouring stone of the opponent (up, down, left or right), which is removed. The "
+        "player who cannot move loses."
+    ),
+    draw=_draw,
+    server_parameters=_server_parameters,
+    duel_parameters=_duel_parameters,
+    duel_text=_duel_text,
+    search=(1500, 100),
+    random_opening=True,
+)
