@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from jinja2 import TemplateError
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
+from miner.model_class import model_class
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import ModelReport, weight_files
 
@@ -99,7 +100,7 @@ def _load_tokenizer(folder: Path, *, strict: bool) -> Any:
 def _load_model(folder: Path, dtype: str) -> tuple[Any, list[str]]:
     """The model in `dtype`, and the names of tensors that it has no place for."""
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = model_class(folder).from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
             local_files_only=True,

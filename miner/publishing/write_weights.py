@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
+from miner.model_class import model_class
 from miner.publishing.base_files import copy_companions, keep_only_weights
 from miner.publishing.structure import by_dtype, read_headers, read_json, weight_files
 
@@ -46,7 +47,7 @@ def write_trained_model(
 
 def convert_base(base: Path, destination: Path) -> None:
     """Write a base model that has no safetensors as one that has them, in its own dtype."""
-    model: Any = AutoModelForCausalLM.from_pretrained(
+    model: Any = model_class(base).from_pretrained(
         base, dtype=base_dtype(base), local_files_only=True
     )
     model.save_pretrained(destination)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedTokenizerBase
 
 from miner.config.errors import ConfigurationError
+from miner.model_class import model_class
 from miner.rollout.chat_template import ChatTemplateError, mended_template
 from miner.rollout.renderer import ChatRenderer, TokenizerError
 
@@ -57,10 +58,8 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
     Raises: `ConfigurationError` when the folder holds no model that can be loaded and talked to.
     """
     chat = load_chat(folder)
-    from transformers import AutoModelForCausalLM  # imports torch: seconds
-
     with _explained(folder):
-        model = AutoModelForCausalLM.from_pretrained(
+        model = model_class(folder).from_pretrained(  # imports torch: seconds
             folder, dtype=dtype, device_map=device, local_files_only=True
         )
     return LoadedModel(model, chat)

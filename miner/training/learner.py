@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,13 @@ from miner.distributed.zero import loading_whole
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
+from miner.model_class import freeze_outside_text, outside_text
 from miner.publishing.base_files import put_chat_template
 from miner.publishing.write_weights import base_dtype, write_trained_model
 from miner.rollout.model_folder import load_model_folder
+
+MAMBA = ("nemotron_h", "mamba", "mamba2", "falcon_mamba", "falcon_h1")
+"""Types whose kernels take the weight of `out_proj` past its module: PEFT adapts none there."""
 
 
 class Learner:
@@ -41,6 +46,7 @@ class Learner:
         self._mended_template = loaded.chat.mended_template
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
+        freeze_outside_text(loaded.model)
         if settings.model.tuning == "lora":
             self.model = with_adapters(loaded.model, settings)
             self._no_change = {name: p.detach().clone() for name, p in self.trained.items()}
@@ -56,7 +62,8 @@ class Learner:
             return self._no_change
         with loading_whole():
             base = load_model_folder(self.base, self._dtype).model
-        return {name: parameter.data for name, parameter in base.named_parameters()}
+        named = dict(base.named_parameters())
+        return {name: named[name].data for name in self.trained}
 
     def reply_rules(self, context: int) -> ReplyRules:
         """What an engine that serves this model in `context` tokens may be asked and answer."""
@@ -151,15 +158,18 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
     rank, adapted = settings.model.lora_rank, settings.model.lora_layers
     layers = model.config.get_text_config().num_hidden_layers
     frozen = range(layers - adapted if adapted else 0)
+    left_out = [rf"{re.escape(name)}(\..*)?" for name in outside_text(model)]
+    if frozen:
+        left_out.append(rf".*\b(layers|h|blocks)\.({'|'.join(map(str, frozen))})\..*")
+    if model.config.model_type in MAMBA:
+        left_out.append(r".*\.out_proj")
     adapters = LoraConfig(
         task_type="CAUSAL_LM",
         r=rank,
         lora_alpha=2 * rank,
         lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
         target_modules="all-linear",
-        exclude_modules=rf".*\b(layers|h|blocks)\.({'|'.join(map(str, frozen))})\..*"
-        if frozen
-        else None,
+        exclude_modules="|".join(left_out) or None,
     )
     # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)

@@ -1,7 +1,7 @@
 """Bases of the pool as made models: each one's own architecture with few layers and random weights.
 
-Text models throughout: the whole checkpoints of Qwen3.5, Gemma 4 and Ministral 3 hold an image part
-as well, which is not made here. Templates are TRL's copies of the families' own; where it has none
+Qwen3.5, Gemma 4 and Ministral 3 are whole checkpoints, with an image part, as their makers publish
+them. Templates are TRL's copies of the families' own; where it has none
 (Granite, Olmo) one of the family's form of calls stands in, and two bases have none.
 """
 
@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerBase,
+)
 
 from tests.base_models import vocabularies
 from tests.builders import trl_template
@@ -39,6 +44,8 @@ LINEAR = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }
+IMAGE = {"hidden_size": 16, "intermediate_size": 16}
+LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 16}
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,11 @@ class PoolBase:
 
     Attributes:
         bases: the ends of their ids.
-        kind: model_type of the text model.
+        kind: model_type of the checkpoint.
         family: the parser that the validator serves it with.
         template: None for a base without one.
-        sizes: of config.json, beside `SMALL`.
+        sizes: of the text model, beside `SMALL`.
+        image: sizes of the image part, where there is one.
     """
 
     bases: tuple[str, ...]
@@ -58,16 +66,40 @@ class PoolBase:
     family: str
     template: str | None
     sizes: dict[str, Any] = field(default_factory=dict)
+    image: dict[str, Any] | None = None
 
 
 POOL = (
     PoolBase(("Llama-3.2-3B-Instruct",), "llama", "llama3", trl_template("llama3_2")),
+    PoolBase(("Llama-3.1-8B-Instruct",), "llama", "llama3", trl_template("llama3_1")),
+    PoolBase(
+        ("Qwen2.5-1.5B-Instruct", "Qwen2.5-3B-Instruct", "Qwen2.5-7B-Instruct"),
+        "qwen2",
+        "qwen25",
+        trl_template("qwen2_5"),
+    ),
+    PoolBase(("Qwen3-4B-Instruct-2507",), "qwen3", "qwen25", trl_template("qwen3_instruct_2507")),
+    PoolBase(
+        ("NVIDIA-Nemotron-3-Nano-4B",),
+        "nemotron_h",
+        "qwen3_coder",
+        trl_template("nemotron_3_nano"),
+        {
+            "layers_block_type": ["mamba", "attention"],
+            "ssm_state_size": 16,
+            "mamba_num_heads": 2,
+            "mamba_head_dim": 16,
+            "n_groups": 1,
+            "chunk_size": 64,
+        },
+    ),
     PoolBase(
         ("Qwen3.5-0.8B", "Qwen3.5-2B", "Qwen3.5-4B"),
-        "qwen3_5_text",
+        "qwen3_5",
         "qwen3_coder",
         trl_template("qwen3_5_nothink"),
         LINEAR,
+        {"depth": 1, "num_heads": 1, "out_hidden_size": 32, "num_position_embeddings": 16} | IMAGE,
     ),
     PoolBase(("granite-4.1-3b",), "granite", "qwen25", CHATML.replace("CALLS", "<tool_call>")),
     PoolBase(("Olmo-3-7B-Instruct",), "olmo3", "olmo", CHATML.replace("CALLS", "<function_calls>")),
@@ -87,7 +119,7 @@ POOL = (
     ),
     PoolBase(
         ("gemma-4-E2B",),
-        "gemma4_text",
+        "gemma4",
         "qwen25",
         None,
         {
@@ -95,6 +127,15 @@ POOL = (
             "layer_types": ["sliding_attention", "full_attention"],
             "global_head_dim": 16,
         },
+        {"num_key_value_heads": 1} | LAYERS | IMAGE,
+    ),
+    PoolBase(
+        ("Ministral-3-3B-Base-2512",),
+        "mistral3",
+        "qwen25",
+        None,
+        {"model_type": "ministral3"},
+        {"model_type": "pixtral", "image_size": 28, "patch_size": 14} | LAYERS | IMAGE,
     ),
 )
 SPECIAL = (
@@ -115,15 +156,20 @@ def make_folder(base: PoolBase, folder: Path) -> PreTrainedTokenizerBase:
     )
     tokenizer.save_pretrained(folder)
     sizes = {**SMALL, "vocab_size": len(tokenizer), **base.sizes}
-    if base.kind == "gemma4_text":
+    if base.kind == "gemma4":
         sizes["vocab_size_per_layer_input"] = len(tokenizer)
-    config = AutoConfig.for_model(
-        base.kind,
-        **sizes,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-    )
+    special = {
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+    }
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    if base.image is None:
+        config = AutoConfig.for_model(base.kind, **sizes, **special)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    else:
+        config = AutoConfig.for_model(
+            base.kind, text_config=sizes | special, vision_config=base.image, **special
+        )
+        AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
     return tokenizer

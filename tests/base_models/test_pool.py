@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,16 @@ from miner.duel.memory import Notes, WordCounter
 from miner.duel.players.model import load_model_player
 from miner.duel.table import Table
 from miner.duel.tools import move_call, offered_tools, shaped
-from miner.duel.turn import Request
+from miner.duel.turn import MAX_TOKENS, Request
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from miner.inference.merged_weights import weights_on_cpu
+from miner.model_class import outside_text
 from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.structure import read_headers
 from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder
-from miner.training.learner import with_adapters
+from miner.training.learner import Learner, with_adapters
 from tests.base_models.pool import POOL, PoolBase, make_folder
 
 pytestmark = pytest.mark.long
@@ -93,22 +95,21 @@ def test_a_turn_shows_rules_tools_and_state_and_a_call_survives_the_tokens(made:
 
 def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Path) -> None:
     ids, labels = row(made)
-    trained = load_model_folder(made.folder, torch.float32)
-    losses = two_steps(trained.model, ids, labels)
+    learner = Learner(load_settings(None, [], environ={}), made.folder)
+    losses = two_steps(learner.model, ids, labels)
     assert losses[2] < losses[1] < losses[0]
 
     def save(folder: Path) -> None:
-        shutil.copytree(made.folder, folder, dirs_exist_ok=True)
-        trained.model.save_pretrained(folder)
-        trained.chat.tokenizer.save_pretrained(folder)
+        learner.save(folder, weights_on_cpu(learner.model))
 
     publisher = Publisher(tmp_path / "out", in_process=True, dtype="bfloat16")
     publisher.publish(save, PublishedScore(2))
     assert verify_model(tmp_path / "out", load=True, dtype="bfloat16").loaded
+    assert read_headers(tmp_path / "out").keys() == read_headers(made.folder).keys()
     served = load_model_folder(tmp_path / "out", torch.float32)
     assert served.chat.changes == ()
     loss = served.model(input_ids=ids, labels=labels).loss.item()
-    assert loss == pytest.approx(trained.model(input_ids=ids, labels=labels).loss.item(), rel=1e-3)
+    assert loss == pytest.approx(learner.model(input_ids=ids, labels=labels).loss.item(), rel=1e-3)
 
 
 def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
@@ -116,6 +117,9 @@ def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
     model = load_model_folder(made.folder, torch.float32).model
     settings = load_settings(None, ["model.lora_rank=4", "model.tuning=lora"], environ={})
     adapted: PeftModel = with_adapters(model, settings)
+    outside = tuple(outside_text(model))
+    assert bool(outside) == (made.base.image is not None)
+    assert not [name for name in _adapters(adapted) if any(part in name for part in outside)]
     attached = {name.split(".layers.")[1].split(".")[0] for name in _adapters(adapted)}
     assert attached == {str(n) for n in range(model.config.get_text_config().num_hidden_layers)}
     losses = two_steps(adapted, ids, labels)
@@ -129,7 +133,8 @@ def _adapters(model: PeftModel) -> Iterator[str]:
     return (name for name, _ in model.named_parameters() if "lora_A" in name and ".layers." in name)
 
 
-async def test_it_answers_in_a_duel(made: Made) -> None:
+async def test_it_answers_in_a_duel(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAX_TOKENS, "turn", 16)  # random weights never end a reply
     player = load_model_player(made.folder, "made")
     try:
         reply = await player.reply(turn())

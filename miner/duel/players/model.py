@@ -106,6 +106,6 @@ def load_model_player(folder: Path, name: str) -> ModelPlayer:
         sampler,
         loaded.chat,
         family=folder_family(folder, loaded.chat.tokenizer),
-        context=loaded.model.config.max_position_embeddings,
+        context=loaded.model.config.get_text_config().max_position_embeddings,
         owned=sampler,
     )
