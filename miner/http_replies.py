@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from miner.config.errors import ConfigurationError
 
@@ -104,6 +103,7 @@ class JsonServer:
 
     Args:
         url: base URL, `http://host:port`.
+        connections: those of another client, which closes them; None: separate ones.
 
     Attributes:
         what: it is, in messages.
@@ -115,9 +115,9 @@ class JsonServer:
     too_large_is_away: ClassVar[bool] = False
     redirects: ClassVar[bool] = False
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connections: Connections | None = None) -> None:
         self.url = url.rstrip("/")
-        self._connections = Connections()
+        self._connections = connections or Connections()
 
     async def health_error(self) -> str:
         """Why nobody can play there, in a few words; "" where somebody answers.
@@ -143,8 +143,8 @@ class JsonServer:
     def _broken(self, said: str) -> Exception:
         raise NotImplementedError
 
-    def _at(self, path: str) -> URL:
-        return URL(f"{self.url}/{path}")
+    def _at(self, path: str) -> str:
+        return f"{self.url}/{path}"
 
     async def _request(
         self,
@@ -175,9 +175,11 @@ class JsonServer:
             kind = self._away if self.too_large_is_away else self._broken
             raise kind(f"{self.url}/{path} sent more than {limit:,} bytes; reply dropped")
         if response.status != 200:
-            detail = excerpt(body[:400].decode("utf-8", "replace"))
-            raise self._refusal(path, response.status, detail)
+            raise self._refused(path, response.status, body)
         return body
+
+    def _refused(self, path: str, status: int, body: bytes) -> Exception:
+        return self._refusal(path, status, excerpt(body[:400].decode("utf-8", "replace")))
 
     def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
         if status >= 500 or status in (408, 429):

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-import aiohttp
-
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.games import GameSession, GradedDialogue, PromptFormat
 from miner.games import game_of
+from miner.http_replies import Connections
 from mock_env_server import wording
 from mock_env_server.chat_client import ChatModel, ChatRefusedError
 from mock_env_server.quirks import EvaluateGate, Quirk
@@ -88,14 +87,13 @@ class GradedGames:
         self._room = room
         self._gate = EvaluateGate(deadlocks=Quirk.DEADLOCK in settings.quirks)
         self._stragglers: set[asyncio.Task[str | None]] = set()
-        self._http: aiohttp.ClientSession | None = None
+        self._connections = Connections()
 
     async def close(self) -> None:
         """Abandon stragglers and close connections."""
         for task in self._stragglers:
             task.cancel()
-        if self._http is not None:
-            await self._http.close()
+        await self._connections.close()
 
     async def evaluate(
         self,
@@ -119,7 +117,7 @@ class GradedGames:
         episode = GradedEpisode(task_id, seed, opponent, _game_name(task_id))
         async with self._gate.enter():
             chat = ChatModel(
-                http=self._connections(),
+                connections=self._connections,
                 base_url=base_url,
                 api_key=api_key,
                 model=model,
@@ -132,16 +130,6 @@ class GradedGames:
         if collect_logprobs:
             result["extra"]["full_logprobs"] = None
         return result
-
-    def _connections(self) -> aiohttp.ClientSession:
-        """The connection pool, opened on the event loop that serves."""
-        if self._http is None:
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._http
 
     async def _within(self, timeout_s: float, play: Coroutine[Any, Any, str | None]) -> str | None:
         """Run an episode in its time; the error that ended it, None if nothing went wrong."""
