@@ -38,8 +38,9 @@ from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import PlannedSettings, choose_games
 from entrypoint.verdict import decide
 from entrypoint.workload import workload
+from miner.config.channel_facts import FACTS
 from miner.config.contract import GAMES
-from miner.config.settings import Settings, asks_servers, to_toml
+from miner.config.settings import Settings, to_toml
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 
@@ -157,7 +158,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         environ,
         by_hand=invocation.by_hand,
         adapter_learning_rate=wanted.adapter_learning_rate(),
-        asks_servers=asks_servers(wanted.settings.environment.channel),
+        asks_servers=FACTS[wanted.settings.environment.channel].asks_servers,
     )
     seconds = plan.trainer_ends_at - plan.started_at
     cost = run_cost(wanted.settings, topology, facts, hardware, seconds)
@@ -232,7 +233,7 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield preflight.check_disk(output_dir.parent, prepared.facts)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
     channel = prepared.settings.environment.channel
-    if job.servers and asks_servers(channel):
+    if job.servers and FACTS[channel].asks_servers:
         text = f"waiting for {len(job.servers)} to answer, {seconds:.0f} s at most"
         yield preflight.Check("ok", "environment servers", text)
     yield preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)

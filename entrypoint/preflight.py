@@ -18,7 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import health_url, wait_for_answers
-from miner.config.settings import asks_servers
+from miner.config.channel_facts import FACTS
 
 OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
@@ -173,7 +173,7 @@ def check_servers(
     starts it again once a server answers.
     """
     name = "environment servers"
-    if not asks_servers(channel):
+    if not FACTS[channel].asks_servers:
         return Check("ok", name, f"not used (channel {channel})")
     advice = "check ENVIRONMENT_SERVER_URLS and the network, or --set environment.channel=builtin"
     if not servers:

@@ -12,6 +12,7 @@ from entrypoint.paths import Paths
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
+from miner.config.channel_facts import FACTS
 from miner.config.contract import (
     DUEL_CHANNEL,
     DUEL_REPLY_TOKENS,
@@ -27,7 +28,6 @@ from miner.config.settings import Settings, resolve
 
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
-SERVED_CHANNELS = ("auto", "step", "graded")  # whose servers bound how many episodes are played
 
 DUEL_OPPONENTS = ("random", "mcts:10")
 """Nobody knows the models that will be met; a search shows what chance does not punish."""
@@ -108,7 +108,7 @@ class PlannedSettings:
             episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
             pass_tokens=optimizer.micro_batch_tokens if said else BatchShape.pass_tokens,
             lora_rank=self.settings.model.lora_rank,
-            servers=len(environment.servers) if environment.channel in SERVED_CHANNELS else 0,
+            servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
         )
 

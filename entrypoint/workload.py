@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import NamedTuple
 
-from miner.config.contract import DUEL_CHANNEL
+from miner.config.channel_facts import FACTS
 from miner.config.settings import Settings
 
 TURN_SECONDS = 0.006  # of a trainer's process, for a duel's turn: the prompt, the opponent's move
@@ -84,9 +84,9 @@ SERVED = Workload(
 
 def workload(settings: Settings) -> Workload:
     """What the job's channel plays."""
-    if settings.environment.channel != DUEL_CHANNEL:
-        return SERVED
-    return duels(settings.environment.games, settings.reward.most_turns)
+    if FACTS[settings.environment.channel].duels:
+        return duels(settings.environment.games, settings.reward.most_turns)
+    return SERVED
 
 
 def duels(games: Sequence[str], most_turns: int | None) -> Workload:

@@ -79,6 +79,11 @@ class Channel(ABC):
         self.settings = settings
         self.model = model
         self.published = published
+        self.tasks = self.make_tasks()
+
+    @abstractmethod
+    def make_tasks(self) -> TaskStream:
+        """Make `tasks`. Raises: `ConfigurationError` for settings that cannot work."""
 
     def refuse_training(self) -> None:  # noqa: B027 (most channels can be trained on as they are)
         """Raise `ConfigurationError` for settings that can be played but not trained with."""

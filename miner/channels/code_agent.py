@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from miner.channels.base import Channel, Findings
 from miner.config.errors import ConfigurationError
-from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
 from miner.environments.code_agent.arithmetic import Arithmetic
 from miner.environments.code_agent.environment import NAME, CodeAgentSource
@@ -21,14 +18,10 @@ TRIAL, EXPECTED = "print(6 * 7)", "42"
 class CodeAgentChannel(Channel):
     """Problems with checkable answers, and an executor for the code."""
 
-    def __init__(
-        self,
-        settings: EnvironmentSettings,
-        model: Path | None = None,
-        published: Path | None = None,
-    ) -> None:
-        super().__init__(settings, model, published)
-        self.tasks = self._problems = Arithmetic()
+    tasks: Arithmetic
+
+    def make_tasks(self) -> Arithmetic:
+        return Arithmetic()
 
     async def open(
         self, found: Findings | None = None, *, patience_s: float = 0.0
@@ -37,7 +30,7 @@ class CodeAgentChannel(Channel):
         wanted = self.settings.code_agent
         executor: Executor = E2BExecutor() if wanted.executor == "e2b" else LocalSandbox()
         form = Form(wanted.form)
-        return CodeAgentSource(self._problems, executor, form=form, max_turns=wanted.max_turns)
+        return CodeAgentSource(self.tasks, executor, form=form, max_turns=wanted.max_turns)
 
     async def check(self, source: EnvironmentSource) -> TrialFindings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from miner.channels.base import Channel, Findings, Lengths
 from miner.config.errors import ConfigurationError
-from miner.config.settings import EnvironmentSettings
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.findings import DuelFindings, look_at
 from miner.duel.channel.longest import turn_tokens
@@ -29,14 +27,8 @@ class DuelChannel(Channel):
 
     split = "grader"
 
-    def __init__(
-        self,
-        settings: EnvironmentSettings,
-        model: Path | None = None,
-        published: Path | None = None,
-    ) -> None:
-        super().__init__(settings, model, published)
-        self.tasks = DuelTasks(settings)
+    def make_tasks(self) -> DuelTasks:
+        return DuelTasks(self.settings)
 
     def refuse_training(self) -> None:
         """Refuse models as opponents on GPUs: each rank would load one, outside of every plan."""

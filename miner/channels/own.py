@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from miner.channels.base import Channel, Findings
-from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource
 from miner.environments.own.check import OwnFindings, check_environment
 from miner.environments.own.entry import load_entry
@@ -16,15 +13,9 @@ from miner.environments.seeded_tasks import SeededTasks
 class OwnChannel(Channel):
     """Tasks and source of a user's class."""
 
-    def __init__(
-        self,
-        settings: EnvironmentSettings,
-        model: Path | None = None,
-        published: Path | None = None,
-    ) -> None:
-        super().__init__(settings, model, published)
-        self._kind = load_entry(settings.entry)
-        self.tasks = SeededTasks(self._kind.__name__, self._kind.problems)
+    def make_tasks(self) -> SeededTasks:
+        self._kind = load_entry(self.settings.entry)
+        return SeededTasks(self._kind.__name__, self._kind.problems)
 
     async def open(
         self, found: Findings | None = None, *, patience_s: float = 0.0

@@ -10,7 +10,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Group
@@ -61,16 +60,10 @@ class ServedChannel(Channel):
     """A game on servers that the probe has looked at."""
 
     split = "grader"
+    _report: ProbeReport | None = None
 
-    def __init__(
-        self,
-        settings: EnvironmentSettings,
-        model: Path | None = None,
-        published: Path | None = None,
-    ) -> None:
-        super().__init__(settings, model, published)
-        self.tasks = GameTasks(settings)
-        self._report: ProbeReport | None = None
+    def make_tasks(self) -> GameTasks:
+        return GameTasks(self.settings)
 
     async def open(
         self, found: Findings | None = None, *, patience_s: float = 0.0

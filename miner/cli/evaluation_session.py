@@ -22,10 +22,10 @@ from rich.console import Console
 
 from miner.channels.registry import channel_class, make_channel
 from miner.cli.out_folder import check_out
-from miner.config.contract import is_game, served_dtype
+from miner.config.channel_facts import FACTS
+from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
-from miner.config.settings import asks_servers
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
@@ -47,7 +47,7 @@ BASE = "base"
 
 def rules_of(run: EvaluationRun) -> Rules:
     """The grader's limits, relaxed where a model shares this process with the games."""
-    served = bool(run.environment.servers) and asks_servers(run.channel)
+    served = bool(run.environment.servers) and FACTS[run.channel].asks_servers
     in_process = run.llm_url is None and not served
     return Rules(
         concurrency=run.concurrency
@@ -111,7 +111,7 @@ def _policy(run: EvaluationRun) -> Iterator[Policy]:
             max_reply_tokens=run.max_reply_tokens,
             max_sessions=rules_of(run).concurrency,
             dtype=run.dtype,
-            served=served_dtype(run.environment.channel),
+            served=FACTS[run.environment.channel].served_dtype,
         ) as policy:
             yield policy
 

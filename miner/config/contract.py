@@ -179,11 +179,6 @@ def gpus_of_job(billions: float) -> int:
     return next((gpus for most, gpus in GPU_THRESHOLDS if billions <= most), 8)
 
 
-def served_dtype(channel: str | None) -> ServedDtype:
-    """Return the dtype that a model trained on `channel` is served in."""
-    return SERVING_DTYPE if channel == DUEL_CHANNEL else FIRST_FORMAT_DTYPE
-
-
 def is_game(environment: str) -> bool:
     """Whether this names one of `GAMES`, which has an opponent; duels are named duel:GAME."""
     return environment.rpartition(":")[2] in GAMES

@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from miner.config.contract import DUEL_CHANNEL, GOOFSPIEL
+from miner.config.channel_facts import FACTS
+from miner.config.contract import GOOFSPIEL
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, value_at
 
@@ -54,8 +55,11 @@ class Recipe:
         fitted = [self.settings]
         if value_at(whole, "model.tuning") == "lora":
             fitted.append(self.lora)
-        duels = value_at(whole, "environment.channel") == DUEL_CHANNEL
-        if duels or value_at(whole, "environment.name") not in (None, GOOFSPIEL):
+        channel = FACTS.get(str(value_at(whole, "environment.channel")))
+        if (channel and channel.duels) or value_at(whole, "environment.name") not in (
+            None,
+            GOOFSPIEL,
+        ):
             fitted.append(self.other_games)
         return merged(*fitted, tree)
 

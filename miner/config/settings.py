@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from miner.config.channel_facts import FACTS, Channel, unused_settings
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
@@ -71,9 +72,6 @@ class OutputSettings(Section):
         description="Rename other content of dir to a hidden folder beside it instead of refusing "
         "it; the container does so, whose path is fixed.",
     )
-
-
-Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
 
 
 class EnvironmentSettings(Section):
@@ -257,20 +255,18 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        of_servers = self.environment.channel in ("auto", "step", "graded", "builtin")
-        if self.reward.credit == "all_moves" and not (
-            of_servers or self.environment.channel == "duel"
-        ):
+        facts = FACTS[self.environment.channel]
+        if self.reward.credit == "all_moves" and not facts.critics:
             raise ValueError(
                 "reward.credit='all_moves' has a critic for the servers' Goofspiel and duels: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'turn' or 'episode'"
             )
-        if self.demonstrations.share and self.environment.channel != "duel":
+        if self.demonstrations.share and not facts.duels:
             raise ValueError(
                 f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
                 f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
             )
-        if self.reward.shaping != "none" and not of_servers:
+        if self.reward.shaping != "none" and not facts.first_format:
             raise ValueError(
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
@@ -366,32 +362,6 @@ def resolve_as(kind: type[Kind], tree: Tree) -> Kind:
         return kind.model_validate(tree)
     except ValidationError as error:
         raise ConfigurationError(explained(error, tuple(setting_names(kind)))) from None
-
-
-_SERVED = ("auto", "step", "graded", "builtin")
-_READ_BY: dict[str, tuple[str, ...]] = {
-    "name": _SERVED,
-    "entry": ("own",),
-    "code_agent": ("code_agent",),
-    "servers": (*_SERVED, "openenv"),
-    "opponent": _SERVED,
-    "deck_sizes": _SERVED,
-    "games": ("duel",),
-    "opponents": ("duel",),
-    "cards": ("duel",),
-    "tool_parser": ("duel",),
-    "openenv": ("openenv",),
-}
-
-
-def asks_servers(channel: str) -> bool:
-    """Whether episodes of `channel` are played on environment servers."""
-    return channel in _READ_BY["servers"] and channel != "builtin"
-
-
-def unused_settings(channel: str) -> set[str]:
-    """Settings of the section `environment` that `channel` does not read."""
-    return {name for name, channels in _READ_BY.items() if channel not in channels}
 
 
 def to_toml(settings: Settings, *, used_only: bool = False) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
-from miner.config.settings import unused_settings
 from miner.evaluation.references import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay

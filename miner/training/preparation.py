@@ -9,7 +9,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from miner.config.contract import served_dtype
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
@@ -44,7 +44,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     publisher = Publisher(
         output,
         in_process=in_process,
-        dtype=served_dtype(settings.environment.channel),
+        dtype=FACTS[settings.environment.channel].served_dtype,
         take_over=settings.output.take_over,
     )
     best = settings.run_dir / BEST_FILE

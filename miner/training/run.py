@@ -14,7 +14,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
-from miner.config.contract import served_dtype
+from miner.config.channel_facts import FACTS
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
@@ -85,15 +85,15 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         settings = with_episode_limit(settings, learner.renderer, learner.context)
         # DeepSpeed patches model loading: a model has to be verified outside of its reach
         in_process = not settings.optimizer.zero_stage
-        dtype = served_dtype(settings.environment.channel)
+        dtype = FACTS[settings.environment.channel].served_dtype
         publisher = Publisher(output, in_process=in_process, dtype=dtype) if ranks.leads else None
-        trainer = _make_trainer(settings, learner, ranks)
         loop = stack.enter_context(BackgroundLoop())
+        heartbeat.beat("probing the environment servers")
+        source = stack.enter_context(training_source(settings, loop, console, ranks))
+        trainer = _make_trainer(settings, learner, ranks)
         waiting = partial(heartbeat.beat, "waiting for the inference server")
         engine = open_engine(settings, learner, trainer, loop, waiting, ranks)
         stack.callback(engine.close)
-        heartbeat.beat("probing the environment servers")
-        source = stack.enter_context(training_source(settings, loop, console, ranks))
         progress = TrainingProgress(settings.optimizer.max_steps, console=console)
         stack.enter_context(progress)
         checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)

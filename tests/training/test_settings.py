@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
 from miner.config.reference import settings_reference
 from miner.config.settings import (
@@ -12,7 +13,6 @@ from miner.config.settings import (
     load_settings,
     setting_names,
     to_toml,
-    unused_settings,
 )
 
 

@@ -1,0 +1,64 @@
+"""What settings, recipes and the orchestrator know of each channel, without importing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from miner.config.contract import FIRST_FORMAT_DTYPE, SERVING_DTYPE, ServedDtype
+
+Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+
+
+@dataclass(frozen=True)
+class ChannelFacts:
+    """One channel.
+
+    Attributes:
+        reads: settings of the section `environment` that only it and its like read.
+        asks_servers: whether episodes are played on environment servers.
+        bounded: whether each of these servers bounds how many are played at once.
+        served_dtype: of the engine that grades its models.
+        first_format: whether it plays the servers' games.
+        critics: whether `reward.credit = "all_moves"` has a critic.
+        duels: whether two models meet in the games, which have teachers.
+    """
+
+    reads: tuple[str, ...]
+    asks_servers: bool = False
+    bounded: bool = False
+    served_dtype: ServedDtype = FIRST_FORMAT_DTYPE
+    first_format: bool = False
+    critics: bool = False
+    duels: bool = False
+
+
+_SERVED = ChannelFacts(
+    reads=("name", "servers", "opponent", "deck_sizes"),
+    asks_servers=True,
+    bounded=True,
+    first_format=True,
+    critics=True,
+)
+FACTS: dict[str, ChannelFacts] = {
+    "auto": _SERVED,
+    "step": _SERVED,
+    "graded": _SERVED,
+    "builtin": replace(_SERVED, asks_servers=False, bounded=False),
+    "own": ChannelFacts(reads=("entry",)),
+    "code_agent": ChannelFacts(reads=("code_agent",)),
+    "openenv": ChannelFacts(reads=("openenv", "servers"), asks_servers=True),
+    "duel": ChannelFacts(
+        reads=("games", "opponents", "cards", "tool_parser"),
+        served_dtype=SERVING_DTYPE,
+        critics=True,
+        duels=True,
+    ),
+}
+assert FACTS.keys() == set(get_args(Channel))
+
+
+def unused_settings(channel: str) -> set[str]:
+    """Settings of the section `environment` that `channel` does not read."""
+    owned = {name for facts in FACTS.values() for name in facts.reads}
+    return owned - set(FACTS[channel].reads if channel in FACTS else ())
