@@ -203,9 +203,9 @@ async def play(url: str, renderer: ChatRenderer, sampler: Sampler, groups: int, 
     stats = RolloutStats.of(await scheduler.run([Group(task, size) for task in tasks]))
     seconds = time.perf_counter() - began
     await source.close()
-    if stats.lost or stats.invalid_replies:
-        raise RuntimeError(f"{stats.lost} episodes lost, {stats.invalid_replies} invalid replies")
-    return Row("", stats.episodes, stats.sampled_tokens, seconds)
+    if stats.lost_episodes or stats.invalid_replies:
+        raise RuntimeError(f"episodes were lost or replies invalid: {stats}")
+    return Row("", stats.episodes, stats.tokens, seconds)
 
 
 async def replay(asked: dict[int, list[tuple[int, int]]]) -> Row:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.evaluation.statistics import Estimate, paired_difference
+from miner.rollout.stats import RolloutStats
 
 HALVINGS = "halvings"
 """Metric: how often the learning rate was halved so far; not recorded before the first time."""
@@ -54,21 +55,13 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
-class StepRecord(Record):
-    """One training step (`metrics.jsonl`).
+class StepRecord(RolloutStats, Record):
+    """One training step (`metrics.jsonl`): the statistics of its rollout, and what became of it.
 
     Attributes:
         time: Unix time at the end of the step.
         reward: mean reward over the step's episodes.
-        score: mean graded score of the sampled episodes, in [0, 1].
-        tokens: tokens sampled in this step.
         tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
-        lost_episodes, too_long_episodes: episodes that were lost for good, and those of them that
-            could have passed the limit of tokens.
-        replies, invalid_replies, cut_replies: replies of the model, those without a legal action,
-            and those that were cut off at their limit of tokens.
-        groups, flat_groups: GRPO groups, and those whose members all had the same reward.
-        drift: token drift at turn boundaries, by kind.
         action_applied_rate: share of actions that the environment applied as asked.
         phases: seconds by what they were spent on since the record before: playing, weights,
             learning, evaluating, publishing, saving.
@@ -81,18 +74,7 @@ class StepRecord(Record):
     time: float
     seconds: float = 0.0
     reward: float
-    score: float | None = None
-    tokens: int = 0
     tokens_per_second: float = 0.0
-    episodes: int = 0
-    lost_episodes: int = 0
-    too_long_episodes: int = 0
-    replies: int = 0
-    invalid_replies: int = 0
-    cut_replies: int = 0
-    groups: int = 0
-    flat_groups: int = 0
-    drift: dict[str, int] = {}
     action_applied_rate: float | None = None
     phases: dict[str, float] = {}
     eta_seconds: float | None = None
@@ -158,26 +140,19 @@ class EvaluationRecord(Record):
             base: the base model's result on (some of) the same episodes, to compare with.
         """
         shared = result.scores.keys() & base.scores.keys() if base else set()
-        return cls(
-            name=name or result.policy,
-            step=step,
-            time=time,
-            seconds=result.seconds,
-            split=split,
-            channel=result.channel,
-            environment=result.environment,
-            temperature=result.temperature,
-            score=result.score,
-            difference=(paired_difference(result.scores, base.scores) if base and shared else None),
-            by_deck_size=result.by_deck_size,
-            by_seat=result.by_seat,
-            replies=result.replies,
-            parse_failures=result.parse_failures,
-            illegal_replies=result.illegal_replies,
-            failures={str(k): v for k, v in result.failures().items()},
-            faults=result.faults,
-            by_game=result.by_game,
-        )
+        found = {field: getattr(result, field, None) for field in cls.model_fields}
+        own = {
+            "name": name or result.policy,
+            "step": step,
+            "time": time,
+            "split": split,
+            "difference": paired_difference(result.scores, base.scores)
+            if base and shared
+            else None,
+            "failures": result.failures(),
+            "published": False,
+        }
+        return cls.model_validate(found | own)
 
 
 class TrainedEpisode(Record):

@@ -34,7 +34,7 @@ def test_logprobs_of_rows_are_those_of_a_plain_forward(template):
         results = loop.run(scheduler.run([Group(build_task(seed=i), 4) for i in range(6)]))
     assert model.training
     stats = RolloutStats.of(results)
-    assert (stats.episodes, stats.turns, stats.lost) == (24, 96, 0)
+    assert (stats.episodes, stats.replies, stats.lost_episodes) == (24, 96, 0)
     rows = [row for result in results for t in result.trajectories for row in t.rows]
     assert len(rows) >= 24
     model.eval()

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import math
 from collections import Counter, defaultdict
 
 import pytest
@@ -165,7 +164,7 @@ def test_too_long_episode_is_lost_at_once_and_counted():
     assert [type(lost.error) for lost in result.lost] == [EpisodeTooLong] * 2
     assert source.opened == 2
     stats = RolloutStats.of(results)
-    assert (stats.lost, stats.too_long, stats.episodes) == (2, 2, 0)
+    assert (stats.lost_episodes, stats.too_long_episodes, stats.episodes) == (2, 2, 0)
 
 
 def test_groups_without_variance_are_those_whose_members_are_all_worth_the_same():
@@ -175,11 +174,11 @@ def test_groups_without_variance_are_those_whose_members_are_all_worth_the_same(
     source.make = lambda opened, avoid, on_close: CountingEnvironment(1, on_close=on_close)
     results = run(source, [Group(build_task(0), 2)], reply=lambda _: next(replies))
     assert [t.score for t in results[0].trajectories] == [1.0, 0.0]
-    assert RolloutStats.of(results).groups_without_variance == 0
-    assert RolloutStats.of(results, lambda _: 0.5).groups_without_variance == 1
+    assert RolloutStats.of(results).flat_groups == 0
+    assert RolloutStats.of(results, lambda _: 0.5).flat_groups == 1
     too_long = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)
     lost = run(PlannedSource([]), [Group(build_task(0), 2)], episode=too_long)
-    assert RolloutStats.of([*results, *lost]).groups_without_variance == 1
+    assert RolloutStats.of([*results, *lost]).flat_groups == 1
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 9, 25])
@@ -229,12 +228,12 @@ def test_statistics_add_up():
     results = run(PlannedSource(plans), groups, reply=lambda _: number("x1"))
     stats = RolloutStats.of(results)
     finished = [t for result in results for t in result.trajectories]
-    assert (stats.episodes, stats.lost) == (2, 1)
+    assert (stats.episodes, stats.lost_episodes) == (2, 1)
     assert sorted(t.attempts for t in finished) == [1, 2]
-    assert (stats.turns, stats.invalid_replies, stats.truncated_replies) == (4, 4, 0)
-    assert sum(stats.drift.values()) == stats.turns - stats.episodes
-    assert stats.sampled_tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
-    assert stats.mean_score == 0.0
+    assert (stats.replies, stats.invalid_replies, stats.cut_replies) == (4, 4, 0)
+    assert sum(stats.drift.values()) == stats.replies - stats.episodes
+    assert stats.tokens == sum(sum(r.loss_mask) for t in finished for r in t.rows)
+    assert stats.score == 0.0
     assert RolloutStats.of([]).episodes == 0
 
 
@@ -246,9 +245,9 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
     others = run(PlannedSource(plans), [Group(build_task(0), 2)], reply=lambda _: cut)
     parts = [RolloutStats.of(results) for results in (mine, [], others)]
     assert RolloutStats.merged(parts) == RolloutStats.of([*mine, *others])
-    assert (parts[2].truncated_replies, parts[2].turns, parts[2].lost) == (2, 2, 1)
-    assert 0 < RolloutStats.merged(parts).mean_score < 1
-    assert math.isnan(RolloutStats.merged(parts[1:2]).mean_score)
+    assert (parts[2].cut_replies, parts[2].replies, parts[2].lost_episodes) == (2, 2, 1)
+    assert 0 < RolloutStats.merged(parts).score < 1
+    assert RolloutStats.merged(parts[1:2]).score is None
 
 
 def test_every_episode_has_a_session_of_its_own_which_ends():

@@ -98,7 +98,7 @@ def test_invalid_replies_cost_where_they_happened():
     columns, stats = rolled(player, RewardSettings(invalid_reply_penalty=0.25))
     assert columns["episode_reward"] == pytest.approx([0.75, 1.0, 0.75, 0.75])
     assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
-    assert stats.groups_without_variance == 1  # the second: by what is trained, not by scores
+    assert stats.flat_groups == 1  # the second: by what is trained, not by scores
 
 
 def test_shaping_that_is_asked_for_reads_the_states_of_the_game():
