@@ -10,34 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-from rich.console import RenderableType
 
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource, EpisodeTask, TaskStream
 from miner.environments.errors import EnvironmentFault
+from miner.environments.findings import Findings
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.records import Replay, Split
 from miner.reporting.replay import replay_of
 from miner.rollout.renderer import ChatRenderer
-
-
-class Findings(Protocol):
-    """Result of a check, for the terminal and for `probe.json`; it can be pickled."""
-
-    @property
-    def warning(self) -> str:
-        """Reason why training may be in vain, printed before and after it; empty for none."""
-        ...
-
-    def shown(self) -> RenderableType:
-        """For a terminal."""
-        ...
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`, with the keys "channel" and "reason" at least."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

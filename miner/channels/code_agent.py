@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from miner.channels.base import Channel, Findings
+from miner.channels.base import Channel
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EnvironmentSource
 from miner.environments.code_agent.arithmetic import Arithmetic
 from miner.environments.code_agent.environment import NAME, CodeAgentSource
 from miner.environments.code_agent.form import Form
-from miner.environments.trial import TrialFindings
+from miner.environments.findings import Findings
 from miner.executors import Executor, LocalSandbox
 from miner.executors.e2b import E2BExecutor
 
@@ -32,7 +32,7 @@ class CodeAgentChannel(Channel):
         form = Form(wanted.form)
         return CodeAgentSource(self.tasks, executor, form=form, max_turns=wanted.max_turns)
 
-    async def check(self, source: EnvironmentSource) -> TrialFindings:
+    async def check(self, source: EnvironmentSource) -> Findings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""
         assert isinstance(source, CodeAgentSource)
         ran = await source.executor.run(TRIAL)
@@ -41,7 +41,7 @@ class CodeAgentChannel(Channel):
                 f"the executor {source.executor.name} answers {TRIAL} with {ran.text[:200]!r}: "
                 f"expected {EXPECTED}; choose another environment.code_agent.executor"
             )
-        return TrialFindings(
+        return Findings(
             channel=NAME,
             environment=self.tasks.name,
             reason=f"problems of {self.tasks.name}; code is run by {source.executor.name}, which "

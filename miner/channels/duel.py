@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from miner.channels.base import Channel, Findings, Lengths
+from miner.channels.base import Channel, Lengths
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.environment import DuelSource
-from miner.duel.channel.findings import DuelFindings, look_at
+from miner.duel.channel.findings import look_at
 from miner.duel.channel.longest import turn_tokens
 from miner.duel.channel.opening import open_duels
 from miner.duel.channel.opponents import is_model
@@ -17,6 +17,7 @@ from miner.duel.channel.replay import replay_duel
 from miner.duel.channel.tasks import DuelTasks, evaluation_duels
 from miner.duel.tournament_files import wording_of
 from miner.environments.base import EnvironmentSource, EpisodeTask
+from miner.environments.findings import Findings
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.records import Replay
 from miner.rollout.renderer import ChatRenderer
@@ -49,7 +50,7 @@ class DuelChannel(Channel):
             parser=self.settings.tool_parser,
         )
 
-    async def check(self, source: EnvironmentSource) -> DuelFindings:
+    async def check(self, source: EnvironmentSource) -> Findings:
         """Look at the model: how its calls are read and how long its turns become."""
         assert isinstance(source, DuelSource)
         assert self.model is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from miner.channels.base import Channel
-from miner.channels.base import Findings as AnyFindings
 from miner.environments.base import EnvironmentSource
-from miner.environments.openenv.check import Findings, check
+from miner.environments.findings import Findings
+from miner.environments.openenv.check import check
 from miner.environments.openenv.environment import NAME, OpenEnvSource
 from miner.environments.openenv.opening import open_openenv
 from miner.environments.seeded_tasks import SeededTasks
@@ -18,7 +18,7 @@ class OpenEnvChannel(Channel):
         return SeededTasks(NAME)
 
     async def open(
-        self, found: AnyFindings | None = None, *, patience_s: float = 0.0
+        self, found: Findings | None = None, *, patience_s: float = 0.0
     ) -> OpenEnvSource:
         return await open_openenv(self.settings.servers, self.settings.openenv)
 

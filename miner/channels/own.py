@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from miner.channels.base import Channel, Findings
+from miner.channels.base import Channel
 from miner.environments.base import EnvironmentSource
-from miner.environments.own.check import OwnFindings, check_environment
+from miner.environments.findings import Findings
+from miner.environments.own.check import check_environment
 from miner.environments.own.entry import load_entry
 from miner.environments.own.source import OwnSource
 from miner.environments.seeded_tasks import SeededTasks
@@ -22,5 +23,5 @@ class OwnChannel(Channel):
     ) -> EnvironmentSource:
         return OwnSource(self._kind)
 
-    async def check(self, source: EnvironmentSource) -> OwnFindings:
+    async def check(self, source: EnvironmentSource) -> Findings:
         return await check_environment(self._kind, source, self.tasks)

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
 
-from rich.console import Group
-from rich.text import Text
-
-from miner.channels.base import Channel, Findings, Lengths
+from miner.channels.base import Channel, Lengths
 from miner.config.contract import DECK_SIZES
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.errors import InfrastructureError
+from miner.environments.findings import Findings
 from miner.environments.games.longest import longest_conversation, shortest_conversation
 from miner.environments.probe import open_source
 from miner.environments.probe_report import ProbeReport
@@ -29,31 +26,6 @@ from miner.games import game_named
 from miner.rollout.renderer import ChatRenderer
 
 AUTO, BUILTIN = "auto", "builtin"
-
-
-@dataclass(frozen=True, slots=True)
-class ServedFindings:
-    """A probe's report, and the channel that the settings name."""
-
-    report: ProbeReport
-    wanted: str
-
-    @property
-    def warning(self) -> str:
-        """The report's, unless the user has chosen the channel."""
-        return self.report.warning if self.wanted == AUTO else ""
-
-    def shown(self) -> Group:
-        """For a terminal."""
-        forced = Text(f"channel {self.wanted}, as environment.channel says")
-        return Group(
-            *([self.report.shown()] if self.report.servers else []),
-            *([forced] if self.wanted != AUTO else []),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`."""
-        return self.report.to_json()
 
 
 class ServedChannel(Channel):
@@ -79,12 +51,12 @@ class ServedChannel(Channel):
             wanted.servers,
             cast(Any, wanted.channel),
             wanted.name,
-            report=found.report if isinstance(found, ServedFindings) else None,
+            report=found.for_opening if found else None,
             patience_s=patience_s,
         )
         return source
 
-    async def check(self, source: EnvironmentSource) -> ServedFindings:
+    async def check(self, source: EnvironmentSource) -> Findings:
         """Return what the probe found. Raises: `InfrastructureError` if no server is of any use."""
         assert self._report is not None
         problems = [server.problem for server in self._report.servers]
@@ -93,7 +65,7 @@ class ServedChannel(Channel):
                 f"no environment server can be used ({problems[0]}): start one, correct "
                 "ENVIRONMENT_SERVER_URLS, or set environment.channel=builtin"
             )
-        return ServedFindings(self._report, self.settings.channel)
+        return self._report.findings(self.settings.channel)
 
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """The grader's own list, of the chosen deck sizes."""

@@ -18,7 +18,7 @@ from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
 
 if TYPE_CHECKING:
-    from miner.channels.base import Findings
+    from miner.environments.findings import Findings
 
 
 def probe_command(
@@ -69,7 +69,7 @@ def probe_command(
             f"{SERVERS_VARIABLE}; `python -m mock_env_server` starts one"
         )
     report = asyncio.run(probe(environment.servers, environment.name, limit_s=limit))
-    _print(report, json_file)
+    _print(report.findings(), json_file)
     if report.channel == "builtin":
         raise InfrastructureError(
             "none of the servers can be trained on: start one (python -m mock_env_server), "

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from miner.environments.findings import Findings
 from miner.environments.games import PromptFormat
 
 Channel = Literal["step", "graded", "builtin"]
@@ -145,37 +146,36 @@ class ProbeReport:
             return "the builtin channel speaks with the prompts learned from the server"
         return "the builtin channel's prompts are our own words, not the grader's"
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON data, recommendation included."""
-        servers = []
-        for server in self.servers:
-            data = asdict(server)
-            data["action_applied_rate"] = server.action_applied_rate
-            servers.append(data)
-        return {
-            "environment": self.environment,
-            "channel": self.channel,
-            "reason": self.reason,
-            "warning": self.warning,
-            "notes": list(self.notes),
-            "servers": servers,
-        }
+    def findings(self, wanted: str = "auto") -> Findings:
+        """For terminal and `probe.json`: a row a server, then whole sentences, which no cell cuts.
 
-    def shown(self) -> Group:
-        """The report for a terminal: a row a server, then whole sentences, which no cell cuts."""
+        Args:
+            wanted: the channel that the settings name; one that the user has chosen has no warning.
+        """
         title = f"Environment servers: {self.environment}"
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for heading in ("server", "answers", "/step as asked", "/evaluate", "= builtin"):
             table.add_column(heading, no_wrap=heading == "server")
         for server in self.servers:
             table.add_row(server.url, *_cells(server))
-        sentences = [
-            *_versions(self.servers),
-            *(problem for server in self.servers for problem in _problems(server)),
-            f"channel {self.channel}: {self.reason}",
-            *self.notes,
+        problems = [problem for server in self.servers for problem in _problems(server)]
+        sentences = [*_versions(self.servers), *problems] if self.servers else []
+        if wanted != "auto":
+            sentences.append(f"channel {wanted}, as environment.channel says")
+        servers = [
+            asdict(server) | {"action_applied_rate": server.action_applied_rate}
+            for server in self.servers
         ]
-        return Group(table, *(Text(sentence) for sentence in sentences))
+        return Findings(
+            channel=self.channel,
+            environment=self.environment,
+            reason=self.reason,
+            warning=self.warning if wanted == "auto" else "",
+            notes=self.notes,
+            picture=Group(*([table] if self.servers else []), *map(Text, sentences)),
+            details={"servers": servers},
+            for_opening=self,
+        )
 
 
 def _cells(server: ServerFindings) -> Sequence[str]:

@@ -13,12 +13,13 @@ from datasets import Dataset
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
-from miner.channels.base import Findings, Lengths
+from miner.channels.base import Lengths
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask, TaskStream
+from miner.environments.findings import Findings
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
 

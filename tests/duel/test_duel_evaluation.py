@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miner.__main__ import app
-from miner.duel.channel.findings import DuelFindings
+from miner.duel.channel.findings import warning_of
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 
@@ -53,9 +53,7 @@ def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:
 
 
 def test_a_look_warns_of_what_forfeits() -> None:
-    found = DuelFindings(
-        "qwen25", "our own words", True, 2048, {"othello": 1400, "gin_rummy": 1600}
-    )
-    assert found.too_long == ["gin_rummy"]
-    assert "forfeits long turns of gin_rummy" in found.warning
-    assert DuelFindings("hermes", "", True, None, {"othello": 9999}).warning == ""
+    warning = warning_of(True, {"othello": 1400, "gin_rummy": 1600}, context=2048)
+    assert warning.endswith("forfeits long turns of gin_rummy")
+    assert warning_of(True, {"othello": 9999}, context=None) == ""
+    assert "shows no tools" in warning_of(False, {}, context=None)

@@ -243,7 +243,7 @@ def test_the_recommendation_follows_from_the_findings(
 
 async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) -> None:
     report = await probe([faithful_url, dead_url])
-    data = json.loads(json.dumps(report.to_json()))
+    data = json.loads(json.dumps(report.findings().to_json()))
     assert data["channel"] == "graded"
     assert data["reason"] == report.reason
     assert data["servers"][0]["action_applied_rate"] == report.servers[0].action_applied_rate
@@ -258,7 +258,7 @@ async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) ->
 def shown(report: ProbeReport, width: int) -> str:
     """The report as a terminal of `width` columns shows it."""
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(report.shown())
+    console.print(report.findings().shown())
     return console.export_text()
 
 

@@ -1,7 +1,7 @@
 """Any OpenEnv environment server, spoken to over its own WebSocket protocol."""
 
-from miner.environments.openenv.check import Findings, check
+from miner.environments.openenv.check import check
 from miner.environments.openenv.environment import NAME, OpenEnvSource
 from miner.environments.openenv.opening import open_openenv
 
-__all__ = ["NAME", "Findings", "OpenEnvSource", "check", "open_openenv"]
+__all__ = ["NAME", "OpenEnvSource", "check", "open_openenv"]

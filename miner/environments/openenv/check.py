@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-from rich.console import Group
-from rich.text import Text
+from dataclasses import dataclass
+from typing import Literal
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
+from miner.environments.findings import Findings
 from miner.environments.openenv.environment import NAME, OpenEnvSource
 
 Seeds = Literal["seeded", "constant", "unseeded"]
@@ -35,92 +33,14 @@ Transcript = tuple[Turn, ...]
 """What was shown and the reward that came with it; at the end a failure's words, if it had one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What is known before training.
-
-    Attributes:
-        name: what the environment calls itself.
-        servers: base URLs.
-        sessions: episodes at once, by server.
-        wanted: what `environment.openenv.sessions` asked for.
-        codec: how a reply becomes an action.
-        seeds: "seeded" if equal seeds give equal games and others do not, "constant" if all games
-            are equal, "unseeded" if equal seeds give different games.
-        shown_first: the first message of a game.
-        episodes: how many were played.
-        scores: lowest and highest score among them; None where none came to its end.
-        longest: most replies of one of them.
-        failure: what a step failed with, of those episodes that did; empty if none did.
-        return_range: sums of rewards that score 0 and 1.
-    """
-
-    name: str
-    servers: tuple[str, ...]
-    sessions: tuple[int, ...]
-    wanted: int
-    codec: str
-    seeds: Seeds
-    shown_first: str
-    episodes: int
-    scores: tuple[float, float] | None
-    longest: int
-    failure: str
-    return_range: tuple[float, float]
-
-    @property
-    def reason(self) -> str:
-        """What seeds do, in a sentence."""
-        return {
-            "seeded": "the seed decides about the game, so that a group's episodes are comparable "
-            "and held-out games are others than those trained on",
-            "constant": "every game is the same, whatever the seed: groups are comparable, and "
-            "what is held out is the very game that is trained on",
-            "unseeded": "the server ignores seeds: a group's episodes are different games",
-        }[self.seeds]
-
-    @property
-    def warning(self) -> str:
-        """Why training may be in vain; empty if it is not."""
-        if self.seeds == "unseeded":
-            return (
-                f"{self.reason}, so that advantages compare luck with luck "
-                '(environment.openenv.unseeded="allow")'
-            )
-        if self.scores is None:
-            return f"no episode came to its end without thought: {self.failure}"
-        return ""
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`."""
-        low, high = self.return_range
-        mapped = "" if (low, high) == (0, 1) else f": {low:g} scores 0 and {high:g} scores 1"
-        scoring = f"A score is the sum of an episode's rewards{mapped}."
-        return {
-            "channel": NAME, "reason": self.reason, "warning": self.warning, "scoring": scoring,
-            "notes": self._facts(), **asdict(self),
-        }  # fmt: skip
-
-    def shown(self) -> Group:
-        """For a terminal."""
-        seeds = f"seeds: {self.seeds}; {self.reason}"
-        return Group(*(Text(line) for line in (*self._facts(), seeds)))
-
-    def _facts(self) -> list[str]:
-        lines = [f"OpenEnv environment {self.name}: {self.codec}"]
-        for url, sessions in zip(self.servers, self.sessions, strict=True):
-            fewer = f", {self.wanted} were asked for" if sessions < self.wanted else ""
-            lines.append(f"{url}: {sessions} sessions at once{fewer}")
-        if self.scores is not None:
-            low, high = self.scores
-            scores = f"scores {low:.3f} to {high:.3f}"
-            lines.append(
-                f"{self.episodes} episodes without thought: {scores}, up to {self.longest} replies"
-            )
-        if self.failure:
-            lines.append(f"a step failed: {self.failure}")
-        lines.append(f"it begins with: {self.shown_first[:400]!r}")
-        return lines
+_REASONS: dict[Seeds, str] = {
+    "seeded": "the seed decides about the game, so that a group's episodes are comparable and "
+    "held-out games are others than those trained on",
+    "constant": "every game is the same, whatever the seed: groups are comparable, and what is "
+    "held out is the very game that is trained on",
+    "unseeded": "the server ignores seeds: a group's episodes are different games",
+}
+"""By what seeds do: decide about the game, nothing, or nothing while games differ."""
 
 
 async def check(source: OpenEnvSource) -> Findings:
@@ -143,29 +63,57 @@ async def check(source: OpenEnvSource) -> Findings:
     played = [run.result() for run in runs]
     games = {seed: {p.transcript for p, (_, s) in zip(played, wanted, strict=True) if s == seed}
              for seed in PROBED_SEEDS}  # fmt: skip
-    scores = [p.score for p in played if p.score is not None]
-    findings = Findings(
-        name=await source.clients[source.servers[0]].name(),
-        servers=tuple(source.servers),
-        sessions=tuple(source.places[url].limit for url in source.servers),
-        wanted=source.settings.sessions,
-        codec=str(source.codec),
-        seeds=_judged(list(games.values())),
-        shown_first=played[0].transcript[0][0],
-        episodes=len(played),
-        scores=(min(scores), max(scores)) if scores else None,
-        longest=max(len(p.transcript) - 1 for p in played),
-        failure=next((p.failure for p in played if p.failure), ""),
-        return_range=source.settings.return_range,
-    )
-    if findings.seeds == "unseeded" and source.settings.unseeded == "refuse":
+    name = await source.clients[source.servers[0]].name()
+    seeds = _judged(list(games.values()))
+    if seeds == "unseeded" and source.settings.unseeded == "refuse":
         raise ConfigurationError(
-            f"{findings.name} at {', '.join(findings.servers)}: {findings.reason}, and GRPO "
-            "compares episodes within a group; take an environment whose reset(seed=...) decides "
-            'about the game, or set environment.openenv.unseeded="allow" to train on it all the '
-            "same"
+            f"{name} at {', '.join(source.servers)}: {_REASONS[seeds]}, and GRPO compares episodes "
+            "within a group; take an environment whose reset(seed=...) decides about the game, or "
+            'set environment.openenv.unseeded="allow" to train on it all the same'
         )
-    return findings
+    return _findings(source, name, seeds, played)
+
+
+def _findings(source: OpenEnvSource, name: str, seeds: Seeds, played: list[_Played]) -> Findings:
+    scores = [p.score for p in played if p.score is not None]
+    failure = next((p.failure for p in played if p.failure), "")
+    reason, warning = _REASONS[seeds], ""
+    if seeds == "unseeded":
+        warning = (
+            f"{reason}, so that advantages compare luck with luck "
+            '(environment.openenv.unseeded="allow")'
+        )
+    elif not scores:
+        warning = f"no episode came to its end without thought: {failure}"
+    sessions = {url: source.places[url].limit for url in source.servers}
+    wanted = source.settings.sessions
+    facts = [f"OpenEnv environment {name}: {source.codec}"]
+    for url, count in sessions.items():
+        fewer = f", {wanted} were asked for" if count < wanted else ""
+        facts.append(f"{url}: {count} sessions at once{fewer}")
+    if scores:
+        longest = max(len(p.transcript) - 1 for p in played)
+        found = f"scores {min(scores):.3f} to {max(scores):.3f}, up to {longest} replies"
+        facts.append(f"{len(played)} episodes without thought: {found}")
+    if failure:
+        facts.append(f"a step failed: {failure}")
+    facts.append(f"it begins with: {played[0].transcript[0][0][:400]!r}")
+    low, high = source.settings.return_range
+    mapped = "" if (low, high) == (0, 1) else f": {low:g} scores 0 and {high:g} scores 1"
+    return Findings(
+        channel=NAME,
+        environment=name,
+        reason=reason,
+        warning=warning,
+        scoring=f"A score is the sum of an episode's rewards{mapped}.",
+        notes=tuple(facts),
+        details={
+            "seeds": seeds,
+            "sessions": tuple(sessions.values()),
+            "codec": str(source.codec),
+            "scores": (min(scores), max(scores)) if scores else None,
+        },
+    )
 
 
 def _judged(games: list[set[Transcript]]) -> Seeds:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group
 from rich.text import Text
 
 from miner.config.errors import ConfigurationError
@@ -28,6 +27,7 @@ from miner.environments.base import (
     Transition,
 )
 from miner.environments.errors import EnvironmentFault, ProtocolError
+from miner.environments.findings import Findings
 from miner.environments.own.source import NAME
 from miner.environments.own.text_environment import TextEnvironment
 from miner.environments.playing import play
@@ -49,66 +49,9 @@ class Episode:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFindings:
-    """What the check saw; nothing of it stands in the way of training."""
-
-    name: str
-    episodes: tuple[Episode, ...]
-    remarks: tuple[str, ...]
-    score_range: tuple[float, float] = (0.0, 1.0)
-
-    @property
-    def reason(self) -> str:
-        """What was found to hold, in a sentence."""
-        scores = [episode.score for episode in self.episodes]
-        turns = [len(episode.said) for episode in self.episodes]
-        openings = len({episode.opening for episode in self.episodes})
-        return (
-            f"{self.name}: {len(scores)} episodes of {TASKS} tasks, equal for equal tasks, alone "
-            f"and side by side; {min(turns)} to {max(turns)} replies, scores {min(scores):.2f} to "
-            f"{max(scores):.2f}, {openings} different openings"
-        )
-
-    @property
-    def scoring(self) -> str:
-        """What a score means."""
-        low, high = self.score_range
-        own = f"Scores are those of {self.name}"
-        mapped = f", whose {low:g} is shown as 0 and {high:g} as 1."
-        return own + ("." if (low, high) == (0, 1) else mapped)
-
-    @property
-    def warning(self) -> str:
-        """There is none: what cannot be trained on is an error."""
-        return ""
-
-    def to_json(self) -> dict[str, Any]:
-        """For `probe.json`."""
-        return {
-            "environment": self.name,
-            "channel": NAME,
-            "reason": self.reason,
-            "scoring": self.scoring,
-            "notes": list(self.remarks),
-        }
-
-    def shown(self) -> Group:
-        """For a terminal: one episode in full, then the findings."""
-        longest = max(self.episodes, key=lambda episode: (episode.score, len(episode.said)))
-        lines = [Text(f"seed {longest.task.seed}: {longest.opening}", style="dim")]
-        for reply, answer, valid in longest.said:
-            mark = "" if valid else " (not valid)"
-            lines.append(Text(f"  > {reply[:80]!r}{mark}  {answer[:200]}".rstrip(), style="dim"))
-        lines.append(Text(f"  score {longest.score:.2f}", style="dim"))
-        lines.append(Text(self.reason))
-        lines += [Text(f"note: {remark}", style="yellow") for remark in self.remarks]
-        return Group(*lines)
-
-
 async def check_environment(
     kind: type[TextEnvironment], source: EnvironmentSource, tasks: TaskStream
-) -> OwnFindings:
+) -> Findings:
     """Play and compare.
 
     Raises: `ConfigurationError` naming what is wrong, with the seed that shows it.
@@ -128,8 +71,31 @@ async def check_environment(
         ) from error
     _compare(alone[1 : 2 * PLAYS], after, "played by an object that has played before")
     _compare(alone, again, "played side by side with others")
-    remarks = tuple(_remarks(kind, alone))
-    return OwnFindings(kind.__name__, tuple(alone), remarks, kind.score_range)
+    return _findings(kind, alone)
+
+
+def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findings:
+    """What holds, and what is odd; an episode in full for the terminal."""
+    name, (low, high) = kind.__name__, kind.score_range
+    scores = [episode.score for episode in episodes]
+    turns = [len(episode.said) for episode in episodes]
+    openings = len({episode.opening for episode in episodes})
+    longest = max(episodes, key=lambda episode: (episode.score, len(episode.said)))
+    lines = [f"seed {longest.task.seed}: {longest.opening}"]
+    for reply, answer, valid in longest.said:
+        mark = "" if valid else " (not valid)"
+        lines.append(f"  > {reply[:80]!r}{mark}  {answer[:200]}".rstrip())
+    mapped = "." if (low, high) == (0, 1) else f", whose {low:g} is shown as 0 and {high:g} as 1."
+    return Findings(
+        channel=NAME,
+        environment=name,
+        reason=f"{name}: {len(scores)} episodes of {TASKS} tasks, equal for equal tasks, alone and "
+        f"side by side; {min(turns)} to {max(turns)} replies, scores {min(scores):.2f} to "
+        f"{max(scores):.2f}, {openings} different openings",
+        scoring=f"Scores are those of {name}{mapped}",
+        notes=tuple(_remarks(kind, episodes)),
+        picture=Text("\n".join([*lines, f"  score {longest.score:.2f}"]), style="dim"),
+    )
 
 
 class _Trier:

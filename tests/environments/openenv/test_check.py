@@ -11,7 +11,8 @@ import pytest
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError, ProtocolError
-from miner.environments.openenv import Findings, check, open_openenv
+from miner.environments.findings import Findings
+from miner.environments.openenv import check, open_openenv
 from tests.environments.openenv.server_double import Double, error, observation, serving
 from tests.environments.raw_server import http, raw_server
 
@@ -42,9 +43,9 @@ async def looked_at(*doubles: Double, **settings: Any) -> Findings:
 )
 async def test_seeds_are_judged_by_what_they_do(word, seeds: str) -> None:
     findings = await looked_at(Double(shows(word)), Double(shows(word)))
-    assert findings.seeds == seeds
-    assert findings.sessions == (4, 4)
-    assert findings.scores == (0.5, 0.5)
+    assert findings.details["seeds"] == seeds
+    assert findings.details["sessions"] == (4, 4)
+    assert findings.details["scores"] == (0.5, 0.5)
     assert findings.to_json()["warning"] == ""
     assert findings.to_json()["scoring"] == "A score is the sum of an episode's rewards."
 
@@ -62,7 +63,7 @@ async def test_rewards_tell_games_apart_as_well() -> None:
         reward = next(counter) % 7 / 10
         return observation() if kind == "reset" else observation(reward=reward, done=True)
 
-    assert (await looked_at(Double(answer), unseeded="allow")).seeds == "unseeded"
+    assert (await looked_at(Double(answer), unseeded="allow")).details["seeds"] == "unseeded"
 
 
 @pytest.mark.parametrize("servers", ["one ignores seeds", "two disagree"])
@@ -75,15 +76,15 @@ async def test_unseeded_servers_are_refused_or_warned_about(servers: str) -> Non
     with pytest.raises(ConfigurationError, match='unseeded="allow"'):
         await looked_at(*doubles)
     findings = await looked_at(*doubles, unseeded="allow")
-    assert findings.seeds == "unseeded"
+    assert findings.details["seeds"] == "unseeded"
     assert "luck" in findings.to_json()["warning"]
 
 
 async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
     findings = await looked_at(Double(shows(int), capacity=1), Double(shows(int), capacity=3))
-    assert findings.sessions == (1, 3)
+    assert findings.details["sessions"] == (1, 3)
     silent = Double(shows(int), capacity=2, tells_capacity=False)
-    [learned] = (await looked_at(silent)).sessions
+    [learned] = (await looked_at(silent)).details["sessions"]
     assert 1 <= learned < 4
 
 
@@ -97,9 +98,9 @@ async def test_replies_that_make_a_step_fail_are_a_finding() -> None:
         return observation("word?") if kind == "reset" else error("EXECUTION_ERROR", "five letters")
 
     findings = await looked_at(Double(answer))
-    assert findings.scores is None
+    assert findings.details["scores"] is None
     assert "five letters" in findings.warning
-    assert findings.seeds == "constant"
+    assert findings.details["seeds"] == "constant"
 
 
 async def test_a_server_that_is_away_is_left_out_while_another_answers(

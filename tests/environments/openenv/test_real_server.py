@@ -63,10 +63,10 @@ async def test_it_is_found_out(server: LocalApp) -> None:
     source = await open_openenv([server.url], OpenEnvSettings(sessions=6))
     findings = await check(source)
     await source.close()
-    assert findings.codec == 'a reply becomes the action {"word": "{reply}"}'
-    assert findings.seeds == "seeded"
-    assert findings.sessions == (SESSIONS,)
-    assert findings.scores == (pytest.approx(0.3), pytest.approx(0.3))
+    assert findings.details["codec"] == 'a reply becomes the action {"word": "{reply}"}'
+    assert findings.details["seeds"] == "seeded"
+    assert findings.details["sessions"] == (SESSIONS,)
+    assert findings.details["scores"] == (pytest.approx(0.3), pytest.approx(0.3))
 
 
 @pytest.mark.parametrize(

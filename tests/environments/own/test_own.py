@@ -108,7 +108,7 @@ async def test_a_sound_environment_is_described() -> None:
     found = await checked(Guess)
     assert "96 episodes of 24 tasks" in found.reason
     assert "scores 0.00 to 1.00" in found.reason
-    assert found.remarks == ()
+    assert found.notes == ()
     assert found.to_json()["channel"] == "own"
     assert found.to_json()["scoring"] == "Scores are those of Guess."
 
@@ -200,7 +200,7 @@ async def test_what_teaches_nothing_is_remarked_upon() -> None:
         def step(self, reply: str) -> Step:
             return Step("no", valid=False)
 
-    remarks = " ".join((await checked(Flat)).remarks)
+    remarks = " ".join((await checked(Flat)).notes)
     for said in ("episodes scored 0.00", "every seed", "no reply was valid"):
         assert said in remarks
 

@@ -1,0 +1,51 @@
+"""Result of a channel's check before training, whatever the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found; it can be pickled.
+
+    Attributes:
+        channel: that was checked.
+        reason: why one can train on it, in a sentence.
+        environment: what is played there.
+        scoring: what a score means, in a sentence; empty where the report need not explain it.
+        warning: why training may be in vain, printed before and after it; empty for none.
+        notes: facts and remarks, a sentence each.
+        picture: shown in a terminal before the sentences.
+        details: further keys of `probe.json`.
+        for_opening: what spares `Channel.open` the same search in other processes.
+    """
+
+    channel: str
+    reason: str
+    environment: str = ""
+    scoring: str = ""
+    warning: str = ""
+    notes: tuple[str, ...] = ()
+    picture: RenderableType | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    for_opening: Any = None
+
+    def shown(self) -> Group:
+        """For a terminal."""
+        picture = [] if self.picture is None else [self.picture]
+        sentences = (f"channel {self.channel}: {self.reason}", *self.notes)
+        return Group(*picture, *map(Text, sentences))
+
+    def to_json(self) -> dict[str, Any]:
+        """For `probe.json`."""
+        known = ("channel", "reason", "environment", "scoring", "warning")
+        return {name: getattr(self, name) for name in known} | {
+            "notes": list(self.notes),
+            **self.details,
+        }
