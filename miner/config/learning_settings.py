@@ -28,7 +28,8 @@ class RewardSettings(Section):
     tau: float = Field(
         0.01,
         gt=0,
-        description="credit = all_moves: temperature of the target, in chances to win.",
+        description="credit = all_moves, and demonstrations: temperature of the target, in chances "
+        "to win.",
     )
     results: float = Field(
         0.0,
@@ -55,7 +56,7 @@ class DemonstrationSettings(Section):
         "place of its own games; 0: none. Today's rules permit self-generated data and requested "
         "data sets; the first format's permit neither.",
     )
-    rows: int = Field(128, ge=1, description="Replies of each such step, over all processes.")
+    rows: int = Field(128, ge=1, description="Decisions of each such step, over all processes.")
     notes: float = Field(
         1 / 3,
         ge=0,

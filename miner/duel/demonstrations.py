@@ -1,23 +1,24 @@
-"""Turns of games that teachers play, each with the reply that a model of its family would write.
+"""Turns of games that teachers play, each with the replies that a model of its family could write.
 
 Invariants:
 * a demonstration is a function of its task and random numbers: a resumed run has the same ones;
-* prompts, tools and notes are those of a duel; a reply is read back as the teacher's move.
+* prompts, tools and notes are those of a duel; a reply is read back as its move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from random import Random
 
-from miner.duel.calls import write_calls
 from miner.duel.channel.tasks import duel_of
 from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, label, teacher_of
-from miner.duel.tools import move_call, shaped
+from miner.duel.teachers import Seen
+from miner.duel.tools import shaped
 from miner.duel.turn import Request
+from miner.duel.values import values_by_reply
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
 
@@ -41,18 +42,18 @@ _NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A turn and the reply to it.
+    """A turn and the replies to it.
 
     Attributes:
         game: its name.
         messages, tools: as a model is shown them.
-        reply: text, without the token that ends it.
+        values: the teacher's chance to win by the text of each legal reply.
     """
 
     game: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
-    reply: str
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +81,17 @@ def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstrat
 
 def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
     game, seed, _ = duel_of(task)
-    table, teacher = Table(game, seed), teacher_of(game.name)
+    table = Table(game, seed)
     errors = [rng.choice(ERRORS) for _ in range(2)]
     notes = [_notes(style, rng) for _ in range(2)]
     while not table.state.is_terminal() and (legal := table.state.legal_actions()):
         player = table.state.current_player()
         request = Request(table, player, notes[player], style.wording, legal=legal)
-        taught = label(teacher, Seen.of(request))
-        reply = write_calls(style.family, [move_call(taught.move)])
+        values = values_by_reply(style.family, game.name, Seen.of(request))
         shown = tuple(request.messages), tuple(shaped(request.tools))
-        yield Demonstration(game.name, *shown, reply)
-        table.apply(rng.choice(legal) if rng.random() < errors[player] else taught.move)
+        yield Demonstration(game.name, *shown, values)
+        taught = max(zip(values.values(), legal, strict=True), key=itemgetter(0))[1]
+        table.apply(rng.choice(legal) if rng.random() < errors[player] else taught)
 
 
 def _notes(style: Style, rng: Random) -> Notes:

@@ -49,6 +49,7 @@ class Rules:
         wording: sentences of requests.
         turn_limit_s: longest turn, and longest reflection, in seconds.
         keep_plies: keep moves, texts and notes for replays.
+        reflections: ask for them; without, where no later game sees the notes.
         clock: seconds that pass; for what turns and matches take.
     """
 
@@ -56,6 +57,7 @@ class Rules:
     wording: Wording
     turn_limit_s: float = 30.0
     keep_plies: bool = False
+    reflections: bool = True
     clock: Clock = time.monotonic
 
 
@@ -84,7 +86,7 @@ async def play_game(
     await play.turns()
     results = game_results(play.returns)
     for seat in order:
-        if play.forfeit is None or play.forfeit.player != seat:
+        if rules.reflections and (play.forfeit is None or play.forfeit.player != seat):
             await play.reflection(seat, results[seat])
     return GameRecord(
         game=game.name,

@@ -39,10 +39,15 @@ class DuelValues:
         game = next((name for name, mark in _MARKS.items() if mark in shown), None)
         if seen is None or game is None:
             return None
-        return {
-            write_calls(self._family, [move_call(action)]): value
-            for action, value in taught_values(game, seen).items()
-        }
+        return values_by_reply(self._family, game, seen)
 
     def learn(self, bids: Sequence[object]) -> None:
         """See `Critic`; teachers do not change."""
+
+
+def values_by_reply(family: str, game: str, seen: Seen) -> dict[str, float]:
+    """The teacher's values by the text of each legal reply in a family's form."""
+    return {
+        write_calls(family, [move_call(action)]): value
+        for action, value in taught_values(game, seen).items()
+    }

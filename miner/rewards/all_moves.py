@@ -88,11 +88,8 @@ class AllMoves:
                 self._regrets.append(max(values.values()) - values[played])
             if turn not in turns or not values:
                 continue
-            shares = softmax(list(values.values()), self._tau)
-            kept = [each for each in zip(values, shares, strict=True) if each[1] >= LEAST_SHARE]
-            total = sum(share for _, share in kept)
-            for reply, share in kept:
-                rows.append(unsampled(prompts[turn], self._encode(reply), share / total))
+            for reply, share in target(values, self._tau).items():
+                rows.append(unsampled(prompts[turn], self._encode(reply), share))
         return rows
 
     def _values_by_turn(self, trajectory: Trajectory) -> Iterator[Mapping[str, float]]:
@@ -103,6 +100,14 @@ class AllMoves:
             # after an invalid reply the position is still the one shown before
             values = self._critic.values(turn.messages[-1]["content"], seat) or values
             yield values
+
+
+def target(values: Mapping[str, float], tau: float) -> dict[str, float]:
+    """softmax(values / tau) by reply, without those of less than `LEAST_SHARE`; adds up to one."""
+    shares = softmax(list(values.values()), tau)
+    kept = {reply: s for reply, s in zip(values, shares, strict=True) if s >= LEAST_SHARE}
+    total = sum(kept.values())
+    return {reply: share / total for reply, share in kept.items()}
 
 
 def prompts_by_turn(trajectory: Trajectory) -> list[tuple[int, ...]]:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cache
+from random import Random
 
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 _PERIODS = (2, 2.5, 3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224)
+LONGEST_SPELLED = 16
+"""Characters at most of a token that has features of its spelling: no prose."""
+
 _OPTION = re.compile(r"\n?(\d+) ->.*")
 _NUMBER = re.compile(r" ?(-?\d+)")
 _LABELLED = re.compile(r"\n[^\n\d:]+: (\d+)")
@@ -30,6 +35,9 @@ class NetworkRecipe:
         rope_theta: below the usual 10,000, so that more of the few frequencies tell a sheet's
             tokens from those of the sheet before.
         number_features: size of the features of number tokens, 0 for none.
+        number_names: size of a random direction that all tokens of a number share, so that an id in
+            a list is easily repeated; 0 for none.
+        spelling_features: size of those of short tokens' characters, each at its place; 0 for none.
         query_scale: initial weight of the query norms; above 1 attention starts out sharper.
     """
 
@@ -42,6 +50,8 @@ class NetworkRecipe:
     initializer_range: float = 0.08
     rope_theta: float = 1000.0
     number_features: float = 0.15
+    number_names: float = 0.0
+    spelling_features: float = 0.0
     query_scale: float = 1.5
 
 
@@ -70,13 +80,26 @@ def build_network(
         model = Qwen3ForCausalLM(config).float()
         directions = torch.linalg.qr(torch.randn(recipe.hidden_size, 2 * len(_PERIODS)))[0]
     embeddings = model.get_input_embeddings().weight.data
+    drawn = cache(lambda thing: _direction(thing, seed, recipe.hidden_size))
     for index in range(len(tokenizer)):
-        value = _value(str(tokenizer.decode([index])))
+        token = str(tokenizer.decode([index]))
+        value = _value(token)
         if value is not None:
             embeddings[index] += recipe.number_features * (directions @ _features(value))
+            embeddings[index] += recipe.number_names * drawn(value)
+        elif len(token) <= LONGEST_SPELLED:
+            for place in enumerate(token):
+                embeddings[index] += recipe.spelling_features * drawn(place)
     for layer in model.model.layers:
         layer.self_attn.q_norm.weight.data.fill_(recipe.query_scale)
     return model
+
+
+def _direction(thing: object, seed: int, size: int) -> torch.Tensor:
+    """A random direction of length 1 for a number, or for a character at its place."""
+    rng = Random(f"{seed} {thing}")
+    drawn = torch.tensor([rng.gauss(0, 1) for _ in range(size)])
+    return drawn / drawn.norm()
 
 
 def _value(token: str) -> int | None:

@@ -1,13 +1,13 @@
 """A warm start: the first steps learn from teachers' moves and mounted data, not from own games.
 
-A demonstration is a row like any other, with a weight and without sampled log-probabilities: its
-loss is the cross-entropy of the reply. Today's tournament permits supervised learning on
+A demonstration is one row for each legal reply that the teacher's values leave a share of, with that
+share as its weight: the loss is the cross-entropy, as with credit over all legal moves. Today's tournament permits supervised learning on
 self-generated data and on the data sets that a miner has requested; the first format's rules
 forbid it, so the setting is off.
 
 Invariants:
 * the rows of a step are a function of the run's seed and the step: a resumed run has the same ones;
-* no two rows of a process have one prompt;
+* no two decisions of a process have one prompt in a step;
 * a teacher that fails loses its rows, and not the run.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -23,7 +24,7 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import DuelTasks
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
 from miner.environments import EnvironmentSource
-from miner.rewards.all_moves import unsampled
+from miner.rewards.all_moves import target, unsampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
@@ -83,18 +84,21 @@ class WarmStart:
         drawn = f"{self._settings.seed}/demonstrations/{step}/{self._ranks.rank}"
         of_data = self._data.sample(count // 2, drawn) if self._data else []
         made = self._made(Random(drawn), step)
-        rows: dict[tuple[int, ...], RolloutRow] = {}
+        taught: dict[tuple[int, ...], list[RolloutRow]] = {}
         for demonstration in made:
-            row = self._row(demonstration)
-            rows[row.prompt_ids] = row
-            if len(rows) >= count - len(of_data):
+            rows = self._rows(demonstration)
+            taught[rows[0].prompt_ids] = rows
+            if len(taught) >= count - len(of_data):
                 break
-        return [*rows.values(), *of_data]
+        return [*chain.from_iterable(taught.values()), *of_data]
 
-    def _row(self, demonstration: Demonstration) -> RolloutRow:
+    def _rows(self, demonstration: Demonstration) -> list[RolloutRow]:
+        """Of one prompt; their weights add up to one."""
         render, encode = self._renderer.render, self._renderer.encode
         prompt = encode(render(demonstration.messages, demonstration.tools))
-        return unsampled(prompt, self._renderer.encode_reply(demonstration.reply), 1.0)
+        shares = target(demonstration.values, self._settings.reward.tau)
+        reply_ids = self._renderer.encode_reply
+        return [unsampled(prompt, reply_ids(reply), share) for reply, share in shares.items()]
 
     def _made(self, rng: Random, step: int) -> Iterator[Demonstration]:
         """Games one after the other, as many as the step could need."""

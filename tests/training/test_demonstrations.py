@@ -63,15 +63,17 @@ def _at(step: int) -> Any:
     return SimpleNamespace(state=SimpleNamespace(global_step=step))
 
 
-def test_a_step_has_its_rows_each_behind_another_prompt_and_none_sampled() -> None:
+def test_a_step_has_its_decisions_each_with_shares_of_its_replies_and_none_sampled() -> None:
     rows = _warm_start(_settings()).rows(3)
-    assert len(rows) == 12
-    assert len({row.prompt_ids for row in rows}) == 12
+    weights: dict[tuple[int, ...], list[float]] = {}
     for row in rows:
-        assert row.weight == 1.0
+        weights.setdefault(row.prompt_ids, []).append(row.weight or 0.0)
         assert all(map(math.isnan, row.logprobs))
         assert row.loss_mask == (1,) * len(row.completion_ids)
         assert row.completion_ids[-1] == RENDERER.eos_token_id
+    assert len(weights) == 12
+    assert len(rows) > 12
+    assert [sum(shares) for shares in weights.values()] == pytest.approx([1.0] * 12)
 
 
 def test_steps_differ_and_are_made_again_alike() -> None:
@@ -84,9 +86,10 @@ def test_steps_differ_and_are_made_again_alike() -> None:
 def test_columns_have_a_part_for_each_prompt() -> None:
     columns = _warm_start(_settings())(["task"] * 16, _at(0))
     assert len(columns["turn_ids"]) == len(columns["weights"]) == len(columns["turn_rewards"]) == 16
-    assert len(columns["prompt_ids"]) == 16  # 12 rows, and placeholders for the other prompts
-    assert sum(map(any, columns["env_mask"])) == 12
-    assert [weight for part in columns["weights"] for weight in part].count(None) == 4
+    taught = sum(map(any, columns["env_mask"]))
+    weights = [weight for part in columns["weights"] for weight in part]
+    assert taught == len(_warm_start(_settings()).rows(0))
+    assert weights.count(None) == len(columns["prompt_ids"]) - taught == max(0, 16 - taught)
 
 
 def test_own_games_are_played_once_the_share_is_used_up() -> None:
@@ -112,7 +115,7 @@ def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
 
     monkeypatch.setattr(demonstrations, "demonstrate", failing)
     rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
-    assert len(rows) == 6
+    assert len({row.prompt_ids for row in rows}) == 6
 
 
 def test_other_channels_have_no_teachers() -> None:

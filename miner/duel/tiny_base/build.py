@@ -32,6 +32,8 @@ from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
 SEED = 0
+NETWORK = NetworkRecipe(number_names=0.6, spelling_features=0.25)
+"""With features of ids, boards and hands: what pretrained models know of their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def build_duel_base(
     turns = [turn for name in names for turn in _game(rng, name, recipe.cards)]
     texts = [text for turn in turns for text in (turn.system, turn.user)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts), _ids(turns, recipe))
-    model = build_network(tokenizer, NetworkRecipe(), SEED)
+    model = build_network(tokenizer, NETWORK, SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

@@ -1,14 +1,17 @@
-"""A tokenizer to which a turn of Goofspiel is a hundred tokens: lines, options and numbers.
+"""A tokenizer to which a turn is a hundred tokens: lines, options, numbers, hands, rows of boards.
 
 Invariant: every text encodes and decodes to itself; what is no token falls back to bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import combinations_with_replacement, product
 
 from transformers import PreTrainedTokenizerFast
 
+from miner.duel.games.clobber import BOARDS
+from miner.duel.games.liars_dice import DICE, FACES
 from miner.tiny_model.tokenizer import piece_tokenizer
 
 CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n</tool_call>"
@@ -22,9 +25,10 @@ _PIECES = "|".join(
         r"<tool_call>\n[^\n\d]*",
         r"\}\}\n</tool_call>",
         r"\n\d+ -> [^\n]*",
-        r"\d(?=[.xo]{5,6}\n)|[.xo](?=[.xo]*\n)",  # a row of Clobber's board, square by square
+        r"\d[.xo]{5,6}(?=\n)",  # a row of Clobber's board
+        r" \[\d(?:, \d)*\]| \(showing[^)]*\)",  # a hand of Liar's dice
         r" ?\d+(?=[ \n}]|$)",
-        r"(?:(?! \d+(?:[ \n}]|$))[^\n])+",
+        r"(?:(?! \d+(?:[ \n}]|$)| \[\d,)[^\n])+",
         r"\n+",
     )
 )
@@ -37,4 +41,18 @@ def duel_tokenizer(texts: Iterable[str], ids: int = NUMBERS) -> PreTrainedTokeni
         ids: numbers below this are single tokens too.
     """
     numbers = [text for number in range(max(ids, NUMBERS)) for text in (str(number), f" {number}")]
-    return piece_tokenizer(_PIECES, (*CALL, *numbers, *texts))
+    return piece_tokenizer(_PIECES, (*CALL, *numbers, *_hands(), *_rows(), *texts))
+
+
+def _hands() -> Iterator[str]:
+    """Liar's dice: each hand as its state shows it."""
+    for dice in combinations_with_replacement(range(1, FACES + 1), DICE):
+        shown = ", ".join(map(str, dice))
+        yield f" [{shown}] (showing: {shown})"
+
+
+def _rows() -> Iterator[str]:
+    """Clobber: each row that a board can have."""
+    for rows, columns in set(BOARDS):
+        for row, squares in product(range(1, rows + 1), product(".xo", repeat=columns)):
+            yield f"{row}{''.join(squares)}\n"
