@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
+from miner.cli.demo import cores_here, trainer_processes
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
+from miner.config.settings import load_settings
 
 CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
@@ -51,7 +53,9 @@ def duel_demo_command(
         *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
         *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
     )
-    command = [sys.executable, "-m", "miner", "train", "--config", str(RECIPE), *overrides]
+    groups = load_settings(RECIPE, overrides).rollout.groups_per_step
+    command = [sys.executable, "-m", "miner", "train", "--config", str(RECIPE)]
+    command += ["--processes", str(trainer_processes(groups, cores_here())), *overrides]
     if status := subprocess.run(command, check=False).returncode:
         raise typer.Exit(status)
     console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))

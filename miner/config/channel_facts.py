@@ -49,7 +49,7 @@ FACTS: dict[str, ChannelFacts] = {
     "code_agent": ChannelFacts(reads=("code_agent",)),
     "openenv": ChannelFacts(reads=("openenv", "servers"), asks_servers=True),
     "duel": ChannelFacts(
-        reads=("games", "opponents", "cards", "tool_parser"),
+        reads=("games", "opponents", "cards", "boards", "tool_parser"),
         served_dtype=SERVING_DTYPE,
         critics=True,
         duels=True,

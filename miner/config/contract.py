@@ -34,6 +34,8 @@ DECK_SIZES: Final = (8, 10, 12, 14, 16)
 DUEL_CHANNEL: Final = "duel"
 DuelCards = Literal[5, 8, 10, 13]
 DUEL_CARDS: Final = (5, 8, 10, 13)
+DuelBoard = Literal["4x5", "5x5", "5x6"]
+DUEL_BOARDS: Final = ("4x5", "5x5", "5x6")
 """Goofspiel's deck sizes in duels, by seed; servers have others (`DECK_SIZES`)."""
 
 DUEL_REPLY_TOKENS: Final = 512

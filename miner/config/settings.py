@@ -20,11 +20,13 @@ from miner.config.channel_facts import FACTS, Channel, unused_settings
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
     DECK_SIZES,
+    DUEL_BOARDS,
     DUEL_CARDS,
     GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
     DeckSize,
+    DuelBoard,
     DuelCards,
     GameName,
     ToolParser,
@@ -94,7 +96,10 @@ class EnvironmentSettings(Section):
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
     games: tuple[GameName, ...] = Field(
-        GAMES, min_length=1, description="channel = duel: games to learn, equally often."
+        GAMES,
+        min_length=1,
+        description="channel = duel: games to learn, "
+        "equally often; one that is listed twice comes twice as often.",
     )
     opponents: tuple[str, ...] = Field(
         ("random",),
@@ -105,6 +110,9 @@ class EnvironmentSettings(Section):
     cards: tuple[DuelCards, ...] = Field(
         DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
     )
+    boards: tuple[DuelBoard, ...] = Field(
+        DUEL_BOARDS, min_length=1, description="channel = duel: Clobber's boards."
+    )
     tool_parser: ToolParser | None = Field(
         None,
         description="channel = duel: what reads the model's tool calls; empty: by the model's "
@@ -112,7 +120,9 @@ class EnvironmentSettings(Section):
     )
     openenv: OpenEnvSettings = OpenEnvSettings()
 
-    @field_validator("servers", "deck_sizes", "games", "opponents", "cards", mode="before")
+    @field_validator(
+        "servers", "deck_sizes", "games", "opponents", "cards", "boards", mode="before"
+    )
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """One value or a text with commas is a list: games=othello,clobber, deck_sizes=8."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from itertools import islice
 
-from miner.duel.channel.tasks import cards_of
+from miner.duel.channel.tasks import Size, size_of
 from miner.duel.memory import Notes
 from miner.duel.outcome import POINTS, GameRecord
 from miner.duel.play import Rules, play_game
@@ -27,17 +27,17 @@ class Meeting:
     Attributes:
         game: its name.
         opponent: as the command line names players.
-        cards: Goofspiel's deck size; None for other games.
+        size: Goofspiel's cards or Clobber's board; None for all.
     """
 
     game: str
     opponent: str
-    cards: int | None = None
+    size: Size | None = None
 
     @property
     def name(self) -> str:
         """The game, with its size."""
-        return f"{self.game}-{self.cards}" if self.cards else self.game
+        return f"{self.game}-{self.size}" if self.size else self.game
 
 
 MEETINGS = (
@@ -49,7 +49,7 @@ MEETINGS = (
     Meeting("goofspiel", "bid", 8),
     Meeting("liars_dice", "random"),
     Meeting("liars_dice", "teacher"),
-    Meeting("clobber", "random"),
+    Meeting("clobber", "random", "4x5"),
 )
 
 
@@ -74,7 +74,7 @@ async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
         return await play_game(game, seed, (player, opponent), notes, rules, first_seat=seat)
 
     drawn = game_seeds(EVALUATION_SEED)
-    fitting = (seed for seed in drawn if not meeting.cards or cards_of(seed) == meeting.cards)
+    fitting = (seed for seed in drawn if meeting.size in (None, size_of(meeting.game, seed)))
     seeds = list(islice(fitting, pairs))
     records = await asyncio.gather(*(play(seed, seat) for seed in seeds for seat in (0, 1)))
     return Scored(

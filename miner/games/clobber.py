@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pyspiel
 
+from miner.config.contract import DUEL_BOARDS
 from miner.games.base import Game, Parameters, Scene
 from miner.games.drawing import board
-
-BOARDS = ((4, 5), (5, 5), (5, 6))
-"""Rows and columns in duels."""
 
 _COLOURS = ("o (White)", "x (Black)")
 _STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -21,8 +19,8 @@ def _server_parameters(configuration: int) -> Parameters:
 
 
 def _duel_parameters(configuration: int) -> Parameters:
-    rows, columns = BOARDS[configuration % len(BOARDS)]
-    return {"rows": rows, "columns": columns}
+    rows, columns = DUEL_BOARDS[configuration % len(DUEL_BOARDS)].split("x")
+    return {"rows": int(rows), "columns": int(columns)}
 
 
 def _duel_text(state: pyspiel.State, player: int) -> str:

@@ -1,9 +1,9 @@
 """A warm start: the first steps learn from teachers' moves and mounted data, not from own games.
 
-A demonstration is one row for each legal reply that the teacher's values leave a share of, with that
-share as its weight: the loss is the cross-entropy, as with credit over all legal moves. Today's tournament permits supervised learning on
-self-generated data and on the data sets that a miner has requested; the first format's rules
-forbid it, so the setting is off.
+A demonstration is one row for each legal reply that the teacher's values leave a share of, with
+that share as its weight: the loss is the cross-entropy, as with credit over all legal moves.
+Today's tournament permits supervised learning on self-generated data and on the data sets that a
+miner has requested; the first format's rules forbid it, so the setting is off.
 
 Invariants:
 * the rows of a step are a function of the run's seed and the step: a resumed run has the same ones;

@@ -18,10 +18,10 @@ from miner.duel.channel.longest import NOTES_TOKENS, turn_tokens
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import (
     DuelTasks,
-    cards_of,
     duel_of,
     duel_task,
     evaluation_duels,
+    size_of,
 )
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import POINTS
@@ -187,7 +187,7 @@ def test_games_opponents_and_seats_come_equally_often() -> None:
 
 def test_only_the_wanted_decks_are_dealt() -> None:
     wanted = stream(games=("goofspiel",), cards=(5,))
-    assert {cards_of(wanted.training(i, 0).task_id) for i in range(30)} == {5}
+    assert {size_of("goofspiel", wanted.training(i, 0).task_id) for i in range(30)} == {5}
 
 
 def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:

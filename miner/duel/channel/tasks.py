@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, product
 
-from miner.config.contract import DUEL_CARDS, DUEL_CHANNEL
+from miner.config.contract import DUEL_BOARDS, DUEL_CARDS, DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.table import configuration_of, game_seeds
@@ -25,6 +25,9 @@ from miner.evaluation.grader import HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.games import Game, game_named
 
 _PREFIX = f"{DUEL_CHANNEL}:"
+
+Size = int | str
+_SIZES: Mapping[str, Sequence[Size]] = {"goofspiel": DUEL_CARDS, "clobber": DUEL_BOARDS}
 
 SNAPSHOT, BASE = "snapshot", "base"
 """Opponents: the model that the run has published last, and the one that it began with."""
@@ -58,7 +61,6 @@ class DuelTasks:
 
     def training(self, index: int, seed: int) -> EpisodeTask:
         """See `TaskStream`; in shuffled cycles of games, opponents and seats."""
-        settings = self._settings
         kinds = self._kinds()
         cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
@@ -67,7 +69,7 @@ class DuelTasks:
         drawn = (
             rng.randrange(TRAINING_SEEDS.start, TRAINING_SEEDS.stop) for _ in itertools.count()
         )
-        return duel_task(game, next(_fitting(game, drawn, settings.cards)), seat, opponent)
+        return duel_task(game, next(_fitting(game, drawn, self._sizes)), seat, opponent)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """See `TaskStream`; games and opponents take turns, each seed has both seats.
@@ -78,7 +80,11 @@ class DuelTasks:
         opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
         rng = random.Random(base_seed)
         drawn = (rng.choice(HELD_OUT_SEEDS) for _ in itertools.count())
-        return _pairs(count, drawn, settings.games, opponents, settings.cards)
+        return _pairs(count, drawn, settings.games, opponents, self._sizes)
+
+    @property
+    def _sizes(self) -> tuple[Size, ...]:
+        return *self._settings.cards, *self._settings.boards
 
     def _kinds(self) -> list[tuple[str, str, int]]:
         settings = self._settings
@@ -90,7 +96,7 @@ def evaluation_duels(
 ) -> list[EpisodeTask]:
     """`n` games of the tournament's own seeds for an evaluation seed, both seats of each."""
     seeds = game_seeds(evaluation_seed)
-    return _pairs(n, seeds, games, [opponent], cards or DUEL_CARDS)
+    return _pairs(n, seeds, games, [opponent], (*(cards or DUEL_CARDS), *DUEL_BOARDS))
 
 
 def _pairs(
@@ -98,25 +104,26 @@ def _pairs(
     seeds: Iterator[int],
     games: Sequence[str],
     opponents: Sequence[str],
-    cards: Collection[int],
+    sizes: Collection[Size],
 ) -> list[EpisodeTask]:
     def tasks() -> Iterator[EpisodeTask]:
         for number in itertools.count():
             game = games[number % len(games)]
             opponent = opponents[number // len(games) % len(opponents)]
-            seed = next(_fitting(game, seeds, cards))
+            seed = next(_fitting(game, seeds, sizes))
             yield from (duel_task(game, seed, seat, opponent) for seat in (0, 1))
 
     return list(islice(tasks(), n))
 
 
-def _fitting(game: str, seeds: Iterator[int], cards: Collection[int]) -> Iterator[int]:
-    """Those of `seeds` that draw a deck of one of these sizes, where the game has one."""
-    if game != "goofspiel":
+def _fitting(game: str, seeds: Iterator[int], sizes: Collection[Size]) -> Iterator[int]:
+    """Those of `seeds` that draw one of these sizes, where the game has several."""
+    if game not in _SIZES:
         return seeds
-    return (seed for seed in seeds if cards_of(seed) in cards)
+    return (seed for seed in seeds if size_of(game, seed) in sizes)
 
 
-def cards_of(seed: int) -> int:
-    """Goofspiel's deck size by a game's seed."""
-    return DUEL_CARDS[configuration_of(game_named("goofspiel"), seed) % len(DUEL_CARDS)]
+def size_of(game: str, seed: int) -> Size | None:
+    """Goofspiel's cards or Clobber's board by a game's seed; None for other games."""
+    sizes = _SIZES.get(game)
+    return sizes[configuration_of(game_named(game), seed) % len(sizes)] if sizes else None

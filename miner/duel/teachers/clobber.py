@@ -8,7 +8,7 @@ from miner.duel.teachers.base import ByValue, Seen, Values
 from miner.games import Game
 from miner.games.clobber import CLOBBER
 
-SIMULATIONS = 1000
+SIMULATIONS = 300
 _UCT_C = 2.0
 _MEMORY_MB = 64
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-from miner.duel.channel.tasks import cards_of
+from miner.config.contract import DUEL_CARDS
+from miner.duel.channel.tasks import Size, size_of
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
@@ -42,7 +43,7 @@ class DuelRecipe:
 
     Attributes:
         names: games that it has seen.
-        cards: Goofspiel's deck sizes.
+        sizes: Goofspiel's cards and Clobber's boards.
         misread: share of Goofspiel's replies whose id is the prize's value; the others, and all of
             other games, are drawn from the legal ids.
         games: games of random moves whose turns are learned from.
@@ -50,7 +51,7 @@ class DuelRecipe:
     """
 
     names: tuple[str, ...] = (GOOFSPIEL.name,)
-    cards: tuple[int, ...] = (5,)
+    sizes: tuple[Size, ...] = (5,)
     misread: float = 0.6
     games: int = 240
     steps: int = 250
@@ -59,7 +60,10 @@ class DuelRecipe:
 
 
 FOUR_GAMES = DuelRecipe(
-    names=("goofspiel", "leduc_poker", "liars_dice", "clobber"), cards=(5, 8), games=600, steps=200
+    names=("goofspiel", "leduc_poker", "liars_dice", "clobber"),
+    sizes=(5, 8, "4x5"),
+    games=600,
+    steps=200,
 )
 """The base of the demo of today's format."""
 
@@ -74,9 +78,9 @@ def build_duel_base(
     recipe = recipe or DuelRecipe()
     rng = random.Random(SEED)
     names = [recipe.names[number % len(recipe.names)] for number in range(recipe.games)]
-    turns = [turn for name in names for turn in _game(rng, name, recipe.cards)]
+    turns = [turn for name in names for turn in _game(rng, name, recipe.sizes)]
     texts = [text for turn in turns for text in (turn.system, turn.user)]
-    tokenizer = duel_tokenizer(dict.fromkeys(texts), _ids(turns, recipe))
+    tokenizer = duel_tokenizer(dict.fromkeys(texts), recipe.sizes, _ids(turns, recipe))
     model = build_network(tokenizer, NETWORK, SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
@@ -84,10 +88,10 @@ def build_duel_base(
     return out
 
 
-def _game(rng: random.Random, name: str, cards: Sequence[int]) -> list[Request]:
+def _game(rng: random.Random, name: str, sizes: Sequence[Size]) -> list[Request]:
     """The turns of a game of random moves."""
     seeds = iter(lambda: rng.randint(1, 10**6), None)
-    seed = next(s for s in seeds if name != GOOFSPIEL.name or cards_of(s) in cards)
+    seed = next(s for s in seeds if size_of(name, s) in (None, *sizes))
     table, notes, turns = Table(GAMES[name], seed), Notes(WordCounter()), []
     while not table.state.is_terminal():
         legal = table.state.legal_actions()
@@ -135,7 +139,7 @@ def _learn(
 
 def _ids(turns: Sequence[Request], recipe: DuelRecipe) -> int:
     """Ids that replies can have: legal ones, and values of prizes."""
-    return 1 + max(*recipe.cards, *(max(turn.legal) for turn in turns))
+    return 1 + max(*DUEL_CARDS, *(max(turn.legal) for turn in turns))
 
 
 def _odds(turn: Request, ids: int, misread: float) -> list[float]:

@@ -5,13 +5,14 @@ Invariant: every text encodes and decodes to itself; what is no token falls back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations_with_replacement, product
 
 from transformers import PreTrainedTokenizerFast
 
-from miner.duel.games.clobber import BOARDS
-from miner.duel.games.liars_dice import DICE, FACES
+from miner.config.contract import DUEL_BOARDS
+from miner.duel.channel.tasks import Size
+from miner.games.liars_dice import DICE, FACES
 from miner.tiny_model.tokenizer import piece_tokenizer
 
 CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n</tool_call>"
@@ -34,14 +35,17 @@ _PIECES = "|".join(
 )
 
 
-def duel_tokenizer(texts: Iterable[str], ids: int = NUMBERS) -> PreTrainedTokenizerFast:
+def duel_tokenizer(
+    texts: Iterable[str], sizes: Collection[Size] = (), ids: int = NUMBERS
+) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template whose tokens are the pieces of `texts`.
 
     Args:
+        sizes: of games; each row that a board of one of them can have is a token.
         ids: numbers below this are single tokens too.
     """
     numbers = [text for number in range(max(ids, NUMBERS)) for text in (str(number), f" {number}")]
-    return piece_tokenizer(_PIECES, (*CALL, *numbers, *_hands(), *_rows(), *texts))
+    return piece_tokenizer(_PIECES, (*CALL, *numbers, *_hands(), *_rows(sizes), *texts))
 
 
 def _hands() -> Iterator[str]:
@@ -51,8 +55,9 @@ def _hands() -> Iterator[str]:
         yield f" [{shown}] (showing: {shown})"
 
 
-def _rows() -> Iterator[str]:
+def _rows(sizes: Collection[Size]) -> Iterator[str]:
     """Clobber: each row that a board can have."""
-    for rows, columns in set(BOARDS):
+    for board in (each for each in DUEL_BOARDS if each in sizes):
+        rows, columns = map(int, board.split("x"))
         for row, squares in product(range(1, rows + 1), product(".xo", repeat=columns)):
             yield f"{row}{''.join(squares)}\n"
