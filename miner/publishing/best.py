@@ -42,10 +42,12 @@ class Evaluated:
         step: optimiser step; 0 is the base model.
         scores: per episode in the order of the list, in [0, 1]; None for an episode that was lost
             to infrastructure, which is left out of comparisons and never counted as 0.
+        forfeited: episodes that an invalid reply ended; empty where nobody asks.
     """
 
     step: int
     scores: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...]
+    forfeited: tuple[bool, ...] = ()
 
     @property
     def mean(self) -> float:

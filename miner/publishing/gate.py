@@ -8,6 +8,10 @@ looks. Forfeits are a bet of their own, over all games together. Candidate numbe
 every bet has reached 20 k^2; over all candidates of a run the error is at most
 (1 / 20) sum 1 / k^2 = 0.082. What has not passed leaves the start where it is.
 
+In training the start would have to be loaded beside the model to meet it. There a pair is a seed
+that both have played against the same opponent, with X_i = (1 + the candidate's score - the
+start's) / 2, which is even at 1/2 as well (`undecided_pairs`). `miner gate` has them meet.
+
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting (JRSS-B
 2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
 """
@@ -15,7 +19,9 @@ Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from miner.publishing.best import Evaluated
 
 LEAST = 0.45
 """Score against the start that every game has to exceed: even, less a margin."""
@@ -96,3 +102,29 @@ class Gate:
     def is_open(self, game: str) -> bool:
         """Whether more pairs of this game could decide something."""
         return bool({game, "forfeits"} & set(self.undecided))
+
+
+def undecided_pairs(
+    games: Sequence[str], candidate: Evaluated, start: Evaluated, number: int = 1
+) -> list[str]:
+    """What speaks against a candidate that has played the same list of games as the start.
+
+    Each two games are a pair. A forfeited game is a lost one, so that of forfeits only the counts
+    are compared.
+
+    Args:
+        games: name of each game in the list.
+
+    Returns: games that are not shown to be even, and "forfeits" if there are more.
+    """
+    bets = {game: Bet(LEAST) for game in games}
+    for first in range(0, len(games) - 1, 2):
+        pair = slice(first, first + 2)
+        own = [score for score in candidate.scores[pair] if score is not None]
+        base = [score for score in start.scores[pair] if score is not None]
+        if len(own) == len(base) == 2:
+            bets[games[first]].add((1 + (sum(own) - sum(base)) / 2) / 2)
+    needed = math.log(BASE_CAPITAL * number**2)
+    open_games = [game for game, bet in bets.items() if bet.log_capital < needed]
+    more = sum(candidate.forfeited) > sum(start.forfeited)
+    return open_games + ["forfeits"] * more

@@ -21,10 +21,14 @@ from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.publishing.best import BestModel, Evaluated
+from miner.publishing.gate import undecided_pairs
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.training.schedule import Schedule
+
+CANDIDATES = "candidates"
+"""Key of how many the gate has been asked about, in `best.json`."""
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -40,6 +44,7 @@ class HeldOut(TrainerCallback):
         run_dir: holds `evaluations.jsonl` and `best.json`.
         schedule: learns how long this takes, and says when there is no time for it.
         note: shows a line to the user.
+        gated: publish only what the gate for duels lets pass; see `miner.publishing.gate`.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
     """
 
@@ -53,6 +58,7 @@ class HeldOut(TrainerCallback):
         ranks: Ranks,
         every_steps: int,
         note: Callable[[str], None],
+        gated: bool = False,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
     ) -> None:
         self._evaluate = evaluate
@@ -64,6 +70,9 @@ class HeldOut(TrainerCallback):
         self._every = every_steps
         self._note = note
         self._replays = replays
+        self._gated = gated
+        self._candidates = 0
+        self._undecided: list[str] = []
         self._best = self._restore()
         self._last_step = 0
         self._better = False
@@ -99,7 +108,7 @@ class HeldOut(TrainerCallback):
         """
         if self._best is None:
             result = self._evaluate()
-            base = Evaluated(0, _scores(result))
+            base = _evaluated(0, result)
             lost = base.scores.count(None)
             if 2 * lost > len(base.scores):
                 raise InfrastructureError(
@@ -115,11 +124,11 @@ class HeldOut(TrainerCallback):
         """Evaluate the current weights and publish them by the rule of `BestModel`."""
         if self._best is None or step == self._last_step:
             return
-        self._last_step = step
+        self._last_step, self._undecided = step, []
         with self._schedule.measured("evaluation"):
             result = self._evaluate()
-        candidate = Evaluated(step, _scores(result))
-        self._better = self._best.replaced_by(candidate)
+        candidate = _evaluated(step, result)
+        self._better = self._best.replaced_by(candidate) and self._passes(candidate, result)
         self._lead = _difference(candidate, self._best.highest)
         if self._better:
             played = sum(score is not None for score in candidate.scores)
@@ -134,12 +143,26 @@ class HeldOut(TrainerCallback):
             difference=_difference(candidate, self._best.base),
         )
 
+    @property
+    def warning(self) -> str:
+        """For the run's last lines, where no candidate has passed the gate; else empty."""
+        return "no candidate has passed: the start stays" * (self._gated and not self.best.step)
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         due = state.global_step % self._every == 0
         if due and self._ranks.broadcast(self._schedule.room_for_evaluation()):
             self.consider(state.global_step)
+
+    def _passes(self, candidate: Evaluated, result: EvaluationResult) -> bool:
+        """Whether the gate lets the candidate pass, if there is one. Each costs a higher price."""
+        if self._gated:
+            self._candidates += 1
+            self._store()  # a run that is killed now must not ask at the old price
+            games = [episode.environment for episode in result.episodes]
+            self._undecided = undecided_pairs(games, candidate, self._model.base, self._candidates)
+        return not self._undecided
 
     @property
     def _model(self) -> BestModel:
@@ -170,6 +193,8 @@ class HeldOut(TrainerCallback):
         if long := result.failures().get("too_long", 0):
             self._note(f"{long} held-out games not counted: {result.first_message('too_long')}")
         fate = "published" if published else "kept the published one"
+        if self._undecided:
+            fate += f", the gate being undecided in {', '.join(self._undecided)}"
         self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
 
     def _restore(self) -> BestModel | None:
@@ -177,12 +202,14 @@ class HeldOut(TrainerCallback):
             state = json.loads(self._state_file.read_text())
         except FileNotFoundError:
             return None
+        self._candidates = state.get(CANDIDATES, 0)
         return BestModel.from_state(state)
 
     def _store(self) -> None:
         assert self._best is not None
         if self._ranks.leads:
-            write_atomically(self._state_file, json.dumps(self._best.state()))
+            state = self._best.state() | {CANDIDATES: self._candidates}
+            write_atomically(self._state_file, json.dumps(state))
 
 
 def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:
@@ -195,5 +222,10 @@ def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:
     return paired_difference(*played) if 2 * shared >= len(first.scores) and shared else None
 
 
-def _scores(result: EvaluationResult) -> tuple[float | None, ...]:
-    return tuple(episode.score for episode in result.episodes)
+def _evaluated(step: int, result: EvaluationResult) -> Evaluated:
+    episodes = result.episodes
+    return Evaluated(
+        step,
+        tuple(episode.score for episode in episodes),
+        tuple(episode.failure == "invalid_replies" for episode in episodes),
+    )

@@ -139,6 +139,8 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated:
     if step < settings.optimizer.max_steps and not run.stop.received:
         note("training ends here: the time given leaves no room for another step")
     held_out.consider(step)
+    if held_out.warning:
+        note(held_out.warning)
     run.heartbeat.beat("stopped" if run.stop.received else "done", step)
     ranks.gather(None)  # nobody ends anything while another rank still works
     run.engine.detach()
@@ -198,6 +200,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
         note=note,
+        gated=channel.gated,
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
     )
 

@@ -43,7 +43,7 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(self, run_dir, *evaluations):
+    def __init__(self, run_dir, *evaluations, gated=False):
         self.evaluations = [result(scores) for scores in evaluations]
         self.publisher = PublisherDouble()
         self.notes = []
@@ -56,6 +56,7 @@ class World:
             ranks=Ranks(),
             every_steps=10,
             note=self.notes.append,
+            gated=gated,
         )
 
     def records(self):
@@ -144,3 +145,40 @@ def test_games_that_had_no_room_are_named_and_not_counted(tmp_path):
     assert world.publisher.steps == [(10, 1.0, 37)]
     [warning] = [line for line in run_warnings(RunFolder(tmp_path).read()) if "max_episode" in line]
     assert "3" in warning
+
+
+def mixed(first, second):
+    """Scores of two games, whose episodes take turns in pairs."""
+    return [score for pair in zip(first, second, strict=True) for score in pair for _ in range(2)]
+
+
+def two_games(evaluation):
+    """The same episodes, each other pair of another game."""
+    episodes = [
+        episode.model_copy(update={"environment": f"duel:{'ab'[i // 2 % 2]}"})
+        for i, episode in enumerate(evaluation.episodes)
+    ]
+    return evaluation.model_copy(update={"episodes": tuple(episodes)})
+
+
+@pytest.mark.parametrize(("in_b", "published"), [(1.0, True), (0.0, False)])
+def test_the_gate_wants_every_game_and_says_which_it_has_not_seen(tmp_path, in_b, published):
+    half = [0.0, 1.0] * 15
+    world = World(
+        tmp_path, mixed(half, half), mixed([1.0] * 30, [in_b or x for x in [0.0] * 30]), gated=True
+    )
+    world.evaluations = [two_games(each) for each in world.evaluations]
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert bool(world.publisher.steps) == published
+    assert bool(world.held_out.warning) != published
+
+
+def test_a_restarted_run_asks_the_gate_at_a_higher_price(tmp_path):
+    gains = [[1.0] * 11 + [0.0] * 9, [1.0] * 12 + [0.0] * 8]
+    worlds = [World(tmp_path, [0.0] * 20, gains[0], gated=True)]
+    worlds[0].held_out.start()
+    worlds[0].held_out.consider(10)
+    worlds.append(World(tmp_path, gains[1], gated=True))
+    worlds[1].held_out.consider(20)
+    assert json.loads((tmp_path / "best.json").read_text())["candidates"] == 2

@@ -80,7 +80,8 @@ class DuelTasks:
         opponents = [BASE if name == SNAPSHOT else name for name in settings.opponents]
         rng = random.Random(base_seed)
         drawn = (rng.choice(HELD_OUT_SEEDS) for _ in itertools.count())
-        return _pairs(count, drawn, settings.games, opponents, self._sizes)
+        games = list(dict.fromkeys(settings.games))
+        return _pairs(count, drawn, games, opponents, self._sizes)
 
     @property
     def _sizes(self) -> tuple[Size, ...]:
