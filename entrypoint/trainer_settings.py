@@ -22,7 +22,7 @@ from miner.config.contract import (
     SWE_DATASET,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.overrides import Tree, merged, parse_overrides
+from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import Recipe, recipe, recipe_for
 from miner.config.settings import Settings, resolve
 
@@ -35,6 +35,15 @@ DUEL_OPPONENTS = ("random", "mcts:10")
 DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy nine tenths of what is learned."""
 
+DUEL_WARM_START = 0.4
+"""Share of the run that learns from teachers before its own games."""
+
+DUEL_TAU = 0.03
+"""Teachers' values are less exact than the critic of the servers' Goofspiel."""
+
+GATED_GAMES = 100
+"""Held-out games of each game: the gate sees too little in fewer."""
+
 DUEL_EPISODE_SECONDS = 900.0
 """Gin rummy takes sixty turns of each side."""
 
@@ -46,17 +55,18 @@ def choose_games(job: Job) -> tuple[str, str]:
     known = [name for name in job.environments if name in GAMES]
     others = [name for name in job.environments if name not in GAMES]
     if not known:
-        return "", f"none of them can be trained: {', '.join(others)}{_swe_note(job)}"
-    left = f"; as the base plays them: {', '.join(others)}{_swe_note(job)}" if others else ""
+        return "", f"none of them can be trained: {', '.join(others)}{_swe_note(job, False)}"
+    left = f"; as the base plays them: {', '.join(others)}{_swe_note(job, True)}" if others else ""
     return ", ".join(known), f"duels{left}"
 
 
-def _swe_note(job: Job) -> str:
+def _swe_note(job: Job, trained: bool) -> str:
     """What the final's software tasks would be learned from; empty for a job without them."""
     if SWE not in job.environments:
         return ""
     if SWE_DATASET in job.datasets:
-        return f" ({SWE_DATASET} is mounted, but nothing here trains on it yet)"
+        use = "is half of the demonstrations" if trained else "needs a game that can be trained"
+        return f" ({SWE_DATASET} is mounted and {use})"
     return f" ({SWE} is learned from {SWE_DATASET} only: request it at the miner's endpoint)"
 
 
@@ -92,6 +102,8 @@ class PlannedSettings:
         self._job_tree = _duels_tree(job) if job.duels else _served_tree(job)
         try:
             self._by_hand = parse_overrides(invocation.overrides)
+            if job.duels and value_at(self._by_hand, "environment.channel") in (None, DUEL_CHANNEL):
+                self._job_tree = merged(self._job_tree, _learning_tree(job))
             named = invocation.recipe
             self.recipe: Recipe = recipe_for(parameters) if named is None else recipe(named)
             self.settings = self._with({})
@@ -163,6 +175,16 @@ def _duels_tree(job: Job) -> Tree:
             "episode_seconds": DUEL_EPISODE_SECONDS,
         },
         "reward": {"most_turns": DUEL_TURNS},
+    }
+
+
+def _learning_tree(job: Job) -> Tree:
+    """How duels are learned: from teachers, and by a gate that has games enough to see."""
+    games = [name for name in job.environments if name in GAMES] or list(GAMES)
+    return {
+        "reward": {"credit": "all_moves", "tau": DUEL_TAU},
+        "demonstrations": {"share": DUEL_WARM_START},
+        "evaluation": {"episodes": GATED_GAMES * len(games)},
     }
 
 

@@ -50,8 +50,6 @@ class Channel(ABC):
     tasks: TaskStream
     split: Split = "held_out"
     """Kind of the tasks that `compared` returns."""
-    gated = False
-    """Whether published models have to pass the gate for duels."""
 
     def __init__(
         self,

@@ -27,7 +27,6 @@ class DuelChannel(Channel):
     """Games against named opponents. Opening one needs the model's tokenizer, and no server."""
 
     split = "grader"
-    gated = True
 
     def make_tasks(self) -> DuelTasks:
         return DuelTasks(self.settings)

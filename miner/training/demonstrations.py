@@ -8,15 +8,21 @@ miner has requested; the first format's rules forbid it, so the setting is off.
 Invariants:
 * the rows of a step are a function of the run's seed and the step: a resumed run has the same ones;
 * no two decisions of a process have one prompt in a step;
-* a teacher that fails loses its rows, and not the run.
+* a teacher that fails or takes too long loses its rows, and not the run.
+
+The games of the next step are played in a thread while the model learns or is still evaluated;
+tokenizers stay in the thread that always uses them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from itertools import chain
 from random import Random
+from threading import Thread
 from typing import Any
 
 from miner.config.settings import Settings
@@ -24,6 +30,7 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import DuelTasks
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
 from miner.environments import EnvironmentSource
+from miner.environments.base import EpisodeTask
 from miner.rewards.all_moves import target, unsampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
@@ -32,6 +39,12 @@ from miner.training.mounted_data import MountedData
 from miner.training.rollout_function import RolloutFunction, columns_of
 
 logger = logging.getLogger(__name__)
+
+MOST_SECONDS = 300.0
+"""Longest wait for a step's demonstrations; the run then goes on without any."""
+
+SLOW_SECONDS = 60.0
+"""Of a game: a teacher that takes longer is not asked again. Solving Liar's dice takes some ten."""
 
 
 class WarmStart:
@@ -62,6 +75,10 @@ class WarmStart:
         self._data = data
         self._tasks = DuelTasks(settings.environment)
         self._style = Style(source.wording, source.counter, source.family, self._wanted.notes)
+        self._count = max(1, self._wanted.rows // self._ranks.count)
+        self._slow: set[str] = set()
+        self._late = False
+        self._ahead: tuple[int, Future[list[Demonstration]]] | None = None
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Demonstrations while they last, in as many parts as there are prompts; see
@@ -70,6 +87,8 @@ class WarmStart:
         if self._ranks.broadcast(self._fraction(step)) >= self._wanted.share:
             return self._rollout(prompts, trainer)
         rows = self.rows(step)
+        if self._ranks.most(not rows):  # all ranks play, or none
+            return self._rollout(prompts, trainer)
         self._rollout.latest = RolloutStats.of([])
         parts = [rows[place :: len(prompts)] for place in range(len(prompts))]
         nothing: dict[str, list[Any]] = {
@@ -78,19 +97,28 @@ class WarmStart:
         }
         return columns_of(parts, self._renderer.eos_token_id) | nothing
 
+    def prepare(self, step: int) -> Future[list[Demonstration]]:
+        """Have the demonstrations of a step made, unless they are being made already."""
+        if self._ahead is None or self._ahead[0] != step:
+            made: Future[list[Demonstration]] = Future()
+            Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
+            self._ahead = step, made
+        return self._ahead[1]
+
     def rows(self, step: int) -> list[RolloutRow]:
-        """This process's rows of a step."""
-        count = max(1, self._wanted.rows // self._ranks.count)
-        drawn = f"{self._settings.seed}/demonstrations/{step}/{self._ranks.rank}"
-        of_data = self._data.sample(count // 2, drawn) if self._data else []
-        made = self._made(Random(drawn), step)
-        taught: dict[tuple[int, ...], list[RolloutRow]] = {}
-        for demonstration in made:
-            rows = self._rows(demonstration)
-            taught[rows[0].prompt_ids] = rows
-            if len(taught) >= count - len(of_data):
-                break
-        return [*chain.from_iterable(taught.values()), *of_data]
+        """This process's rows of a step; none if teachers take too long."""
+        if self._late:
+            return []
+        try:
+            made = self.prepare(step).result(MOST_SECONDS)
+        except TimeoutError:
+            self._late = True
+            logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
+            return []
+        self.prepare(step + 1)
+        data = self._data.sample(self._count // 2, self._drawn(step)) if self._data else []
+        taught = made[: self._count - len(data)]
+        return [*chain.from_iterable(map(self._rows, taught)), *data]
 
     def _rows(self, demonstration: Demonstration) -> list[RolloutRow]:
         """Of one prompt; their weights add up to one."""
@@ -100,16 +128,43 @@ class WarmStart:
         reply_ids = self._renderer.encode_reply
         return [unsampled(prompt, reply_ids(reply), share) for reply, share in shares.items()]
 
-    def _made(self, rng: Random, step: int) -> Iterator[Demonstration]:
-        """Games one after the other, as many as the step could need."""
-        ranks, games = self._ranks, self._wanted.rows
+    def _make(self, step: int, made: Future[list[Demonstration]]) -> None:
+        try:
+            made.set_result(self._demonstrations(step))
+        except Exception as error:
+            made.set_exception(error)
+
+    def _demonstrations(self, step: int) -> list[Demonstration]:
+        """Those of a step, each with another prompt; fewer only where teachers fail."""
+        ranks, games, rng = self._ranks, self._wanted.rows, Random(self._drawn(step))
         first = step * games * ranks.count + ranks.rank
+        found: dict[tuple[str, ...], Demonstration] = {}
         for index in range(first, first + games * ranks.count, ranks.count):
             task = self._tasks.training(index, self._settings.seed)
-            try:
-                yield from demonstrate(task, self._style, rng)
-            except Exception as error:
-                logger.warning("%s: no demonstration: %s: %s", task, type(error).__name__, error)
+            for demonstration in self._demonstrated(task, rng):
+                texts = tuple(message["content"] for message in demonstration.messages)
+                found.setdefault(texts, demonstration)
+            if len(found) >= self._count:
+                break
+        return [*found.values()]
+
+    def _demonstrated(self, task: EpisodeTask, rng: Random) -> list[Demonstration]:
+        """A game's, none where its teacher fails or was too slow before."""
+        if task.environment in self._slow:
+            return []
+        began = time.monotonic()
+        try:
+            made = demonstrate(task, self._style, rng)
+        except Exception as error:
+            logger.warning("%s: no demonstration: %s: %s", task, type(error).__name__, error)
+            made = []
+        if time.monotonic() - began > SLOW_SECONDS:
+            self._slow.add(task.environment)
+            logger.warning("%s: its teacher is too slow and asked no more", task.environment)
+        return made
+
+    def _drawn(self, step: int) -> str:
+        return f"{self._settings.seed}/demonstrations/{step}/{self._ranks.rank}"
 
 
 def with_warm_start(
@@ -128,4 +183,6 @@ def with_warm_start(
     if wanted.datasets:
         data = MountedData(wanted.datasets, renderer, source.family, settings.rollout.episode_limit)
         logger.warning("%s", data.described)
-    return WarmStart(settings, rollout, fraction, renderer, source, data)
+    warm = WarmStart(settings, rollout, fraction, renderer, source, data)
+    warm.prepare(0)
+    return warm

@@ -200,7 +200,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
         note=note,
-        gated=channel.gated,
+        gated=FACTS[settings.environment.channel].duels,
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
     )
 

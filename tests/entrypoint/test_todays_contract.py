@@ -79,7 +79,9 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     rollout, reward = job.settings.rollout, job.settings.reward
     assert rollout.max_reply_tokens == 512
     assert rollout.episode_seconds > 600
-    assert (reward.shaping, reward.credit) == ("none", "episode")
+    assert (reward.shaping, reward.credit) == ("none", "all_moves")
+    assert job.settings.demonstrations.share > 0
+    assert job.settings.evaluation.episodes == 200
     assert reward.most_turns is not None
     assert job.plan.served_dtype == "bfloat16"
     assert job.plan.servers == ()  # duels are played in the trainer's process: nobody waits for any

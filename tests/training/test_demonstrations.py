@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,32 @@ def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
     monkeypatch.setattr(demonstrations, "demonstrate", failing)
     rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
     assert len({row.prompt_ids for row in rows}) == 6
+
+
+def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, whole = [], demonstrations.demonstrate
+
+    def noted(task: Any, *args: Any) -> Any:
+        asked.append(task.environment)
+        return whole(task, *args)
+
+    monkeypatch.setattr(demonstrations, "demonstrate", noted)
+    monkeypatch.setattr(demonstrations, "SLOW_SECONDS", -1.0)
+    rows = _warm_start(_settings("demonstrations.rows=100")).rows(0)
+    assert rows
+    assert set(asked) == {"duel:leduc_poker", "duel:goofspiel"}
+    assert asked.count("duel:goofspiel") == 1
+
+
+def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = Event()
+    monkeypatch.setattr(demonstrations, "demonstrate", lambda *args: answered.wait() and [])
+    monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.01)
+    with pytest.raises(GamePlayed):
+        _warm_start(_settings())([encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(0))
+    answered.set()
 
 
 def test_other_channels_have_no_teachers() -> None:
