@@ -1,7 +1,6 @@
 """Transcripts of the real server, or their extract.
 
-Tests that take `graded_episode`, `graded_case`, `train_episode`, `refusals` or `opening` run once
-per transcript.
+Tests that take `graded_episode` or `graded_case` run once per transcript.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 
 from tests.recordings import load
-
-_REFUSALS = ("step_bad_actions_live_episode", "invalid_action_16_cards")
 
 
 def _graded_cases() -> list[dict[str, Any]]:
@@ -25,27 +22,10 @@ def _graded_cases() -> list[dict[str, Any]]:
     return cases
 
 
-def _openings(train: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """First observations of the other games, where no searching opponent moved before."""
-    openings = []
-    for call in (call for entry in train if "group" in entry for call in entry["calls"]):
-        result = call["response"].get("result") if isinstance(call["response"], dict) else None
-        if not isinstance(result, dict):
-            continue
-        name = result.get("info", {}).get("game_name")
-        if name in ("clobber", "gin_rummy"):
-            openings.append({"name": name, **result})
-    return openings
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One run per transcript."""
-    train = load("train_api.jsonl")
     transcripts = {
         "graded_episode": load("evaluate.jsonl"),
-        "train_episode": [entry for entry in train if "group" not in entry],
-        "refusals": [entry for entry in train if entry.get("group") in _REFUSALS],
-        "opening": _openings(train),
         "graded_case": _graded_cases(),
     }
     for name, entries in transcripts.items():

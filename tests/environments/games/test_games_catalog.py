@@ -60,6 +60,7 @@ def test_an_unknown_name_is_refused() -> None:
         (300_000_000, {"hand_size": 7, "knock_card": 10}),
         (300_000_008, {"hand_size": 9, "knock_card": 8}),
         (700_000_001, {"rows": 6, "columns": 6}),
+        (700_000_002, {"rows": 7, "columns": 7}),
     ],
 )
 def test_parameters(task_id: int, parameters: dict[str, object]) -> None:
