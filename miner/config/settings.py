@@ -144,6 +144,13 @@ class RolloutSettings(Section):
         description="At the start the temperature is lowered until at most this share of the "
         "base's sampled games ends by an invalid reply; empty: it stays as it is set.",
     )
+    guided: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of episodes at the start, falling to none, whose moves reward.credit="
+        "all_moves' critic picks: they cost no sampling.",
+    )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
         None,
@@ -270,6 +277,11 @@ class Settings(Section):
             raise ValueError(
                 "reward.credit='all_moves' has a critic for the servers' Goofspiel and duels: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'turn' or 'episode'"
+            )
+        if self.rollout.guided and (self.reward.credit != "all_moves" or facts.duels):
+            raise ValueError(
+                f"rollout.guided={self.rollout.guided:g} needs the critic of the "
+                "servers' Goofspiel: set reward.credit to 'all_moves', or leave it out"
             )
         if self.demonstrations.share and not facts.duels:
             raise ValueError(

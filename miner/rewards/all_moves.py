@@ -9,13 +9,17 @@ mass to those that are. Each legal reply is a row of its own behind the decision
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Protocol
 
 from miner.config.contract import agent_seat
+from miner.environments.base import EpisodeTask
 from miner.rewards.goofspiel_critic import Bid, bids_of, softmax
+from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
 LEAST_SHARE = 0.005
@@ -80,17 +84,47 @@ class AllMoves:
         """Rows of the legal replies at `turns`; their weights add up to one for each decision."""
         rows: list[RolloutRow] = []
         prompts = prompts_by_turn(trajectory)
-        self._bids += bids_of(trajectory)
+        if trajectory.sampled_tokens:
+            self._bids += bids_of(trajectory)
         for turn, values in enumerate(self._values_by_turn(trajectory)):
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
-            if played in values:
+            if played in values and trajectory.turns[turn].sampled_tokens:
                 self._regrets.append(max(values.values()) - values[played])
             if turn not in turns or not values:
                 continue
             for reply, share in target(values, self._tau).items():
                 rows.append(unsampled(prompts[turn], self._encode(reply), share))
         return rows
+
+    def guide(self, share: Callable[[], float]) -> Guide:
+        """Pick the replies of some episodes, which then cost no sampling.
+
+        Such an episode mixes the critic's best moves with random ones, in a proportion that is
+        drawn for it: positions that a policy which still plays badly would not reach. Nothing is
+        learned from what is picked; as everywhere, all legal moves of each position are.
+
+        Args:
+            share: of the episodes that begin now.
+        """
+        begun = itertools.count()
+
+        def of(task: EpisodeTask) -> Pick | None:
+            rng = random.Random(f"{task} {next(begun)}")
+            if rng.random() >= share():
+                return None
+            random_moves, seat = rng.random(), agent_seat(task.seed)
+
+            def pick(shown: str) -> str | None:
+                values = self._critic.values(shown, seat)
+                if not values:
+                    return None
+                best = max(values, key=lambda reply: values[reply])
+                return rng.choice(list(values)) if rng.random() < random_moves else best
+
+            return pick
+
+        return of
 
     def _values_by_turn(self, trajectory: Trajectory) -> Iterator[Mapping[str, float]]:
         """The values of each turn's legal replies, none where no position was shown."""

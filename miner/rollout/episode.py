@@ -14,6 +14,12 @@ from miner.inference.sampler import Sampler, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
+Pick = Callable[[str], str | None]
+"""What is shown -> the reply to it; None leaves the reply to the policy."""
+
+Guide = Callable[[EpisodeTask], Pick | None]
+"""Who picks the replies of an episode, asked when it begins; None: the policy throughout."""
+
 
 def never() -> bool:
     """What does not stop anything."""
@@ -28,11 +34,13 @@ class EpisodeParams:
         sampling: how to sample each reply.
         max_tokens: most tokens that prompt and completion of the episode may have together.
         stopped: whether to give episodes up; asked before each turn.
+        guide: picks replies in the policy's place, whose tokens are no sampled ones.
     """
 
     sampling: SamplingParams
     max_tokens: int
     stopped: Callable[[], bool] = never
+    guide: Guide | None = None
 
     def check_going(self) -> None:
         """Raises: `RolloutStopped`."""
@@ -79,12 +87,17 @@ class SampledPlayer:
         self._builder = TrajectoryBuilder(
             self._renderer, task, observation.messages, observation.tools
         )
+        self._shown = observation.messages
+        self._pick = self._params.guide(task) if self._params.guide else None
 
     async def reply(self) -> str:
         """Raises: `SamplerError`, `EpisodeTooLong`, `RolloutStopped`."""
         self._params.check_going()
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
+        picked = self._pick(self._shown[-1]["content"]) if self._pick else None
+        if picked is not None:
+            return self._builder.add_picked(picked)
         sample = await self._sampler.sample(
             prompt_ids, self._sampling_params, session=self._session
         )
@@ -92,6 +105,7 @@ class SampledPlayer:
 
     def told(self, transition: Transition) -> None:
         self._builder.add_transition(transition)
+        self._shown = transition.messages or self._shown
 
     async def close(self) -> None:
         await self._sampler.end_session(self._session)

@@ -21,7 +21,8 @@ class RolloutStats(BaseModel):
     """Counts over all episodes played; a step's record holds them as they are.
 
     Attributes:
-        score: mean graded score of finished episodes, in [0, 1]; None without any.
+        score: mean graded score of finished episodes, in [0, 1], those of the policy's own replies
+            if there are any; None without any.
         tokens: sampled tokens, which carry loss.
         total_tokens: tokens of all rows, prompts included.
         episodes: finished episodes.
@@ -64,8 +65,10 @@ class RolloutStats(BaseModel):
         lost = [episode for result in results for episode in result.lost]
         turns = [turn for trajectory in finished for turn in trajectory.turns]
         drift = Counter(turn.drift.value for game in finished for turn in game.turns[1:])
+        own = [game.score for game in finished if game.sampled_tokens]
+        scores = own or [game.score for game in finished]
         return RolloutStats(
-            score=fmean(t.score for t in finished) if finished else None,
+            score=fmean(scores) if scores else None,
             tokens=sum(trajectory.sampled_tokens for trajectory in finished),
             total_tokens=sum(trajectory.total_tokens for trajectory in finished),
             episodes=len(finished),

@@ -53,7 +53,8 @@ class TurnRecord:
         reply: text that was given to the environment.
         action: id of the action played, None if the reply could not be parsed.
         valid: whether the reply was parsed into a legal action.
-        sampled_tokens: length of the reply in tokens, the end-of-turn token included.
+        sampled_tokens: length of the reply in tokens, the end-of-turn token included; 0 for a reply
+            that was picked for the policy.
         finish_reason: see `Sample`; "length" when the reply was cut off.
         drift: how this turn's prompt continued the tokens held before it.
     """
@@ -117,14 +118,16 @@ class _OpenRow:
     completion_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     turn_ids: list[int] = field(default_factory=list)
+    loss_mask: list[int] = field(default_factory=list)
 
-    def extend(self, ids: Sequence[int], logprobs: Sequence[float], turn: int) -> None:
+    def extend(self, ids: Sequence[int], logprobs: Sequence[float], turn: int, loss: bool) -> None:
         self.completion_ids.extend(ids)
         self.logprobs.extend(logprobs)
         self.turn_ids.extend([turn] * len(ids))
+        self.loss_mask.extend([int(loss)] * len(ids))
 
     def extend_unsampled(self, ids: Sequence[int]) -> None:
-        self.extend(ids, [0.0] * len(ids), ENVIRONMENT_TURN)
+        self.extend(ids, [0.0] * len(ids), ENVIRONMENT_TURN, loss=False)
 
     def close(self, eos_token_id: int) -> RolloutRow:
         if self.completion_ids[-1] != eos_token_id:
@@ -133,7 +136,7 @@ class _OpenRow:
             prompt_ids=self.prompt_ids,
             completion_ids=tuple(self.completion_ids),
             logprobs=tuple(self.logprobs),
-            loss_mask=tuple(int(turn != ENVIRONMENT_TURN) for turn in self.turn_ids),
+            loss_mask=tuple(self.loss_mask),
             turn_ids=tuple(self.turn_ids),
         )
 
@@ -172,13 +175,26 @@ class TrajectoryBuilder:
                 f"a sample of {len(sample.token_ids)} ids and {len(sample.logprobs)} logprobs is "
                 "no reply: check the generation engine"
             )
-        self._rows[-1].extend(sample.token_ids, sample.logprobs, len(self._turns))
-        self._sample = sample
+        self._sampled = len(sample.token_ids)
+        self._add(sample)
         self._reply = self._renderer.reply_text(sample, special_tokens=bool(self._tools))
         version = sample.weight_version
         held = self._weight_version
         self._weight_version = version if held is None else min(held, version)
         return self._reply
+
+    def add_picked(self, reply: str) -> str:
+        """Keep a whole reply that the policy has not sampled, and which has no loss."""
+        ids = self._renderer.encode_reply(reply)
+        self._sampled, self._reply = 0, reply
+        self._add(Sample(ids, (0.0,) * len(ids), "stop"))
+        return reply
+
+    def _add(self, sample: Sample) -> None:
+        self._rows[-1].extend(
+            sample.token_ids, sample.logprobs, len(self._turns), self._sampled > 0
+        )
+        self._sample = sample
 
     def add_transition(self, transition: Transition) -> None:
         """Record what the reply led to and, unless it was the end, grow the next prompt."""
@@ -192,7 +208,7 @@ class TrajectoryBuilder:
                 reply=self._reply,
                 action=transition.action,
                 valid=transition.valid,
-                sampled_tokens=len(sample.token_ids),
+                sampled_tokens=self._sampled,
                 finish_reason=sample.finish_reason,
                 drift=self._drift,
             )

@@ -28,7 +28,7 @@ from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams, never
+from miner.rollout.episode import EpisodeParams, Guide, never
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.learner import Learner
@@ -94,11 +94,17 @@ class Rollouts:
             waiting=lambda: run.heartbeat.beat("waiting for environment servers"),
         )
 
-    def player(self, temperature: float, stopped: Callable[[], bool] = never) -> Play:
+    def player(
+        self,
+        temperature: float,
+        stopped: Callable[[], bool] = never,
+        guide: Guide | None = None,
+    ) -> Play:
         """Plays groups at this temperature; those that the engine lost are played again.
 
         Args:
             stopped: ends episodes at their next turn.
+            guide: see `EpisodeParams`.
         """
         rollout = self._settings.rollout
         scheduler = Scheduler(
@@ -109,6 +115,7 @@ class Rollouts:
                 SamplingParams(rollout.max_reply_tokens, temperature),
                 rollout.episode_limit,
                 stopped,
+                guide,
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=self._ended,

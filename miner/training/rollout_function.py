@@ -175,7 +175,7 @@ def _given_up(outcome: Outcome) -> bool:
 
 def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:
     """`row` with loss on the tokens of `turns` alone."""
-    mask = (int(turn in turns) for turn in row.turn_ids)
+    mask = (had * (turn in turns) for had, turn in zip(row.loss_mask, row.turn_ids, strict=True))
     return replace(row, loss_mask=tuple(mask))
 
 

@@ -118,12 +118,17 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated:
     schedule, rollouts = run.schedule, Rollouts(run)
     temperature = _fit_temperature(run, rollouts)
     renderer = run.learner.renderer
+    credit = all_moves_credit(settings.reward, renderer, run.source)
+    share = settings.rollout.guided
+    guide = None
+    if credit and share:
+        guide = credit.guide(lambda: share * (1 - schedule.fraction(trainer.state.global_step)))
     rollout = RolloutFunction(
-        schedule.timed("playing", rollouts.player(temperature, run.stop)),
+        schedule.timed("playing", rollouts.player(temperature, run.stop, guide)),
         settings.reward,
         renderer.eos_token_id,
         ranks,
-        all_moves_credit(settings.reward, renderer, run.source),
+        credit,
     )
     own_engine = settings.rollout.engine == "transformers"
     trainer.learn_from(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -92,3 +93,40 @@ def test_the_critic_learns_from_the_bids_of_all_ranks() -> None:
     credit.learn(lambda seen: [seen, ([(8, 7, 7)] * 50, [])])
     assert critic.habits.counts[-1, -1] > before[-1, -1] + 45
     assert critic.habits.counts.sum() > before.sum() + 45
+
+
+def picks(credit: AllMoves, share: float, episodes: int) -> list[list[str]]:
+    """What is picked at FIRST and LATER in the guided ones of so many episodes."""
+    guide = credit.guide(lambda: share)
+    begun = [guide(TASK) for _ in range(episodes)]
+    return [[str(pick(FIRST)), str(pick(LATER))] for pick in begun if pick]
+
+
+def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None:
+    credit = all_moves()
+    assert picks(credit, 0.0, 50) == []
+    assert len(picks(credit, 1.0, 50)) == 50
+    guided = picks(credit, 0.5, 400)
+    assert 150 < len(guided) < 250
+    values = GoofspielCritic(0.05).values(LATER, 0)
+    assert values is not None
+    best = max(values, key=lambda reply: values[reply])
+    share = sum(later == best for _, later in guided) / len(guided)
+    assert 0.65 < share < 0.85  # always best where half of the moves are, else one of two at random
+    assert len({first for first, _ in guided}) == 6
+
+
+def test_a_guide_leaves_what_it_cannot_read_to_the_policy() -> None:
+    pick = all_moves().guide(lambda: 1.0)(TASK)
+    assert pick is not None
+    assert pick("Good evening.") is None
+
+
+def test_picked_moves_teach_the_critic_nothing_of_the_policy() -> None:
+    turns = tuple(replace(turn, sampled_tokens=0) for turn in GAME.turns)
+    credit = all_moves()
+    rows = credit.rows(replace(GAME, turns=turns), range(3))
+    assert {row.prompt_ids for row in rows} == set(prompts_by_turn(GAME))
+    credit.learn(lambda seen: [seen])
+    assert math.isnan(credit.regret)
+    assert (credit._critic.habits.counts == GoofspielCritic(0.05).habits.counts).all()

@@ -343,3 +343,31 @@ def test_session_ends_when_the_environment_fails():
     with pytest.raises(InfrastructureError):
         asyncio.run(episode)
     assert sampler.ended == [8]
+
+
+def test_a_picked_reply_is_played_and_kept_and_has_no_loss():
+    shown = []
+
+    def pick(text):
+        shown.append(text)
+        return "7" if len(shown) == 1 else None
+
+    replies = [text_sample("chatml", "7"), text_sample("chatml", "9")]
+    plain, _, _ = play("chatml", replies)
+    params = replace(PARAMS, guide=lambda task: pick)
+    episode, sampler, environment = play("chatml", replies[1:], rounds=2, params=params)
+    assert shown == [turn.messages[-1]["content"] for turn in episode.turns]
+    assert environment.replies == ["7", "9"]
+    assert len(sampler.params) == 1
+    assert [turn.sampled_tokens for turn in episode.turns] == [0, plain.turns[1].sampled_tokens]
+    (row,), (sampled,) = episode.rows, plain.rows
+    assert row.completion_ids == sampled.completion_ids
+    assert row.turn_ids == sampled.turn_ids
+    assert row.loss_mask == tuple(int(turn == 1) for turn in row.turn_ids)
+
+
+def test_a_guide_that_leaves_an_episode_to_the_policy_changes_nothing():
+    replies = [text_sample("chatml", "7"), text_sample("chatml", "9")]
+    own, _, _ = play("chatml", replies)
+    asked, _, _ = play("chatml", replies, params=replace(PARAMS, guide=lambda task: None))
+    assert own == asked

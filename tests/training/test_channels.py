@@ -117,6 +117,15 @@ def test_a_critic_of_another_game_is_refused(work: Work) -> None:
     assert work.settings("environment.channel=builtin", "reward.credit=all_moves")
 
 
+def test_guided_episodes_need_the_critic_of_the_servers_game(work: Work) -> None:
+    for other in ("environment.channel=duel reward.credit=all_moves", "reward.credit=turn"):
+        with pytest.raises(ConfigurationError, match=r"rollout\.guided=0\.5 needs the critic"):
+            work.settings(*other.split(), "rollout.guided=0.5")
+    assert work.settings(
+        "environment.channel=builtin", "reward.credit=all_moves", "rollout.guided=0.5"
+    )
+
+
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
     shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
     for channel in (name for name in CHANNELS if channel_class(name) is not ServedChannel):
