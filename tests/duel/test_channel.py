@@ -190,6 +190,16 @@ def test_only_the_wanted_decks_are_dealt() -> None:
     assert {size_of("goofspiel", wanted.training(i, 0).task_id) for i in range(30)} == {5}
 
 
+def test_only_the_wanted_boards_are_set_up_and_games_come_as_often_as_listed() -> None:
+    wanted = stream(games=("clobber", "clobber", "leduc_poker"), boards=("4x5",))
+    tasks = [wanted.training(i, 0) for i in range(30)]
+    boards = {size_of("clobber", t.task_id) for t in tasks if t.environment == "duel:clobber"}
+    assert boards == {"4x5"}
+    assert [t.environment for t in tasks].count("duel:clobber") == 20
+    held_out = [t.environment for t in wanted.held_out(20, 7)]
+    assert held_out.count("duel:clobber") == 10
+
+
 def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:
     wanted = stream(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
     tasks = wanted.held_out(40, 7)

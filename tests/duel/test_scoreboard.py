@@ -22,6 +22,7 @@ async def test_goofspiel_has_the_cards_that_were_asked_for() -> None:
     seen = set()
 
     def answer(request: Request) -> Reply:
+        assert request.kind == "turn"  # nobody would see the notes of a reflection
         seen.add(len(request.legal))
         return lowest_call(request)
 

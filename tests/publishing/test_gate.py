@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from miner.publishing.gate import BASE_CAPITAL, LEAST, Bet, Gate
+from miner.publishing.best import Evaluated
+from miner.publishing.gate import BASE_CAPITAL, LEAST, Bet, Gate, undecided_pairs
 
 
 def _pair(rng: Random, mean: float) -> float:
@@ -86,3 +87,15 @@ def test_capital_does_not_grow_on_average_while_the_claim_is_true() -> None:
 def test_what_is_no_result_is_refused() -> None:
     with pytest.raises(ValueError, match="no result of a pair"):
         Bet(0.5).add(1.5)
+
+
+def test_pairs_against_the_same_opponents_decide_in_training() -> None:
+    games = [name for _ in range(30) for name in ("even", "even", "won", "won")]
+    start = Evaluated(0, (0.0, 1.0, 0.0, 1.0) * 30, (True, False) * 60)
+    better = Evaluated(5, (0.0, 1.0, 1.0, 1.0) * 30, (False,) * 120)
+    longer = [Evaluated(each.step, each.scores * 3, each.forfeited * 3) for each in (better, start)]
+    assert undecided_pairs(games, better, start) == ["even"]
+    assert undecided_pairs(games * 3, *longer) == []
+    assert undecided_pairs(games * 3, *longer, number=20) == ["even"]
+    clumsy = Evaluated(5, longer[0].scores, (True, True) * 180)
+    assert undecided_pairs(games * 3, clumsy, longer[1]) == ["forfeits"]

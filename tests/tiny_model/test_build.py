@@ -152,6 +152,20 @@ def test_number_tokens_start_out_ordered_by_value():
     assert torch.dot(one, two) > torch.dot(one, nine)
 
 
+def test_tokens_of_one_number_and_of_one_spelling_start_out_alike():
+    tokenizer = build.recipe_tokenizer(SMALL)
+    recipe = replace(SMALL.network, number_names=9.0, spelling_features=9.0)
+    embeddings = build_network(tokenizer, recipe, seed=0).get_input_embeddings().weight
+
+    def alike(first: str, second: str) -> float:
+        ids = [tokenizer.encode(text, add_special_tokens=False) for text in (first, second)]
+        assert [len(each) for each in ids] == [1, 1]
+        return torch.cosine_similarity(*(embeddings[each[0]] for each in ids), dim=0).item()
+
+    assert alike("7", " 7") > 0.9 > 0.5 > alike("7", " 6")
+    assert alike("<|user|>", "<|system|>") > alike("<|pad|>", "\n") + 0.1
+
+
 def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["tiny_model", f"--out={tmp_path / 'model'}", "--steps=2"])
     main()

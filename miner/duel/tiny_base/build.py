@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -33,8 +33,6 @@ from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
 SEED = 0
-NETWORK = NetworkRecipe(number_names=0.6, spelling_features=0.25)
-"""With features of ids, boards and hands: what pretrained models know of their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,7 @@ class DuelRecipe:
         sizes: Goofspiel's cards and Clobber's boards.
         misread: share of Goofspiel's replies whose id is the prize's value; the others, and all of
             other games, are drawn from the legal ids.
+        network: its size, and what it knows of its tokens from the start.
         games: games of random moves whose turns are learned from.
         steps: optimizer steps of `batch` turns each.
     """
@@ -53,6 +52,7 @@ class DuelRecipe:
     names: tuple[str, ...] = (GOOFSPIEL.name,)
     sizes: tuple[Size, ...] = (5,)
     misread: float = 0.6
+    network: NetworkRecipe = field(default_factory=NetworkRecipe)
     games: int = 240
     steps: int = 250
     batch: int = 32
@@ -62,6 +62,7 @@ class DuelRecipe:
 FOUR_GAMES = DuelRecipe(
     names=("goofspiel", "leduc_poker", "liars_dice", "clobber"),
     sizes=(5, 8, "4x5"),
+    network=NetworkRecipe(number_names=0.6, spelling_features=0.25),
     games=600,
     steps=200,
 )
@@ -81,7 +82,7 @@ def build_duel_base(
     turns = [turn for name in names for turn in _game(rng, name, recipe.sizes)]
     texts = [text for turn in turns for text in (turn.system, turn.user)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts), recipe.sizes, _ids(turns, recipe))
-    model = build_network(tokenizer, NETWORK, SEED)
+    model = build_network(tokenizer, recipe.network, SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
