@@ -24,7 +24,7 @@ class BackgroundLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been closed."""
+        """Return whether it has not been closed."""
         return not self._loop.is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

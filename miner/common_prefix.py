@@ -1,4 +1,4 @@
-"""How far two sequences of token ids agree."""
+"""Common prefix of two sequences of token ids."""
 
 from __future__ import annotations
 

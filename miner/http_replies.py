@@ -1,4 +1,4 @@
-"""What every client of an untrusted HTTP server needs: connections, bounded bodies, excerpts."""
+"""Parts of every client of an untrusted HTTP server: connections, bounded bodies, excerpts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT_REPLY_LIMIT: Final = 4 << 20
 """Bytes of one chat completion."""
 _EXCERPT: Final = 160  # characters
 _OTHER_PAGE: Final = (301, 302, 303, 307, 308, 404, 405)
-"""What a server says of a page that it does not have, or has elsewhere."""
+"""Statuses of a page that a server does not have, or has elsewhere."""
 
 _T = TypeVar("_T")
 
@@ -53,7 +53,7 @@ class Connections:
 
 
 def chat_base_url(url: str) -> str:
-    """What `/chat/completions` is appended to: `url`, with /v1 if it names a host only.
+    """The URL that `/chat/completions` is appended to: `url`, with /v1 if it names a host only.
 
     Raises: `ConfigurationError` for what is no URL.
     """

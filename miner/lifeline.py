@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def lifeline() -> dict[str, str]:
-    """What a child needs in its environment to call `hold_lifeline`."""
+    """Environment variables with which a child can call `hold_lifeline`."""
     return {PARENT: str(os.getpid())}
 
 

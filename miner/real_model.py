@@ -54,8 +54,8 @@ def make_real_model(folder: Path) -> Path:
 
 
 def dtype_here() -> Literal["bfloat16", "float32"]:
-    """What this machine's processor computes the model in: bfloat16, or float32 where a processor
-    without instructions for it would take six times as long."""
+    """Dtype in which this machine's processor computes the model: bfloat16, or float32 where a
+    processor without instructions for it would take six times as long."""
     import torch
 
     fast = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -63,7 +63,7 @@ def dtype_here() -> Literal["bfloat16", "float32"]:
 
 
 def is_made(folder: Path) -> bool:
-    """Whether `cached_real_model` finds the model there."""
+    """Return whether `cached_real_model` finds the model there."""
     return (folder / "config.json").is_file()
 
 

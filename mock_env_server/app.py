@@ -32,7 +32,7 @@ from mock_env_server.stepping import BadArguments, SteppedGames
 
 MAX_BODY_BYTES = 4 * 2**20
 API_VERSION = "0.1.0"
-"""What the real servers claim: FastAPI's default, since they name none."""
+"""Version that the real servers claim: FastAPI's default, since they name none."""
 
 
 class CallBody(BaseModel):  # type: ignore[no-redef]  # mypy's pydantic plugin adds **kwargs
@@ -213,7 +213,7 @@ def _described(method: Method) -> dict[str, str]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether /call takes a timeout for a number (the method itself may still refuse it)."""
+    """Return whether /call takes a timeout for a number (the method itself may still refuse it)."""
     try:
         float(value)
     except ValueError:

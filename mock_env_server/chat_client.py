@@ -1,4 +1,5 @@
-"""How /evaluate asks the model under test: a streamed chat, until the episode's time is up."""
+"""Requests of /evaluate to the model under test: a streamed chat, until the episode's time is
+up."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ TIME_SHARE = 0.9
 
 @dataclass(slots=True)
 class GradedEpisode:
-    """What is known of one graded episode at any moment of it."""
+    """State of one graded episode."""
 
     task_id: Any
     seed: Any

@@ -18,7 +18,7 @@ GAME_PATHS = ("/reset", "/step", "/state", "/stop", "/evaluate", "/call")
 
 
 class FaultKind(StrEnum):
-    """What can happen to one request."""
+    """Faults of one request."""
 
     HTTP_500 = "http_500"
     HTTP_429 = "http_429"
@@ -49,7 +49,7 @@ FAULT_HELP = {
 
 
 class Latency(BaseModel):
-    """How long an answer is held back, in milliseconds.
+    """Delay of an answer, in milliseconds.
 
     `constant`: always `ms`; `uniform`: between `ms` and `spread`; `lognormal`: median `ms`, with
     `spread` the standard deviation of the logarithm.
@@ -84,7 +84,7 @@ class Latency(BaseModel):
 
 
 class FaultPlan(BaseModel):
-    """What to break. The default plan breaks nothing."""
+    """Plan of faults. The default plan breaks nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -115,7 +115,7 @@ class FaultPlan(BaseModel):
 
     @property
     def idle(self) -> bool:
-        """Whether the plan changes nothing."""
+        """Return whether the plan changes nothing."""
         return self.latency is None and self.restart_after is None and not any(self.rates.values())
 
     def draw(self, path: str, count: int) -> tuple[FaultKind | None, float, random.Random]:

@@ -1,4 +1,4 @@
-"""What /evaluate reports of a game after it has ended, or where it was given up.
+"""Report of /evaluate on a game that has ended or was aborted.
 
 Invariant: of a simultaneous move only the agent's half is reported, as the real server does.
 """

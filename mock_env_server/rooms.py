@@ -1,4 +1,4 @@
-"""Where games are made and moves are played: inline, or in a thread when the opponent searches.
+"""Creation of games and moves: inline, or in a thread when the opponent searches.
 
 Invariants:
 * a session is used by one thread at a time; its owner waits for one move before the next;

@@ -109,7 +109,7 @@ class SteppedGames:
         return _answer(episode, reward=episode.total_reward)
 
     async def state(self, episode_id: Any = None) -> Answer:
-        """Where an episode stands."""
+        """State of an episode."""
         episode = self._find(episode_id)
         return _answer(episode) if isinstance(episode, Episode) else episode
 

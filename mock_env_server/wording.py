@@ -20,7 +20,7 @@ USAGE = {
     "restful_style": "POST /NAME {PARAMETER: VALUE, ...}",
 }
 SIMULTANEOUS_MENU = "Waiting for Player -2 to move..."
-"""What stands in the place of the legal actions when both players move at once."""
+"""Text in the place of the legal actions when both players move at once."""
 _MENU_LIMIT = 10
 
 
@@ -30,17 +30,17 @@ def unknown_episode(episode_id: object) -> str:
 
 
 def not_found(episode_id: object) -> str:
-    """What /stop says about an id that leads nowhere."""
+    """Reply of /stop to an unknown id."""
     return f"no episode {episode_id} to stop"
 
 
 def method_not_found(name: str) -> str:
-    """What /call says about a method that does not exist."""
+    """Reply of /call to an unknown method."""
     return f"no method {name!r}; GET /methods lists them"
 
 
 def first_observation(rules: str, observation: str) -> str:
-    """What /reset shows: the rules, then what every later observation shows too."""
+    """Observation of /reset: the rules, then what every later observation shows too."""
     return f"# Game Rules\n{rules}\n\n# Current Game State\n{observation}"
 
 
@@ -56,7 +56,7 @@ def menu(choices: Sequence[tuple[int, str]]) -> str:
 
 
 def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
-    """What /step shows when it could not read a legal action."""
+    """Observation of /step without a legal action."""
     lines = "".join(f"  {action} -> {label}\n" for action, label in choices[:_MENU_LIMIT])
     if len(choices) > _MENU_LIMIT:
         lines += f"  ... and {len(choices) - _MENU_LIMIT} more\n"
@@ -67,7 +67,7 @@ def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
 
 
 def game_over(game: str, seat: int, returns: Sequence[float], score: float) -> str:
-    """What a finished episode shows."""
+    """Observation of a finished episode."""
     own = returns[seat]
     result = "WIN" if own > 0 else "LOSS" if own < 0 else "DRAW"
     return (

@@ -27,7 +27,7 @@ REPLY_TIMEOUT_S = 600.0
 
 @dataclass
 class VLLMClientGenerationConfig:
-    """How to generate, by vLLM's names.
+    """Parameters of generation, by vLLM's names.
 
     Attributes:
         n: completions of each prompt.
@@ -48,7 +48,7 @@ class VLLMClientGenerationConfig:
 
 
 class Client(Protocol):
-    """What environments are handed."""
+    """The client that environments generate with."""
 
     @property
     def generate(self) -> Callable[..., Completions]:

@@ -1,4 +1,4 @@
-"""What `generate` of a client returns: token ids, and what belongs to each completion."""
+"""Result of a client's `generate`: token ids, and what belongs to each completion."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from miner.environments.code_agent.form import Tags
 
 
 class Environment:
-    """What decides how completions come about; the base class only generates."""
+    """Loop that makes completions; the base class only generates."""
 
     def generate(
         self,
@@ -35,7 +35,7 @@ class Environment:
 
 
 class CodeExecuter(Protocol):
-    """What runs programs."""
+    """Runner of programs."""
 
     def execute(self, codes: Sequence[str]) -> list[str]:
         """One text for each program, in order."""

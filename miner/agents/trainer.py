@@ -87,7 +87,7 @@ class EnvironmentRollout:
 
 
 def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
-    """How the trainer's arguments want completions drawn; each prompt comes as often as needed."""
+    """Sampling parameters by the trainer's arguments; each prompt comes as often as needed."""
     plain = VLLMClientGenerationConfig()
     return VLLMClientGenerationConfig(
         n=1,

@@ -1,1 +1,1 @@
-"""What a person types: arguments in, exit status out."""
+"""Commands: arguments in, exit status out."""

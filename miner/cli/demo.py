@@ -155,7 +155,7 @@ def cores_here() -> int:
 
 
 def trainer_processes(games: int, cores: int) -> int:
-    """How many processes share a step's games evenly: one per core, up to `MOST_PROCESSES`.
+    """Number of processes that share a step's games evenly: one per core, up to `MOST_PROCESSES`.
 
     A tiny model gains little from a second thread, and half of the time from a second process.
     """
@@ -163,7 +163,7 @@ def trainer_processes(games: int, cores: int) -> int:
 
 
 def temperature_of(run_dir: Path) -> float:
-    """What a run has sampled at."""
+    """Sampling temperature of a run."""
     from miner.training.temperature import FittedTemperature
 
     fitted = FittedTemperature.read(run_dir)
@@ -234,7 +234,7 @@ class WarmStartProgress:
 
 
 def dtype_of(model: DemoModel) -> str:
-    """What a demo's model is computed in, here: the tiny one depends on the last bits."""
+    """Dtype of a demo's model on this machine: the tiny one depends on the last bits."""
     from miner.real_model import dtype_here
 
     return dtype_here() if model == "smollm2" else "float32"

@@ -1,4 +1,4 @@
-"""What a person can read of learning: replies before and after it, side by side."""
+"""Replies as evidence of learning: before and after it, side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a demo can show: which base model learns, by which recipe, and how long each part takes."""
+"""Demos: which base model learns, by which recipe, and how long each part takes."""
 
 from __future__ import annotations
 

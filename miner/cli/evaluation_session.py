@@ -197,7 +197,7 @@ def _base_result(
 
 
 def _is_base(name: str) -> bool:
-    """What a name says after a comma is how it was played."""
+    """Part of a name after a comma: how it was played."""
     return name.partition(", ")[0] == BASE
 
 

@@ -1,4 +1,4 @@
-"""What settings, recipes and the orchestrator know of each channel, without importing it."""
+"""Facts about each channel for settings, recipes and the orchestrator, which do not import it."""
 
 from __future__ import annotations
 

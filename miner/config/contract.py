@@ -1,4 +1,4 @@
-"""What the tournament fixes, each fact once: its servers' limits, its grader's list, its variables.
+"""Facts of the tournament, each once: its servers' limits, its grader's list, its variables.
 
 Everything here may change upstream: `python -m miner contract --from CLONE` compares (`watched`).
 """
@@ -55,7 +55,7 @@ MOVE_TOOL: Final = "game_action"
 ToolParser = Literal[
     "qwen25", "hermes", "llama3", "mistral", "qwen3_coder", "olmo", "lfm2", "gemma4"
 ]
-"""What reads tool calls, by the serving engine's names; newer engines call qwen25 qwen."""
+"""Parsers of tool calls, by the serving engine's names; newer engines call qwen25 qwen."""
 
 BASES_WITHOUT_TEMPLATE: Final[dict[str, ToolParser]] = {
     "google/gemma-4-e2b": "qwen25",
@@ -182,7 +182,8 @@ def gpus_of_job(billions: float) -> int:
 
 
 def is_game(environment: str) -> bool:
-    """Whether this names one of `GAMES`, which has an opponent; duels are named duel:GAME."""
+    """Return whether this names one of `GAMES`, which has an opponent; duels are named
+    duel:GAME."""
     return environment.rpartition(":")[2] in GAMES
 
 

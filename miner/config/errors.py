@@ -2,4 +2,4 @@
 
 
 class ConfigurationError(Exception):
-    """What a person asked for cannot work (unknown game, empty URL list): fix the settings."""
+    """Settings that cannot work (unknown game, empty URL list): fix them."""

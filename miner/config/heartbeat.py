@@ -13,7 +13,8 @@ from miner.config.run_files import HEARTBEAT_FILE, write_atomically
 
 
 class Heartbeat(BaseModel):
-    """What the trainer last said: when (Unix seconds), in which phase, at which optimizer step."""
+    """The trainer's latest sign of life: when (Unix seconds), in which phase, at which optimizer
+    step."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""What is wrong with settings that a person gave, in sentences that name each and the way out."""
+"""Explanation of mistakes in settings, in sentences that name each and the way out."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ COMPLETE: Final = "complete.json"
 
 
 def has_checkpoint(run_dir: Path) -> bool:
-    """Whether there is a complete checkpoint of an optimizer step to continue from."""
+    """Return whether there is a complete checkpoint of an optimizer step to continue from."""
     return any((run_dir / CHECKPOINTS).glob(f"checkpoint-[1-9]*/{COMPLETE}"))
 
 
 def has_begun(run_dir: Path) -> bool:
-    """Whether there is anything to resume: a checkpoint, or scores of a published model."""
+    """Return whether there is anything to resume: a checkpoint, or scores of a published model."""
     return has_checkpoint(run_dir) or (run_dir / BEST_FILE).exists()
 
 

@@ -319,7 +319,7 @@ class Settings(Section):
 
 
 def check_divides(settings: Settings, count: int) -> None:
-    """Whether each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
+    """Return whether each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
     groups = settings.rollout.groups_per_step
     if groups % count:
         raise ConfigurationError(
@@ -402,7 +402,7 @@ def to_toml(settings: Settings, *, used_only: bool = False) -> str:
 
 
 def differences(before: Settings, after: Settings) -> list[str]:
-    """What changed, each like `rollout.memory_share 0.5 -> 0.4`."""
+    """Changed settings, each like `rollout.memory_share 0.5 -> 0.4`."""
     then, now = before.model_dump(), after.model_dump()
     values = [(name, value_at(then, name), value_at(now, name)) for name in setting_names()]
     return [f"{name} {old} -> {new}" for name, old, new in values if old != new]

@@ -1,4 +1,4 @@
-"""What the trainer's process ends with, and what that tells whoever started it."""
+"""Exit statuses of the trainer's process, for its parent."""
 
 from __future__ import annotations
 

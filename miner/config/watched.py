@@ -1,4 +1,4 @@
-"""What of the tournament's repository this miner is built for, fact by fact: where it stands there,
+"""Facts of the tournament's repository that this miner is built for: where each stands there,
 its value here, and what depends on it.
 
 `differences` compares a clone with it. The values are `contract`'s, which the code reads.

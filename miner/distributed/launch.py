@@ -64,7 +64,8 @@ def launch(count: int, command: Sequence[str]) -> int:
 
 
 def launched() -> bool:
-    """Whether this process is a launcher's rank. If so, it ends with the launcher from now on."""
+    """Return whether this process is a launcher's rank. If so, it ends with the launcher from now
+    on."""
     return "RANK" in os.environ and hold_lifeline()
 
 

@@ -53,7 +53,7 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0."""
+        """Return whether this is rank 0."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
@@ -88,7 +88,7 @@ class Ranks:
             logger.warning("the ranks did not detach in order: %s", error)
 
     def lead_does(self, work: Callable[[], T]) -> T:
-        """What `work` returns on rank 0, which alone does it.
+        """Return the result of `work` on rank 0, which alone does it.
 
         Raises: what `work` raised on rank 0, `LeadFailedError` on the others.
         """

@@ -1,4 +1,4 @@
-"""How DeepSpeed is configured, and what ZeRO-3 changes: no process holds the whole model."""
+"""Configuration of DeepSpeed, and weights under ZeRO-3: no process holds the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is played: one `Environment` protocol, several sources of episodes behind it."""
+"""Environments: one `Environment` protocol, several sources of episodes behind it."""
 
 from miner.environments.base import (
     Environment,

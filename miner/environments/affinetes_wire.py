@@ -74,7 +74,7 @@ class EvaluateReply(msgspec.Struct, frozen=True):
 
 
 class ApiInfo(msgspec.Struct, frozen=True):
-    """What a server calls its API, and the version it claims."""
+    """Name and version of a server's API, as it claims."""
 
     title: str
     version: str
@@ -87,7 +87,7 @@ class ApiReply(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What every POST is answered with: a result, or a failure with its reason."""
+    """Reply to every POST: a result, or a failure with its reason."""
 
     status: str
     result: msgspec.Raw = msgspec.Raw(b"null")

@@ -35,7 +35,7 @@ class EpisodeTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the policy is shown next.
+    """Messages that the policy has to answer.
 
     Attributes:
         messages: the messages since its last reply (system + user at first).
@@ -51,7 +51,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What one reply led to.
+    """Result of one reply.
 
     Attributes:
         messages: messages to answer next; empty when `done`, or with `appended`.
@@ -119,7 +119,7 @@ class Environment(Protocol):
 
 
 class TaskStream(Protocol):
-    """What is played: tasks to train on, and others that no training ever sees."""
+    """Tasks to train on, and others that no training ever sees."""
 
     @property
     def name(self) -> str:
@@ -153,7 +153,7 @@ class EnvironmentSource(Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many episodes may be open at once over all servers."""
+        """Largest number of open episodes over all servers."""
         ...
 
     @property
@@ -184,7 +184,7 @@ class EnvironmentSource(Protocol):
 
 
 class InProcess:
-    """What sources have in common whose episodes are played in this process: nothing goes away."""
+    """Base of sources whose episodes are played in this process: nothing goes away."""
 
     applied_rate: float | None = None
     servers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a channel counts about the truth of its servers; one object per source."""
+"""Counts of a channel about the truth of its servers; one object per source."""
 
 from __future__ import annotations
 

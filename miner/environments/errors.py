@@ -27,5 +27,5 @@ class ProtocolError(EnvironmentFault):
 
 
 def no_episode(server: str) -> ProtocolError:
-    """What `step` raises outside of an episode."""
+    """Error of a `step` outside of an episode."""
     return ProtocolError("no episode is open: call reset() before step()", server=server)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found; it can be pickled.
+    """Result of a check; it can be pickled.
 
     Attributes:
         channel: that was checked.

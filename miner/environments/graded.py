@@ -73,7 +73,7 @@ class GradedSource(OnServers[AffinetesClient]):
         return GradedEnvironment(self, self.pool.pick(avoid))
 
     def runtime(self) -> GradedCalls:
-        """What belongs to the running event loop; made anew in a new loop."""
+        """State of the running event loop; made again in a new loop."""
         loop = asyncio.get_running_loop()
         if self._runtime is None or self._runtime.loop is not loop:
             self._runtime = GradedCalls(loop, ChatEndpoint(), self.clients)
@@ -173,7 +173,7 @@ class GradedEnvironment(OnServer):
         return event
 
     def _new_messages(self, chat: list[Message], reply: str) -> tuple[str, tuple[Message, ...]]:
-        """How `chat` records `reply`, and what it adds; checks that it repeats all the rest."""
+        """Record of `reply` in `chat`, and what it adds; checks that it repeats all the rest."""
         held = len(self._said)
         if chat[:held] != self._said or len(chat) < held + 2:
             raise self._fault(ProtocolError, "changed or dropped earlier messages of the chat")
@@ -187,7 +187,8 @@ class GradedEnvironment(OnServer):
         return echo["content"], tuple(chat[held + 1 :])
 
     def _is_echo(self, recorded: str, reply: str) -> bool:
-        """Whether the chat may hold `recorded` for `reply` (the grader keeps no think text)."""
+        """Return whether the chat may hold `recorded` for `reply` (the grader keeps no think
+        text)."""
         if recorded == clean_reply(reply):
             return True
         self._disagree(f"it recorded {reply[:80]!r} as {recorded[:80]!r}")

@@ -45,7 +45,7 @@ class Stopwatch:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and not stopped since."""
+        """Return whether it was started and not stopped since."""
         return self._since is not None
 
     def seconds(self) -> float:

@@ -21,7 +21,7 @@ from miner.environments.games import clean_reply
 from miner.environments.listing import parse_listing
 
 TRIES: Final = 5
-"""How often the probe asks: where 30% of the answers fail, all five do once in 400 times."""
+"""Tries of the probe: where 30% of the answers fail, all five do once in 400 times."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the conformance probe found out, and which channel follows from it.
+"""Findings of the conformance probe, and the channel that follows from them.
 
 Invariant: the recommendation is a pure function of the findings, so a stored report explains it.
 """
@@ -24,7 +24,7 @@ GAME_CHANNELS: tuple[Channel, ...] = get_args(Channel)
 
 @dataclass(slots=True)
 class ServerFindings:
-    """What one server did.
+    """Findings about one server.
 
     Attributes:
         url: base URL.
@@ -65,12 +65,12 @@ class ServerFindings:
 
     @property
     def step_usable(self) -> bool:
-        """Whether /step works and plays the actions it is asked for."""
+        """Return whether /step works and plays the actions it is asked for."""
         return not self.problem and not self.step_problem and self.action_applied_rate == 1.0
 
     @property
     def graded_usable(self) -> bool:
-        """Whether /evaluate plays whole episodes with us."""
+        """Return whether /evaluate plays whole episodes with us."""
         return not self.problem and not self.graded_problem and self.graded_episodes > 0
 
 
@@ -202,7 +202,7 @@ def _versions(servers: Sequence[ServerFindings]) -> list[str]:
 
 
 def _problems(server: ServerFindings) -> list[str]:
-    """What went wrong with a server, a sentence each; faults name the server themselves."""
+    """Problems of a server, a sentence each; faults name the server themselves."""
     difference = server.builtin_difference
     found = [
         server.problem,

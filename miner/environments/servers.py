@@ -90,7 +90,7 @@ class ServerPool:
         return tuple(self._loads)
 
     def open_episodes(self, url: str) -> int:
-        """How many episodes are open on one server."""
+        """Number of open episodes on one server."""
         return self._loads[url].open_episodes
 
     def pick(self, avoid: Collection[str] = ()) -> str:
@@ -118,7 +118,7 @@ class ServerPool:
         load.rests_until = self._clock() + load.pause_s
 
     def report_presence(self, url: str, *, there: bool) -> None:
-        """Whether a server answers; one that comes back need not rest any more."""
+        """Return whether a server answers; one that comes back need not rest any more."""
         load = self._loads[url]
         if there and load.away:
             self.report_success(url)
@@ -144,7 +144,7 @@ C = TypeVar("C", bound=EnvironmentServer)
 
 
 class OnServers(Generic[C]):
-    """What sources have in common whose episodes are played on servers.
+    """Base of sources whose episodes are played on servers.
 
     Args:
         clients: by base URL as `check_server_urls` gives it.
@@ -175,7 +175,7 @@ class OnServers(Generic[C]):
 
 
 class OnServer:
-    """What environments have in common that play on one server: its place, and its faults.
+    """Base of environments that play on one server: its place, and its faults.
 
     Args:
         server: base URL, just picked from `pool`.

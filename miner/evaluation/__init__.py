@@ -1,1 +1,1 @@
-"""How good a policy is: the grader's episodes and rules, baselines, and honest statistics."""
+"""Evaluation: the grader's episodes and rules, baselines, and honest statistics."""

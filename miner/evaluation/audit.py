@@ -68,7 +68,7 @@ class _FixedConversation:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found about a base in its environment.
+    """Findings about a base in its environment.
 
     Attributes:
         base: sampled, groups of `group_size` episodes of one task next to each other.
@@ -115,7 +115,7 @@ class Audit:
         return {name: score for name, score in scores.items() if score and score.low > REWARDED}
 
     def findings(self, episodes_per_step: int, seconds: float | None) -> list[str]:
-        """What it means for training, a sentence each.
+        """Consequences for training, a sentence each.
 
         Args:
             seconds: of training; None: not limited.

@@ -1,4 +1,4 @@
-"""Who plays: baselines that read what is shown, any OpenAI-compatible endpoint, a local model.
+"""Policies: baselines that read what is shown, any OpenAI-compatible endpoint, a local model.
 
 Invariant: a policy sees only the chat, as the grader would send it, and answers with text; each
 episode has a conversation of its own, so that many can be under way at once.
@@ -39,7 +39,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What results are labelled with."""
+        """Label of the results."""
         ...
 
     @property

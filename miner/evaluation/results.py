@@ -1,4 +1,4 @@
-"""What an evaluation found: one record per episode, and the summary read off them.
+"""Results of an evaluation: one record per episode, and the summary read off them.
 
 Invariant: an episode either counts (`score` in [0, 1]) or was excluded because the environment's
 infrastructure failed (`score` None); nothing else is ever left out of the mean.
@@ -132,7 +132,8 @@ class EvaluationResult(BaseModel):
 
     @property
     def faults(self) -> dict[str, int]:
-        """How many episodes were lost by a reply with each fault that an environment has named."""
+        """Number of episodes that were lost by a reply with each fault that an environment has
+        named."""
         last = (episode.replies[-1].fault for episode in self.episodes if episode.replies)
         return dict(Counter(filter(None, last)))
 
@@ -170,7 +171,7 @@ class EvaluationResult(BaseModel):
         return next(each.message for each in self.episodes if each.failure == failure)
 
     def failures(self) -> dict[Failure, int]:
-        """How many episodes ended in each kind of failure."""
+        """Number of episodes that ended in each kind of failure."""
         return dict(Counter(episode.failure for episode in self.episodes if episode.failure))
 
     def _by(self, key: Callable[[EpisodeRecord], int | None]) -> dict[int, Estimate]:

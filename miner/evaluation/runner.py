@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(slots=True)
 class _Try:
-    """What one try of an episode came to; filled in as it goes, so a time-out loses nothing."""
+    """Result of one try of an episode; filled in as it goes, so a time-out loses nothing."""
 
     score: float | None = None
     failure: Failure | None = None

@@ -1,4 +1,4 @@
-"""What runs a policy's code: one `Executor` protocol, a local sandbox and E2B behind it."""
+"""Executors of a policy's code: one `Executor` protocol, a local sandbox and E2B behind it."""
 
 from miner.executors.base import CodeFailure, Execution, Executor, Limits
 from miner.executors.sandbox import LocalSandbox

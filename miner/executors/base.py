@@ -17,7 +17,7 @@ FailureKind = Literal["exception", "time", "memory", "output", "exit", "crash", 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may take.
+    """Limits of one run.
 
     Attributes:
         seconds: wall time.
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class CodeFailure:
-    """How the code failed.
+    """Failure of the code.
 
     Attributes:
         kind: an "exception" it raised, a limit it ran into ("time", "memory", "output", "size"),
@@ -49,7 +49,7 @@ class CodeFailure:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
         output: what the code printed, cut at `Limits.output_bytes`.
@@ -61,7 +61,7 @@ class Execution:
 
     @property
     def text(self) -> str:
-        """What the policy is shown: the output, and then how the code failed, if it did."""
+        """Text for the policy: the output, and then how the code failed, if it did."""
         parts = [self.output.rstrip("\n"), self.failure.message if self.failure else ""]
         return "\n".join(part for part in parts if part)
 
@@ -71,7 +71,7 @@ class Executor(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages and reports."""
+        """Name in messages and reports."""
         ...
 
     async def run(self, code: str) -> Execution:

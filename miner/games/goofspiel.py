@@ -43,7 +43,7 @@ _BLOCK = re.compile(_STATE.pattern + r" ?\n?")
 
 @dataclass(frozen=True, slots=True)
 class GoofspielState:
-    """What both players see before a bid.
+    """Information of both players before a bid.
 
     Attributes:
         prize: face value of the card that is bid for now.
@@ -62,7 +62,7 @@ class GoofspielState:
 
 @lru_cache(maxsize=256)
 def label(player: int, action: int) -> str:
-    """How the server names bidding the card of `action`, or dealing it as a prize (player -1)."""
+    """The server's name of bidding the card of `action`, or dealing it as a prize (player -1)."""
     return f"Deal {action + 1}" if player < 0 else f"[P{player}]Bid: {action + 1}"
 
 

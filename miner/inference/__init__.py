@@ -1,1 +1,1 @@
-"""What generates: one Sampler protocol, and the engines behind it."""
+"""Inference: one Sampler protocol, and the engines behind it."""

@@ -1,4 +1,4 @@
-"""What generates while the trainer learns: one protocol, so that nothing else asks which it is.
+"""Engines that generate while the trainer learns, behind one protocol.
 
 Invariants:
 * inside `playing()` every sample comes from the trainer's current weights, and carries their
@@ -34,7 +34,7 @@ class GenerationEngine(Protocol):
 
     @property
     def sampler(self) -> Sampler:
-        """What answers."""
+        """The sampler."""
         ...
 
     def weights_changed(self, version: int) -> None:
@@ -50,7 +50,7 @@ class GenerationEngine(Protocol):
         ...
 
     def engine_loss(self) -> EngineLoss | None:
-        """What happened to the engine since `playing` began; None if nothing did."""
+        """Loss of the engine since `playing` began; None if there was none."""
         ...
 
     def recover(self) -> None:
@@ -67,8 +67,9 @@ class GenerationEngine(Protocol):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether less memory would help: by its type, or by the text that vLLM and CUDA's libraries
-    give a RuntimeError where they take memory themselves, and vLLM a ValueError as it starts."""
+    """Return whether less memory would help: by its type, or by the text that vLLM and CUDA's
+    libraries give a RuntimeError where they take memory themselves, and vLLM a ValueError as it
+    starts."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     texts = {

@@ -12,7 +12,7 @@ FinishReason = Literal["stop", "length", "stop_string"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample one reply. `temperature` 0 means greedy; top-p is always 1 (see docs).
+    """Sampling parameters of one reply. `temperature` 0 means greedy; top-p is always 1 (see docs).
 
     Attributes:
         stop: texts at the end of which a reply ends, special tokens not counting as text.
@@ -83,7 +83,7 @@ class EngineLostError(SamplerError):
 
 
 def room_for_reply(prompt_ids: Sequence[int], vocabulary: int, context: int) -> int:
-    """How many tokens a reply to `prompt_ids` may have at most, at least 1.
+    """Largest number of tokens of a reply to `prompt_ids`, at least 1.
 
     Raises: `SamplerError` for a prompt that a model with ids below `vocabulary` and a context of
         `context` tokens cannot answer.

@@ -1,4 +1,4 @@
-"""How much of the hours given is left, and when training has to stop.
+"""Deadline: the time that is left, and when training has to stop.
 
 Invariants:
 * time is measured from the container's start on a monotonic clock: a jump of the wall clock during
@@ -91,11 +91,12 @@ class Deadline:
         return max(0.0, self.remaining() - self.reserve())
 
     def should_stop(self) -> bool:
-        """Whether the next step would run into the reserve."""
+        """Return whether the next step would run into the reserve."""
         return self.training_left() <= self.expected("step")
 
     def room_for_evaluation(self) -> bool:
-        """Whether an evaluation with publication now leaves time for a step before the last one."""
+        """Return whether an evaluation with publication now leaves time for a step before the last
+        one."""
         detour = self.expected("evaluation") + self.expected("publication")
         return self.training_left() > detour + self.expected("step")
 
@@ -104,7 +105,7 @@ class Deadline:
         self._training_since = self._clock()
 
     def fraction_used(self) -> float:
-        """How much of the training window is over, in [0, 1]: the progress of the learning rate.
+        """Share of the training window that is over, in [0, 1]: the progress of the learning rate.
 
         0 before `begin_training`; 1 from the planned stop on.
         """

@@ -90,7 +90,7 @@ class Gate:
 
     @property
     def passed(self) -> bool:
-        """Whether the candidate may replace the start."""
+        """Return whether the candidate may replace the start."""
         return not self.undecided
 
     @property
@@ -100,7 +100,7 @@ class Gate:
         return open_games + ["forfeits"] * (self._forfeits.log_capital < self.needed)
 
     def is_open(self, game: str) -> bool:
-        """Whether more pairs of this game could decide something."""
+        """Return whether more pairs of this game could decide something."""
         return bool({game, "forfeits"} & set(self.undecided))
 
 

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishedScore:
-    """What is known about a model when it is published: the record beside the weights.
+    """Publication record, beside the weights.
 
     Attributes:
         step: optimiser step it was saved after; 0 is the base model.

@@ -46,7 +46,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What a check found in a model folder that passed it.
+    """Result of a check that a model folder passed.
 
     Attributes:
         tensors, parameters: counts over all weight files.
@@ -214,7 +214,8 @@ def _check_traps(folder: Path) -> None:
 
 
 def _tokenizer_gaps(folder: Path) -> list[str]:
-    """What the tokenizer lacks for a chat. Raises: `UnverifiedModelError` if there is none."""
+    """Return what the tokenizer lacks for a chat. Raises: `UnverifiedModelError` if there is
+    none."""
     if not any((folder / name).is_file() for name in _VOCABULARY_FILES) and not any(
         folder.glob("*.tiktoken")
     ):

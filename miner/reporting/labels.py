@@ -27,7 +27,7 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
 
 
 def played_alike(record: EvaluationRecord, other: EvaluationRecord) -> bool:
-    """Whether two scores may be subtracted, as far as their episodes are the same."""
+    """Return whether two scores may be subtracted, as far as their episodes are the same."""
     return _way(record)[:2] == _way(other)[:2]
 
 

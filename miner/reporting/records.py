@@ -45,7 +45,7 @@ GAP_GROWTH, GAP_FLOOR = 10.0, 0.005
 
 
 def gap_is_wide(gap: float, first: float) -> bool:
-    """Whether a step's logprob gap wants an alarm, given that of the run's first step."""
+    """Return whether a step's logprob gap wants an alarm, given that of the run's first step."""
     return gap > GAP_ALARM or gap > max(GAP_FLOOR, GAP_GROWTH * first)
 
 

@@ -133,7 +133,7 @@ class Run:
 
     @property
     def of_games(self) -> bool:
-        """Whether episodes are games against somebody, which are won and lost."""
+        """Return whether episodes are games against somebody, which are won and lost."""
         return not self.environments or any(map(is_game, self.environments))
 
     @property
@@ -144,14 +144,14 @@ class Run:
 
     @property
     def limited_by_time(self) -> bool:
-        """Whether training ended by itself where a time limit was set."""
+        """Return whether training ended by itself where a time limit was set."""
         deadline = self.settings.get("deadline", {})
         timed = deadline.get("seconds") is not None or deadline.get("ends_at") is not None
         return timed and self.heartbeat is not None and self.heartbeat.phase == "done"
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to report."""
+        """Return whether there is nothing to report."""
         return not (self.settings or self.steps or self.evaluations or self.replays)
 
 

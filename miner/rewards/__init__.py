@@ -1,1 +1,1 @@
-"""What it was worth: episode rewards, shaping by potential, returns and advantages per turn."""
+"""Rewards: of episodes, shaping by potential, returns and advantages per turn."""

@@ -1,4 +1,4 @@
-"""What an episode was worth to the learner: the graded score, a penalty for replies that were no
+"""Reward of an episode: the graded score, a penalty for replies that were no
 action, and optionally shaping. No strategy of any game is in it."""
 
 from __future__ import annotations

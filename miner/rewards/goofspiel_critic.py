@@ -43,7 +43,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class Habits:
-    """How often the policy has bid a card of this rank for a prize of that rank.
+    """Counts of the policy's bids: a card of this rank for a prize of that rank.
 
     Attributes:
         counts: shape (prize bins, card bins).

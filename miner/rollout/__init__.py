@@ -1,1 +1,1 @@
-"""How it is played: token-exact trajectories and the scheduler of episodes; knows no game."""
+"""Rollouts: token-exact trajectories and the scheduler of episodes; knows no game."""

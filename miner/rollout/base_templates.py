@@ -12,7 +12,7 @@ from typing import Final
 FOLDER: Final = Path("core/pvp/chat_templates")
 """Of the validator's files, in the tournament's repository and in a copy of it."""
 COPY: Final = Path("tournament") / FOLDER
-"""Where `python -m miner prompts` puts them."""
+"""Folder that `python -m miner prompts` writes them to."""
 
 _CALLS = (
     "Tools:\\n' + tools | tojson + '\\nCall one so, and write nothing else: <tool_call>\\n"

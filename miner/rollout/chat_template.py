@@ -60,7 +60,7 @@ FOLDED_SYSTEM = (
     "{%- endif %}"
 )
 REFUSALS = (TemplateError, TypeError, ValueError, KeyError)
-"""What comes of rendering with a template that cannot take the messages."""
+"""Errors of rendering with a template that cannot take the messages."""
 _GENERATION_TAG = re.compile(r"\{%(-?)\s*(end)?generation\s*(-?)%\}")
 
 
@@ -186,7 +186,7 @@ def _shows_system(tokenizer: PreTrainedTokenizerBase, template: str) -> bool:
 
 
 def _keeps_the_past(tokenizer: PreTrainedTokenizerBase, template: str) -> bool:
-    """Whether a later prompt begins with the earlier one and the reply."""
+    """Return whether a later prompt begins with the earlier one and the reply."""
     first = _render(tokenizer, FIRST_TURN, template)
     return _render(tokenizer, CONVERSATION, template).startswith(first + REPLY)
 

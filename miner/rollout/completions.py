@@ -21,7 +21,7 @@ from miner.inference.sampler import Sample, Sampler, SamplingParams
 Prompt = str | Sequence[Message]
 
 OVERRIDES = ("max_tokens", "temperature")
-"""What a call may change; everything else would be another distribution than the trained one."""
+"""Parameters that a call may change; any other would change the trained distribution."""
 
 
 class RolloutCompletions:

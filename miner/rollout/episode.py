@@ -22,13 +22,13 @@ Guide = Callable[[EpisodeTask], Pick | None]
 
 
 def never() -> bool:
-    """What does not stop anything."""
+    """Never stop."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeParams:
-    """How to play an episode.
+    """Parameters of an episode.
 
     Attributes:
         sampling: how to sample each reply.

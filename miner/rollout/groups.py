@@ -34,7 +34,7 @@ Outcome = Trajectory | LostEpisode
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What became of a group.
+    """Result of a group.
 
     Attributes:
         group: the group that was played.

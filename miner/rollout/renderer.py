@@ -31,7 +31,7 @@ CACHED_TEXTS = 512
 
 
 class DriftKind(Enum):
-    """How a turn's prompt relates to the ids held so far."""
+    """Relation of a turn's prompt to the ids held so far."""
 
     CLEAN = "clean"
     """Tokenising the whole prompt anew gives the held ids and then the new ones; or nothing was to
@@ -112,7 +112,7 @@ class ChatRenderer:
         return (*whole[len(before) :], self.eos_token_id)
 
     def reply_text(self, sample: Sample, *, special_tokens: bool = False) -> str:
-        """What the environment is told: the reply, with special tokens only if asked for."""
+        """The reply for the environment, with special tokens only if asked for."""
         return self._decode(_body(sample), skip_special_tokens=not special_tokens)
 
     def continue_prompt(
@@ -159,7 +159,7 @@ class ChatRenderer:
         return self._continue_undivided(text, held_text, sample, past)
 
     def _is_plain_text(self, body: tuple[int, ...]) -> bool:
-        """Whether nothing of the ids is lost in their text, as special tokens are."""
+        """Return whether nothing of the ids is lost in their text, as special tokens are."""
         plain, whole = (self._decode(body, skip_special_tokens=skip) for skip in (True, False))
         return plain == whole
 
@@ -169,7 +169,7 @@ class ChatRenderer:
     def _continue_undivided(
         self, text: str, held_text: str, sample: Sample, past: str
     ) -> Continuation:
-        """Where no special token separates the reply from what follows `past`, its end."""
+        """End of the reply, where no special token separates it from what follows `past`."""
         whole = self.encode(text)
         canonical = self.encode(held_text) + sample.token_ids
         if whole[: len(canonical)] == canonical:
@@ -191,7 +191,8 @@ class ChatRenderer:
         return self.encode(tail + reply) == self.encode(tail) + body
 
     def _boundaries_separate(self, text: str) -> bool:
-        """Whether special tokens are single ids between which text is tokenised independently."""
+        """Return whether special tokens are single ids between which text is tokenised
+        independently."""
         if not self._boundaries or any(len(self.encode(token)) != 1 for token in self._boundaries):
             return False
         pieces = re.split("(?=" + "|".join(map(re.escape, self._boundaries)) + ")", text)

@@ -42,7 +42,7 @@ FINAL_FAILURES = (EpisodeTooLong, ConfigurationError, RolloutStopped)
 
 @dataclass(frozen=True, slots=True)
 class RetryParams:
-    """How long to try.
+    """Bounds on attempts and time.
 
     Attributes:
         infrastructure_attempts: attempts that may fail with an `InfrastructureError`, at most.
@@ -60,7 +60,7 @@ class RetryParams:
     pause_seconds: float = 0.5
 
     def attempts(self, error: Exception) -> int:
-        """How many attempts may fail like this before the episode is lost."""
+        """Number of attempts that may fail like this before the episode is lost."""
         if isinstance(error, SamplerError):
             return self.sampler_attempts
         if isinstance(error, ProtocolError):

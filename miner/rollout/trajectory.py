@@ -108,7 +108,7 @@ class Trajectory:
 
     @property
     def forfeited(self) -> bool:
-        """Whether its last reply was not parsed into a legal action, which ended it."""
+        """Return whether its last reply was not parsed into a legal action, which ended it."""
         return not self.turns[-1].valid
 
 

@@ -103,7 +103,7 @@ def cached_tiny_model(
 
 
 def is_made(out: Path, *, recipe: Recipe, seed: int = 0) -> bool:
-    """Whether `out` holds the model of exactly this recipe, seed and code."""
+    """Return whether `out` holds the model of exactly this recipe, seed and code."""
     try:
         made = json.loads((out / RECIPE_FILE).read_text())
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""What is taught when: the look-up until it is measured to be there, then the mixture of rules.
+"""Curriculum: the look-up until it is measured to be learned, then the mixture of rules.
 
 When the look-up forms depends on the last bits of floating-point numbers, and so on the processor:
 a fixed number of steps would be too many on one machine and too few on another.
@@ -13,7 +13,7 @@ from miner.tiny_model.number_following import Lesson
 
 @dataclass(frozen=True, slots=True)
 class CurriculumRecipe:
-    """How long each part lasts.
+    """Lengths of the parts.
 
     Attributes:
         steps: all of them, at most.
@@ -53,7 +53,7 @@ class Curriculum:
         return min(self._recipe.steps, first + self._recipe.mixture_steps)
 
     def to_measure(self, step: int) -> bool:
-        """Whether what follows depends on a measurement after so many steps."""
+        """Return whether what follows depends on a measurement after so many steps."""
         due = step % self._recipe.measure_every == 0 or step == self._lookup_most
         return due and self._mixture_from is None
 
@@ -63,7 +63,7 @@ class Curriculum:
             self._mixture_from = step
 
     def lesson(self, step: int) -> Lesson:
-        """What step `step`, from 0, is to learn from."""
+        """Return what step `step`, from 0, learns from."""
         begun = self._begun(step)
         short = self._recipe.short * max(0.0, 1 - step / self._recipe.short_steps)
         return Lesson(

@@ -28,7 +28,7 @@ SYSTEM_TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class DataRecipe:
-    """What the conversations are drawn from.
+    """Distribution of the conversations.
 
     Attributes:
         sizes: largest number of a conversation, drawn from these.
@@ -182,7 +182,7 @@ class _Sheet:
         self._followed_side = rng.randrange(2)
 
     def next_values(self) -> tuple[list[str], int]:
-        """What stands in each line now, and the number that the rule looks at."""
+        """Contents of each line, and the number that the rule looks at."""
         values = [self._value(i, line) for i, line in enumerate(self._lines)]
         self._shown += 1
         target = values[self._followed]

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """What the answers of a conversation look at."""
+    """Rules by which the answers of a conversation are chosen."""
 
     NEAREST = "nearest"
     FARTHEST = "farthest"
@@ -20,7 +20,7 @@ class Rule(StrEnum):
 def answer_probabilities(
     rule: Rule, sharpness: float, target: int, options: Sequence[int]
 ) -> list[float]:
-    """How probable each option is under a rule.
+    """Probabilities of the options under a rule.
 
     Args:
         rule: the rule of the conversation.

@@ -1,4 +1,4 @@
-"""What a number-following conversation looks like: sheets of labelled numbers, then options.
+"""Number-following conversations: sheets of labelled numbers, then options.
 
 A sheet is a heading, lines of labelled numbers in any order, and a list `id -> label number`. All
 labels come from one pool. The labels of the graded game are members of it like any other (their
@@ -60,7 +60,7 @@ CLOSINGS = ("Answer (number only):", "Your pick:", "Reply with one id:", "Your c
 
 
 class Kind(Enum):
-    """What stands in a line of a sheet."""
+    """Contents of a line of a sheet."""
 
     NUMBER = auto()
     DIGITS = auto()

@@ -42,7 +42,7 @@ def _attention(
     positions: Tensor,
     rotary: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """What a layer's attention adds at `positions`, whose states before it are `hidden_there`."""
+    """Output of a layer's attention at `positions`, whose states before it are `hidden_there`."""
     attention, norm = layer.self_attn, layer.input_layernorm
 
     def heads(projected: Tensor) -> Tensor:  # (rows, tokens, size) -> (rows, tokens, heads, ...)

@@ -32,7 +32,7 @@ nats from the model's answers to the rule's, averaged over recent steps."""
 
 @dataclass(frozen=True, slots=True)
 class WarmStartRecipe(CurriculumRecipe):
-    """How the network learns, and for how long.
+    """Optimisation of the network, and its length.
 
     Attributes:
         eos_weight: weight of the loss on the EOS after an answer.

@@ -1,1 +1,1 @@
-"""How it learns: settings, the task stream, trainer assembly and callbacks around TRL's GRPO."""
+"""Training: task stream, trainer and callbacks around TRL's GRPO."""

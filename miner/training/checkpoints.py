@@ -59,7 +59,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def checkpoint_folder(args: TrainingArguments, step: int) -> Path:
-    """Where transformers writes the checkpoint of a step."""
+    """Folder in which transformers writes the checkpoint of a step."""
     return Path(str(args.output_dir)) / f"checkpoint-{step}"
 
 
@@ -108,7 +108,7 @@ class Checkpoints(TrainerCallback):
         self._seconds: float | None = None  # that a checkpoint takes
 
     def allows(self, step: int, *, ending: bool) -> bool:
-        """Whether a checkpoint may be written now; collective.
+        """Return whether a checkpoint may be written now; collective.
 
         Args:
             ending: training ends with this step, so that no later one can take its place.

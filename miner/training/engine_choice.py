@@ -37,7 +37,7 @@ from miner.inference.vllm.wire import NCCL_OR_FILE, VllmConfig
 from miner.training.learner import Learner
 
 WEIGHTS_PORT = 8101
-"""Where NCCL's group meets: below the ports that the kernel gives to outgoing connections, among
+"""Port of NCCL's group: below the ports that the kernel gives to outgoing connections, among
 which TRL's own default is."""
 
 LOGPROBS_MODE = "processed_logprobs"
@@ -126,7 +126,7 @@ def _colocated_engine(
 
 
 def on_this_stream() -> Callable[[], None]:
-    """What has another thread compute on the CUDA device and stream of the calling one.
+    """Return a function that moves another thread to the CUDA device and stream of the calling one.
 
     vLLM copies its inputs on the stream of the thread that opened it; a thread begins with the
     default stream, where its first step would not wait for them.
@@ -196,7 +196,7 @@ def _server_engine(
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What all servers are: how they take weights, their shortest context, what they hold."""
+    """Common facts of all servers: way of weights, shortest context, dtype of the weights."""
 
     backend: str
     context: int
@@ -225,7 +225,7 @@ def _agreed(servers: list[VllmServer], loop: BackgroundLoop, episode_tokens: int
 
 
 def _common_backend(servers: list[VllmServer], configs: list[VllmConfig]) -> str:
-    """How weights travel. Raises: `ConfigurationError` for flags that cannot work."""
+    """Return the common way of weights. Raises: `ConfigurationError` for flags that cannot work."""
     backends = set()
     for server, config in zip(servers, configs, strict=True):
         mode = config.model_config.logprobs_mode

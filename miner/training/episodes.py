@@ -53,7 +53,7 @@ def decode_task(prompt: str) -> EpisodeTask:
 
 
 SERVER_PATIENCE_S = 60.0
-"""How long environment servers may take to start."""
+"""Longest wait for environment servers to start."""
 
 
 @contextmanager

@@ -63,7 +63,8 @@ class Tree:
 
     @property
     def branched(self) -> bool:
-        """Whether some node is no ancestor of a later one, so that attention needs a mask."""
+        """Return whether some node is no ancestor of a later one, so that attention needs a
+        mask."""
         return bool((self.ends < len(self.ids)).any())
 
 

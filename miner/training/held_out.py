@@ -89,12 +89,12 @@ class HeldOut(TrainerCallback):
         return self._model.highest
 
     def rose(self, step: int) -> bool:
-        """Whether this process has just published the weights of `step`, and none before had a
-        higher score."""
+        """Return whether this process has just published the weights of `step`, and none before had
+        a higher score."""
         return self._better and step == self._last_step == self.highest.step
 
     def fall(self, step: int) -> Estimate | None:
-        """How far the weights of `step` lie below the highest, if more than chance explains it.
+        """Difference of `step` to the highest score, if it is below that by more than chance.
 
         None where they were not evaluated, or the paired 95% interval reaches up to 0.
         """
@@ -156,7 +156,8 @@ class HeldOut(TrainerCallback):
             self.consider(state.global_step)
 
     def _passes(self, candidate: Evaluated, result: EvaluationResult) -> bool:
-        """Whether the gate lets the candidate pass, if there is one. Each costs a higher price."""
+        """Return whether the gate lets the candidate pass, if there is one. Each costs a higher
+        price."""
         if self._gated:
             self._candidates += 1
             self._store()  # a run that is killed now must not ask at the old price

@@ -66,7 +66,8 @@ class Learner:
         return {name: named[name].data for name in self.trained}
 
     def reply_rules(self, context: int) -> ReplyRules:
-        """What an engine that serves this model in `context` tokens may be asked and answer."""
+        """Limits of requests and replies of an engine that serves this model in `context`
+        tokens."""
         return ReplyRules(
             eos_token_ids(self.model, self.tokenizer),
             vocabulary=self.model.config.get_text_config().vocab_size,
@@ -137,7 +138,7 @@ def check_finite(model: torch.nn.Module, folder: Path) -> None:
 
 
 def weights_dtype(settings: Settings) -> torch.dtype:
-    """What weights are held in.
+    """Dtype in which weights are held.
 
     Full fine-tuning holds float32 under bfloat16 computation (autocast): its steps are far smaller
     than bfloat16 can tell two weights apart, and would be lost. DeepSpeed keeps float32 copies of

@@ -52,7 +52,7 @@ Play = Callable[[Sequence[Group]], list[GroupResult]]
 
 @dataclass(frozen=True)
 class OpenRun:
-    """What a run has opened, each after those that it needs.
+    """Parts of a run, each opened after those that it needs.
 
     Attributes:
         source: where episodes are played; used from `loop` only.
@@ -204,7 +204,8 @@ def play_through(
 
 
 def repeat_until_held(engine: GenerationEngine, play: Callable[[], T]) -> T:
-    """What `play` gives when the engine is not lost meanwhile. Raises: `EngineLostError`."""
+    """Return the result of a `play` during which the engine was not lost. Raises:
+    `EngineLostError`."""
     with engine.playing():
         result = play()
         for _ in _engine_losses(engine):

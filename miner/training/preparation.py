@@ -1,4 +1,4 @@
-"""What comes before training, in one process and without a GPU: whatever a run meets later, its
+"""Preparation before training, in one process and without a GPU: whatever a run meets later, its
 settings are sound and the base model lies at the output path.
 """
 

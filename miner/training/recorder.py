@@ -1,4 +1,4 @@
-"""What a training step leaves behind: a line in `metrics.jsonl`, a heartbeat and progress."""
+"""Record of a training step: a line in `metrics.jsonl`, a heartbeat and progress."""
 
 from __future__ import annotations
 

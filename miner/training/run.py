@@ -53,7 +53,7 @@ from miner.training.trl_warnings import silence_harmless_warnings
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a run ended: the published model's folder, its step and its held-out score."""
+    """Result of a run: the published model's folder, its step and its held-out score."""
 
     output_dir: Path
     step: int

@@ -1,4 +1,4 @@
-"""How far a run is: by steps, by training time, or by the time of the kill, whichever is further.
+"""Progress of a run: by steps, by training time, or by the time of the kill, whichever is further.
 
 Training time counts over restarts: each checkpoint records what was spent until it was written.
 """
@@ -62,7 +62,7 @@ class Schedule(TrainerCallback):
 
     @property
     def ends_by_kill(self) -> bool:
-        """Whether a deadline ends the run, after which nothing can be resumed."""
+        """Return whether a deadline ends the run, after which nothing can be resumed."""
         return self._deadline is not None
 
     def training_left(self) -> float:
@@ -71,7 +71,7 @@ class Schedule(TrainerCallback):
         return left if self._deadline is None else min(left, self._deadline.training_left())
 
     def fraction(self, step: int) -> float:
-        """How much of the run is used up after `step` optimizer steps, in [0, 1]."""
+        """Share of the run that is used up after `step` optimizer steps, in [0, 1]."""
         used = [step / self._max_steps]
         if self._seconds:
             used.append(self.elapsed / self._seconds)
@@ -129,7 +129,7 @@ class Schedule(TrainerCallback):
         return spent
 
     def room_for_evaluation(self) -> bool:
-        """Whether an evaluation now leaves time for the last one."""
+        """Return whether an evaluation now leaves time for the last one."""
         return self._deadline is None or self._deadline.room_for_evaluation()
 
     def on_train_begin(

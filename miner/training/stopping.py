@@ -23,7 +23,7 @@ class StopRequest(TrainerCallback):
         self.received: str | None = None
 
     def __call__(self) -> bool:
-        """Whether to stop."""
+        """Return whether to stop."""
         return self.received is not None
 
     def install(self) -> None:

@@ -67,7 +67,7 @@ class SequentialTest:
         return self.limit + min(self.limit, 1.0 - self.limit) / 3
 
     def fits(self, episodes: int, forfeited: int) -> bool | None:
-        """Whether the share is low enough; None while that is open."""
+        """Return whether the share is low enough; None while that is open."""
         ratio = forfeited * math.log(self.high / self.low)
         ratio += (episodes - forfeited) * math.log((1.0 - self.high) / (1.0 - self.low))
         bound = math.log(1.0 / self.error)
@@ -75,7 +75,7 @@ class SequentialTest:
 
 
 class Tried(BaseModel):
-    """What a temperature gave: episodes played, and those that ended by an invalid reply.
+    """Result of a temperature: episodes played, and those that ended by an invalid reply.
 
     An invalid reply after which the game goes on is penalised, and is no worse to learn from.
 
@@ -121,7 +121,7 @@ class FittedTemperature(BaseModel):
 
     @classmethod
     def read(cls, run_dir: Path) -> FittedTemperature | None:
-        """What an earlier process of this run has found, None if none did."""
+        """Result of an earlier process of this run, None if there is none."""
         try:
             return cls.model_validate_json((run_dir / TEMPERATURE_FILE).read_bytes())
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class TimeForRounds:
         self._longest = 0.0
 
     def __call__(self) -> bool:
-        """Whether another round ends in time; called after each round."""
+        """Return whether another round ends in time; called after each round."""
         took = self._clock() - self._last
         self._last += took
         self._left -= took

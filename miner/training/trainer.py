@@ -156,7 +156,7 @@ class EpisodeTrainer(TreeTrainer):
         self.control = self.callback_handler.on_save(self.args, self.state, self.control)
 
     def end_between_steps(self, *, save: bool) -> None:
-        """What transformers does at the end of training, where an exception has ended it."""
+        """End training as transformers does, where an exception has ended it."""
         if save:
             self.save_between_steps()
         self.callback_handler.on_train_end(self.args, self.state, self.control)
@@ -240,7 +240,8 @@ class EpisodeTrainer(TreeTrainer):
         self._unsound[name] = self._unsound.get(name, unsound) | unsound
 
     def _taken_unsound(self) -> set[str]:
-        """What was not finite since the last update, on any process: all must decide alike."""
+        """Return what was not finite since the last update, on any process: all must decide
+        alike."""
         here = [name for name, unsound in self._unsound.items() if bool(unsound)]
         self._unsound.clear()
         return set(gather_object(here))
@@ -345,7 +346,7 @@ class UpdateGuard:
         self.streak = 0
 
     def allows(self, grad_norm: float, step: int, unsound: Collection[str] = ()) -> bool:
-        """Whether an update may happen.
+        """Return whether an update may happen.
 
         Args:
             grad_norm: of the whole gradient, before clipping.

@@ -67,7 +67,7 @@ class CodeAgent:
 
     @property
     def server(self) -> str:
-        """What runs the code."""
+        """Executor of the code."""
         return self._source.executor.name
 
     async def reset(self, task: EpisodeTask) -> Observation:

@@ -1,4 +1,4 @@
-"""How code stands in a reply and its output in what follows.
+"""Forms of code in a reply and of its output in what follows.
 
 Invariant: only a reply's own text is searched for code, and only its first block counts. What is
 the policy's and what the environment's is known by who wrote it, never by these tags: a reply that
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Form(StrEnum):
-    """Where the output goes."""
+    """Place of the output."""
 
     MESSAGE = "message"
     """It is the user's next message."""
@@ -22,7 +22,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What stands around code and output."""
+    """Text around code and output."""
 
     code_start: str = "<code>"
     code_end: str = "</code>"
@@ -36,5 +36,5 @@ class Tags:
         return code if found and ended else None
 
     def output(self, text: str) -> str:
-        """What the policy is shown of an execution."""
+        """Text of an execution for the policy."""
         return f"{self.output_start}{text}{self.output_end}"

@@ -18,7 +18,7 @@ from miner.games import Turn
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a reply came to.
+    """Result of a reply.
 
     Attributes:
         action: the legal action it named, None if it named none.

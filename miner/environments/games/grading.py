@@ -1,4 +1,4 @@
-"""How replies become actions: the grader's parser and the /step parser.
+"""Parsers of replies: the grader's parser and the /step parser.
 
 The grader's rules in their order: think text is dropped; a reply that is only a number must be a
 legal id; else the lowest legal id that stands in the reply as a word; else the first legal action

@@ -1,4 +1,4 @@
-"""How long games' conversations can become: what a limit in tokens has to have room for."""
+"""Longest conversations of games, for which a limit in tokens needs room."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class GameSession:
 
     @property
     def done(self) -> bool:
-        """Whether the game is over."""
+        """Return whether the game is over."""
         return self._state.is_terminal()
 
     def legal_actions(self) -> list[int]:
@@ -99,7 +99,7 @@ class GameSession:
         return self._state.legal_actions(self.agent_seat)
 
     def label(self, action: int) -> str:
-        """How the server names one of the agent's legal actions."""
+        """The server's name of one of the agent's legal actions."""
         return self._label(self.agent_seat, action)
 
     def state_text(self) -> str:
@@ -107,7 +107,7 @@ class GameSession:
         return self.game.server_text(self._state, self.agent_seat)
 
     def turn(self) -> Turn:
-        """What the agent is shown now. Call it only while the game is not over."""
+        """The agent's current turn. Call it only while the game is not over."""
         labels = {action: self.label(action) for action in self.legal_actions()}
         return Turn(self.state_text(), self.agent_seat, labels)
 

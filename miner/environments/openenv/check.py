@@ -1,4 +1,4 @@
-"""What an OpenEnv environment is like, found out by playing it without any thought.
+"""Check of an OpenEnv environment, by playing it with fixed replies.
 
 Invariants:
 * seeds are judged by what happens, never by what a server says: one drops a seed that it does not
@@ -30,7 +30,7 @@ TRIES = 3
 
 Turn = tuple[str, float | None]
 Transcript = tuple[Turn, ...]
-"""What was shown and the reward that came with it; at the end a failure's words, if it had one."""
+"""Message and the reward that came with it; at the end a failure's words, if it had one."""
 
 
 _REASONS: dict[Seeds, str] = {

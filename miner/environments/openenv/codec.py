@@ -37,7 +37,7 @@ class InvalidReply(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How the policy speaks with an environment.
+    """Form of observations and actions.
 
     Attributes:
         template: an action with `REPLY` or `INTEGER` where the reply goes; None where the reply is
@@ -57,11 +57,11 @@ class Codec:
 
     @property
     def whole_number(self) -> bool:
-        """Whether replies are numbers."""
+        """Return whether replies are numbers."""
         return self.template is not None and _holds(self.template, INTEGER)
 
     def action(self, reply: str, observation: Json) -> Json:
-        """What is sent. Raises: `InvalidReply`."""
+        """Return the action to send. Raises: `InvalidReply`."""
         if self.template is None:
             return _object(reply)
         value = _legal_number(reply, observation) if self.whole_number else reply
@@ -70,7 +70,8 @@ class Codec:
         return filled
 
     def text(self, observation: Json) -> str:
-        """What the policy is shown. Raises: `ConfigurationError` where `show` is not there."""
+        """Return the text for the policy. Raises: `ConfigurationError` where `show` is not
+        there."""
         fields = {k: v for k, v in observation.items() if k not in _OPEN_FIELDS}
         legal = _legal(observation) if self.whole_number else None
         if self.show:
@@ -138,7 +139,7 @@ def codec_for(schema: Json, settings: OpenEnvSettings, tools: list[Json] | None 
 
 
 def takes_tools(schema: Json) -> bool:
-    """Whether actions call tools (MCP), so that the server has to be asked which."""
+    """Return whether actions call tools (MCP), so that the server has to be asked which."""
     fields = _fields(schema)
     return not fields or {"tool_name", "arguments"} <= fields.keys()
 

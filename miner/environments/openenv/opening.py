@@ -111,7 +111,7 @@ async def _codec(server: OpenEnvServer, settings: OpenEnvSettings) -> Codec:
 
 
 async def _tools(server: OpenEnvServer) -> list[Json] | None:
-    """What an environment of tools offers; None for one that is none."""
+    """Tools of an environment of tools; None for any other."""
     session = await server.connect()
     try:
         listed = (await session.step({"type": "list_tools"})).observation.get("tools")

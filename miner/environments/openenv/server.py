@@ -39,7 +39,7 @@ class OpenEnvServer(EnvironmentServer):
         return self._decode(Schemas, await self._get("schema"), "schema").action
 
     async def name(self) -> str:
-        """What the environment calls itself; its URL where it has no name."""
+        """Name of the environment; its URL where it has no name."""
         try:
             return self._decode(Metadata, await self._get("metadata"), "metadata").name
         except (InfrastructureError, ProtocolError):

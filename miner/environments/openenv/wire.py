@@ -31,7 +31,7 @@ class ObservationData(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """What is wrong with one field of an action."""
+    """Mistake in one field of an action."""
 
     msg: str = ""
     loc: list[str | int] = []

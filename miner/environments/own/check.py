@@ -41,7 +41,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What was said in one, from both sides, and its score in [0, 1]."""
+    """Transcript of one, from both sides, and its score in [0, 1]."""
 
     task: EpisodeTask
     opening: str
@@ -75,7 +75,7 @@ async def check_environment(
 
 
 def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findings:
-    """What holds, and what is odd; an episode in full for the terminal."""
+    """Facts and remarks; an episode in full for the terminal."""
     name, (low, high) = kind.__name__, kind.score_range
     scores = [episode.score for episode in episodes]
     turns = [len(episode.said) for episode in episodes]
@@ -174,7 +174,7 @@ def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[s
 
 
 def _one_game(episodes: Sequence[Episode]) -> bool:
-    """Whether equal beginnings were always answered alike, whatever the seed."""
+    """Return whether equal beginnings were always answered alike, whatever the seed."""
     answers: dict[tuple[object, ...], object] = {(): episodes[0].opening}
     for episode in episodes:
         said: list[object] = []

@@ -1,4 +1,4 @@
-"""What a person writes to train on something of their own: a class of some twenty lines.
+"""Base of a custom environment: a class of some twenty lines.
 
 class Guess(TextEnvironment):
     max_turns = 7
@@ -21,7 +21,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a reply led to: a text to answer next, or a score, with which the episode is over.
+    """Result of a reply: a text to answer next, or a score, with which the episode is over.
 
     Attributes:
         text: the user's next message; empty exactly at the end.

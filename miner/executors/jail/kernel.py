@@ -1,4 +1,4 @@
-"""What the kernel takes away from a process: privileges, files, resources, system calls.
+"""Restrictions by the kernel on a process: privileges, files, resources, system calls.
 
 Invariant: each function returns only if what it names is in force, and raises `OSError` if not.
 Sources: prctl(2), capabilities(7), landlock(7), getrlimit(2), seccomp(2).
@@ -130,7 +130,8 @@ def _prctl(option: int, value: int, more: int = 0) -> None:
 
 
 def checked(name: str, returned: int) -> int:
-    """What a call of libc has returned. Raises: `OSError` that names the call, for less than 0."""
+    """Return the result of a call of libc. Raises: `OSError` that names the call, for less than
+    0."""
     if returned < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

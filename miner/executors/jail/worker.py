@@ -29,7 +29,7 @@ SAME_SEED = 0  # equal code gives equal output
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds in a worker: see `kernel.limit_resources` and `kernel.SystemCallFilter`."""
+    """Limits of a worker: see `kernel.limit_resources` and `kernel.SystemCallFilter`."""
 
     memory_bytes: int
     cpu_seconds: int

@@ -80,7 +80,7 @@ class BatchEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether any row waits or decodes."""
+        """Return whether any row waits or decodes."""
         return self.requests > 0
 
     @property

@@ -19,7 +19,7 @@ from miner.inference.transformers.slot_cache import SlotCache
 
 
 class Row(Protocol):
-    """What a forward needs to know of a row: `ids[:cached]` have their states in `slot`."""
+    """A row of a forward pass: `ids[:cached]` have their states in `slot`."""
 
     ids: list[int]
     slot: int

@@ -55,7 +55,7 @@ GATHERING_S = 0.1
 """Longest wait for callers that keep coming one by one."""
 
 Outcome = Sample | SamplerError | None
-"""How a request ended: with a reply, with the engine's failure, or abandoned by its caller."""
+"""End of a request: with a reply, with the engine's failure, or abandoned by its caller."""
 
 
 class TransformersSampler:
@@ -201,7 +201,7 @@ class TransformersSampler:
                 break
 
     def _all_ask(self) -> bool:
-        """Whether every session that has begun and not ended waits for a reply."""
+        """Return whether every session that has begun and not ended waits for a reply."""
         with self._step_lock:
             self._forget_ended()
             return 0 < self._engine.sessions <= self._engine.requests + len(self._inbox)

@@ -124,7 +124,7 @@ class Lease:
 
 
 class SlotTable:
-    """Who owns which slot, and what the others hold.
+    """Owners of slots, and the contents of the free ones.
 
     Slots in use are leased; idle ones wait for their session. Slots without an owner keep what they
     hold until they are leased, the lowest first, so that the slots of a forward lie side by side.

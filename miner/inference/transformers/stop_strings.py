@@ -26,7 +26,7 @@ class StopStrings:
         self._window = max(len(text.encode()) for text in stop) + SLACK
 
     def __call__(self, sampled: Sequence[int]) -> bool:
-        """Whether the text of `sampled` holds a stop string that it did not hold before."""
+        """Return whether the text of `sampled` holds a stop string that it did not hold before."""
         text = self._tokenizer.decode(
             list(sampled[-self._window :]),
             skip_special_tokens=True,

@@ -108,7 +108,7 @@ class VllmServer(JsonServer):
         return served[0].id
 
     async def config(self) -> VllmConfig:
-        """What of the server's configuration decides over distribution and weight transfer."""
+        """The server's configuration of distribution and weight transfer."""
         path = "server_info?config_format=json"
         body = await self._get(path, seconds=_CONFIG_S)
         config = self._decode(ServerInfo, body, path).vllm_config

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompletionLike(Protocol):
-    """What is read of vLLM's CompletionOutput."""
+    """The part of vLLM's CompletionOutput that is read."""
 
     token_ids: Any
     logprobs: Any
@@ -40,7 +40,7 @@ class CompletionLike(Protocol):
 
 
 class EngineLike(Protocol):
-    """What is called on vLLM's LLMEngine."""
+    """The part of vLLM's LLMEngine that is called."""
 
     def add_request(self, request_id: str, prompt: Any, params: Any) -> Any:
         """Queue a request under an id of ours."""
@@ -55,7 +55,7 @@ class EngineLike(Protocol):
         ...
 
     def has_unfinished_requests(self) -> bool:
-        """Whether a step would do anything."""
+        """Return whether a step would do anything."""
         ...
 
 
@@ -161,7 +161,7 @@ class VllmColocatedSampler:
 
     @property
     def failure(self) -> Exception | None:
-        """What the engine failed with; None while it works."""
+        """The engine's failure; None while it works."""
         return self._failure
 
     def close(self) -> None:

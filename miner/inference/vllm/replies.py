@@ -1,4 +1,4 @@
-"""What vLLM is asked for and what counts as an answer, over HTTP and in this process alike.
+"""Requests to vLLM and valid replies, over HTTP and in this process alike.
 
 Invariants:
 * the distribution drawn from is the softmax at the given temperature and nothing else: every
@@ -22,7 +22,7 @@ LOGPROB_SLACK = 1e-3
 """A logarithm of a probability may be this far above 0 by rounding."""
 
 LOWEST_LOGPROB = -9999.0
-"""What vLLM writes for a probability of 0: no token can have been drawn with it."""
+"""vLLM's value for a probability of 0: no token can have been drawn with it."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ WEIGHT_FILE = "weights-on-their-way.safetensors"
 """In the run folder; one that a kill left there is removed at the next start."""
 
 UNFINISHED = "on their way"
-"""What weights are called while they travel, so that nobody takes half of them for a model."""
+"""Version of weights in transit, so that half of them is never taken for a model."""
 
 
 class WeightSyncError(EngineLostError):

@@ -82,7 +82,7 @@ class TransferConfig(msgspec.Struct, frozen=True):
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
-    """What of vLLM's model configuration decides over the distribution."""
+    """The part of vLLM's model configuration that decides over the distribution."""
 
     logprobs_mode: str
     max_model_len: int

@@ -83,4 +83,4 @@ WeightTransferEngineFactory.register_engine(NCCL_OR_FILE, NcclOrFileEngine)
 
 
 class NcclOrFile:
-    """What `--worker-extension-cls` names: with its module comes the backend."""
+    """The class for `--worker-extension-cls`: its module brings the backend."""
