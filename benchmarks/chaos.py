@@ -227,7 +227,7 @@ def train_checked(overrides: Sequence[str]) -> None:
     from miner.rollout.trajectory import Trajectory
 
     run_dir = next(Path(each[8:]) for each in overrides if each.startswith("run_dir="))
-    play = Scheduler._play
+    play = Scheduler._member
 
     async def checked(scheduler: Scheduler, task: EpisodeTask) -> Any:
         outcome = await play(scheduler, task)
@@ -240,7 +240,7 @@ def train_checked(overrides: Sequence[str]) -> None:
             file.write(json.dumps(record) + "\n")
         return outcome
 
-    Scheduler._play = checked  # type: ignore[method-assign, assignment]
+    Scheduler._member = checked  # type: ignore[method-assign, assignment]
     sys.argv = ["miner", "train", *overrides]
     miner()
 

@@ -36,7 +36,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.environments import EpisodeTask
 from miner.environments.step import StepSource
 from miner.inference.sampler import Sample, Sampler, SamplingParams
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
@@ -196,7 +196,7 @@ async def play(url: str, renderer: ChatRenderer, sampler: Sampler, groups: int, 
     """A rollout over the environment server's /reset and /step."""
     source = StepSource([url])
     params = EpisodeParams(SamplingParams(256), 65_536)
-    scheduler = Scheduler(source, sampler, renderer, params)
+    scheduler = Scheduler(source, sampled(sampler, renderer, params))
     seeds = range(100, 100 + groups)
     tasks = [EpisodeTask("goofspiel", TASK_OF_12_CARDS, seed, "random") for seed in seeds]
     began = time.perf_counter()

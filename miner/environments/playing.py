@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -65,39 +65,29 @@ async def play(environment: Environment, task: EpisodeTask, player: Player) -> f
         await player.close()
 
 
-class Conversation(Protocol):
-    """Answers a chat, in one episode."""
-
-    async def reply(self, chat: Observation) -> str:
-        """The answer to the whole chat so far, at the end of one of its `stop` at the latest; a
-        last message of the assistant's own is to be gone on with. Where the chat offers tools, the
-        answer has its special tokens."""
-        ...
-
-    async def close(self) -> None:
-        """Forget the episode (idempotent, never raises)."""
-        ...
+Answer = Callable[[Observation], Awaitable[str]]
+"""Answers the whole chat so far, at the end of one of its `stop` at the latest; a last message of
+the assistant is to be continued. Where the chat offers tools, the answer has its special tokens."""
 
 
 class ChatPlayer:
-    """`Player` that keeps the chat as the grader would send it, and asks a conversation each turn.
+    """`Player` that keeps the chat as the grader would send it.
 
     Args:
-        on_turn: called with each reply and what it led to, as soon as that is known.
+        answer: answers it each turn; used in one episode only.
+        ended: forgets the episode.
 
     Attributes:
+        on_turn: called with each reply and its transition, as soon as that is known.
         shown: what has come since the reply before the latest one, as one text a message.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        on_turn: Callable[[str, Transition], None] = lambda reply, transition: None,
-    ) -> None:
-        self._conversation = conversation
-        self._on_turn = on_turn
-        self._chat = Observation(())
+    def __init__(self, answer: Answer, ended: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.answer = answer
+        self.on_turn: Callable[[str, Transition], None] = lambda reply, transition: None
         self.shown: tuple[str, ...] = ()
+        self._ended = ended
+        self._chat = Observation(())
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
@@ -105,11 +95,11 @@ class ChatPlayer:
         self.shown = tuple(message["content"] for message in observation.messages)
 
     async def reply(self) -> str:
-        self._reply = await self._conversation.reply(self._chat)
+        self._reply = await self.answer(self._chat)
         return self._reply
 
     def told(self, transition: Transition) -> None:
-        self._on_turn(self._reply, transition)
+        self.on_turn(self._reply, transition)
         self._chat = replace(
             self._chat,
             messages=continued(self._chat.messages, self._reply, transition),
@@ -119,7 +109,8 @@ class ChatPlayer:
         self.shown = (transition.appended,) if transition.appended else tuple(told)
 
     async def close(self) -> None:
-        await self._conversation.close()
+        if self._ended:
+            await self._ended()
 
 
 def continued(chat: Sequence[Message], reply: str, transition: Transition) -> tuple[Message, ...]:

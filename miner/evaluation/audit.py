@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from miner.environments.base import EpisodeTask, Observation
-from miner.environments.playing import Conversation
+from miner.environments.playing import ChatPlayer
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.statistics import Estimate
 
@@ -47,23 +47,16 @@ class FixedPolicy:
         self.name = name
         self._reply = NO_PLAY[name]
 
-    def conversation(self, task: EpisodeTask) -> Conversation:
-        """A conversation that keeps nothing."""
-        return _FixedConversation(self._reply)
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        """A player that keeps nothing."""
+
+        async def reply(chat: Observation) -> str:
+            return self._reply(chat)
+
+        return ChatPlayer(reply)
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-class _FixedConversation:
-    def __init__(self, reply: Callable[[Observation], str]) -> None:
-        self._reply = reply
-
-    async def reply(self, chat: Observation) -> str:
-        return self._reply(chat)
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)

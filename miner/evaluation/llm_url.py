@@ -9,7 +9,7 @@ from typing import Any
 from miner.chat_client import ChatAwayError, ChatClient, ChatError
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation
-from miner.environments.playing import Conversation
+from miner.environments.playing import ChatPlayer
 from miner.evaluation.policies import PolicyError
 from miner.http_replies import API_KEY_VARIABLE, chat_base_url
 
@@ -45,9 +45,18 @@ class LlmUrlPolicy:
         """The model's name, or the URL while it is not known."""
         return self._model or self._client.url
 
-    def conversation(self, task: EpisodeTask) -> Conversation:
-        """A conversation that sends the task's seed along."""
-        return _LlmUrlConversation(self, task.seed)
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        """A player that sends the task's seed along."""
+
+        async def reply(chat: Observation) -> str:
+            if chat.tools:
+                raise ConfigurationError(
+                    f"{self.name} is an endpoint, which reads its own tool calls: let it play with "
+                    "python -m miner duel"
+                )
+            return ended_at(await self.complete(chat.messages, task.seed), chat.stop)
+
+        return ChatPlayer(reply)
 
     async def connect(self) -> None:
         """Make sure that the endpoint answers, and choose its first model if none was named.
@@ -83,23 +92,6 @@ class LlmUrlPolicy:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-class _LlmUrlConversation:
-    def __init__(self, policy: LlmUrlPolicy, seed: int) -> None:
-        self._policy = policy
-        self._seed = seed
-
-    async def reply(self, chat: Observation) -> str:
-        if chat.tools:
-            raise ConfigurationError(
-                f"{self._policy.name} is an endpoint, which reads its own tool calls: let it play "
-                "with python -m miner duel"
-            )
-        return ended_at(await self._policy.complete(chat.messages, self._seed), chat.stop)
-
-    async def close(self) -> None:
-        pass
 
 
 def ended_at(text: str, stop: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Policies: baselines that read what is shown, any OpenAI-compatible endpoint, a local model.
 
 Invariant: a policy sees only the chat, as the grader would send it, and answers with text; each
-episode has a conversation of its own, so that many can be under way at once.
+episode has a separate player, so that many can be under way at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Tool
-from miner.environments.games.reference import REFERENCE_POLICIES, ReferencePolicy
+from miner.environments.games.reference import REFERENCE_POLICIES
 from miner.environments.listing import parse_listing
-from miner.environments.playing import Conversation
+from miner.environments.playing import ChatPlayer
 from miner.evaluation.references import MATCH
 from miner.games import StateTextError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
@@ -35,7 +35,7 @@ class PromptTooLongError(PolicyError):
 
 
 class Policy(Protocol):
-    """Opens conversations, whose replies may raise `PolicyError`."""
+    """Makes players, whose replies may raise `PolicyError`."""
 
     @property
     def name(self) -> str:
@@ -47,8 +47,8 @@ class Policy(Protocol):
         """Sampling temperature, None where there is none."""
         ...
 
-    def conversation(self, task: EpisodeTask) -> Conversation:
-        """A fresh conversation for an episode of `task`."""
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        """A fresh player for an episode of `task`."""
         ...
 
     async def close(self) -> None:
@@ -73,69 +73,55 @@ class BaselinePolicy:
         self._rule_name = name
         self.name = DISPLAY_NAMES.get(name, name)
 
-    def conversation(self, task: EpisodeTask) -> Conversation:
-        """A conversation with a generator of its own."""
-        if self._rule_name == "random":
-            return _RandomConversation(Random(task.seed))
-        if task.environment != "goofspiel":
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        """A player with a separate generator."""
+        rng = Random(task.seed)
+        if self._rule_name != "random" and task.environment != "goofspiel":
             raise ConfigurationError(
                 f"policy {self.name!r} plays goofspiel only, not {task.environment!r}: "
                 "use random there"
             )
-        rule = REFERENCE_POLICIES[self._rule_name]
-        return _RuleConversation(rule, agent_seat(task.seed), Random(task.seed))
+
+        async def drawn(chat: Observation) -> str:
+            return _drawn(chat, rng)
+
+        async def by_rule(chat: Observation) -> str:
+            rule = REFERENCE_POLICIES[self._rule_name]
+            try:
+                return str(rule(chat.messages[-1]["content"], agent_seat(task.seed), rng))
+            except StateTextError as error:
+                raise PolicyError(str(error)) from error
+
+        return ChatPlayer(drawn if self._rule_name == "random" else by_rule)
 
     async def close(self) -> None:
         """Nothing to release."""
 
 
-class _RuleConversation:
-    def __init__(self, rule: ReferencePolicy, seat: int, rng: Random) -> None:
-        self._rule = rule
-        self._seat = seat
-        self._rng = rng
-
-    async def reply(self, chat: Observation) -> str:
-        try:
-            return str(self._rule(chat.messages[-1]["content"], self._seat, self._rng))
-        except StateTextError as error:
-            raise PolicyError(str(error)) from error
-
-    async def close(self) -> None:
-        pass
+def _drawn(chat: Observation, rng: Random) -> str:
+    """One of the listed legal actions, in every game."""
+    if chat.tools:
+        return _drawn_call(chat.tools[-1], rng)
+    shown = chat.messages[-1]["content"]
+    legal = parse_listing(shown)
+    if not legal:
+        raise PolicyError(f"no legal actions are listed in {shown[-200:]!r}")
+    return str(rng.choice(sorted(legal)))
 
 
-class _RandomConversation:
-    """Draws from the listed legal actions, so it plays every game."""
+def _drawn_call(tool: Tool, rng: Random) -> str:
+    """A call with one of the values that the tool's only argument may have, as Qwen writes it.
 
-    def __init__(self, rng: Random) -> None:
-        self._rng = rng
-
-    async def reply(self, chat: Observation) -> str:
-        if chat.tools:
-            return self._call(chat.tools[-1])
-        shown = chat.messages[-1]["content"]
-        legal = parse_listing(shown)
-        if not legal:
-            raise PolicyError(f"no legal actions are listed in {shown[-200:]!r}")
-        return str(self._rng.choice(sorted(legal)))
-
-    def _call(self, tool: Tool) -> str:
-        """A call with one of the values that the tool's only argument may have, as Qwen writes it.
-
-        Raises: `PolicyError` for a tool of another form.
-        """
-        function = tool["function"]
-        try:
-            [(name, argument)] = function["parameters"]["properties"].items()
-            value = self._rng.choice(argument["enum"])
-        except (KeyError, ValueError, IndexError) as error:
-            raise PolicyError(f"no values to choose from are listed in {tool}") from error
-        call = json.dumps({"name": function["name"], "arguments": {name: value}})
-        return f"<tool_call>\n{call}\n</tool_call>"
-
-    async def close(self) -> None:
-        pass
+    Raises: `PolicyError` for a tool of another form.
+    """
+    function = tool["function"]
+    try:
+        [(name, argument)] = function["parameters"]["properties"].items()
+        value = rng.choice(argument["enum"])
+    except (KeyError, ValueError, IndexError) as error:
+        raise PolicyError(f"no values to choose from are listed in {tool}") from error
+    call = json.dumps({"name": function["name"], "arguments": {name: value}})
+    return f"<tool_call>\n{call}\n</tool_call>"
 
 
 class SamplerPolicy:
@@ -169,29 +155,17 @@ class SamplerPolicy:
         """Sampling temperature, 0 for greedy."""
         return self._params.temperature
 
-    def conversation(self, task: EpisodeTask) -> Conversation:
-        """A conversation with a session of its own in the sampler."""
-        return _SamplerConversation(self._sampler, self._renderer, self._params, self._most_tokens)
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        """A player with a separate session in the sampler."""
+        session = new_session()
+        return ChatPlayer(
+            lambda chat: self._reply(chat, session), lambda: self._sampler.end_session(session)
+        )
 
     async def close(self) -> None:
-        """Nothing of its own to release."""
+        """The sampler belongs to the caller."""
 
-
-class _SamplerConversation:
-    def __init__(
-        self,
-        sampler: Sampler,
-        renderer: ChatRenderer,
-        params: SamplingParams,
-        most_tokens: int | None,
-    ) -> None:
-        self._sampler = sampler
-        self._renderer = renderer
-        self._params = params
-        self._most_tokens = most_tokens
-        self._session = new_session()
-
-    async def reply(self, chat: Observation) -> str:
+    async def _reply(self, chat: Observation, session: int) -> str:
         prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
         params = replace(self._params, stop=(*self._params.stop, *chat.stop))
         needed = len(prompt) + params.max_tokens
@@ -201,10 +175,7 @@ class _SamplerConversation:
                 f"the {self._most_tokens} that there is room for: raise rollout.max_episode_tokens"
             )
         try:
-            sample = await self._sampler.sample(prompt, params, session=self._session)
+            sample = await self._sampler.sample(prompt, params, session=session)
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
         return self._renderer.reply_text(sample, special_tokens=bool(chat.tools))
-
-    async def close(self) -> None:
-        await self._sampler.end_session(self._session)

@@ -11,11 +11,14 @@ import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from miner.config.contract import agent_seat, is_game
+from miner.environments.base import EpisodeTask
 from miner.evaluation.statistics import Estimate, grouped, mean_score
+from miner.games import deck_size
 
 Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "too_long", "infrastructure"]
 EpisodeKey = tuple[str, int, int, str]
@@ -74,6 +77,19 @@ class EpisodeRecord(BaseModel):
     tries: int = 1
     seconds: float = 0.0
     replies: tuple[Reply, ...] = ()
+
+    @classmethod
+    def of(cls, task: EpisodeTask, **found: Any) -> EpisodeRecord:
+        """The record of an episode of `task` with the other fields as `found`."""
+        return cls(
+            environment=task.environment,
+            task_id=task.task_id,
+            seed=task.seed,
+            opponent=task.opponent,
+            seat=agent_seat(task.seed) if is_game(task.environment) else None,
+            deck_size=deck_size(task.environment, task.task_id),
+            **found,
+        )
 
     @property
     def key(self) -> EpisodeKey:

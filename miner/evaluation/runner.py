@@ -5,7 +5,7 @@ Invariants:
 * only an environment whose infrastructure failed in every try and a prompt that the engine has no
   room for exclude an episode; a time-out, a protocol violation, a failing policy and three invalid
   replies all score 0;
-* each try opens one environment and one conversation, and closes both whatever happens.
+* each try opens one environment and one player, and closes both whatever happens.
 """
 
 from __future__ import annotations
@@ -13,28 +13,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from miner.background_loop import take_back_cancellation
-from miner.config.contract import GAMES, agent_seat, is_game
+from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
 from miner.environments import (
+    Environment,
     EnvironmentSource,
     EpisodeTask,
-    InfrastructureError,
     ProtocolError,
     Transition,
 )
 from miner.environments.games import clean_reply
-from miner.environments.outages import MOST_REPLAYS, Outages
-from miner.environments.playing import ChatPlayer, play
+from miner.environments.outages import Outages
+from miner.environments.playing import play
 from miner.evaluation.policies import Policy, PolicyError, PromptTooLongError
-from miner.evaluation.results import EpisodeRecord, EvaluationResult, Failure, Reply
-from miner.games import deck_size
+from miner.evaluation.results import EXCLUDING, EpisodeRecord, EvaluationResult, Failure, Reply
+from miner.rollout.groups import LostEpisode
+from miner.rollout.scheduler import RetryParams, Scheduler
 
 GRADER_CONCURRENCY = 4
 GRADER_TIMEOUT_S = 180.0
-GRADER_TRIES = 3
+GRADER_RETRY = RetryParams(infrastructure_attempts=3, episode_seconds=None, pause_seconds=1.0)
+
+_FAILURES: dict[type[Exception], Failure] = {
+    ProtocolError: "protocol",
+    PromptTooLongError: "too_long",
+    PolicyError: "policy",
+    TimeoutError: "timeout",
+}
+"""Of an error, the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +53,13 @@ class Rules:
 
     Attributes:
         concurrency: episodes played at once (the source's capacity is never exceeded).
-        timeout_s: seconds until a try is given up with score 0; None waits for ever.
-        tries: how often an episode is started before infrastructure failures exclude it.
-        retry_delay_s: pause before each retry.
+        timeout_s: seconds after which a try ends with score 0; None waits for ever.
+        retry: how often infrastructure may fail before its failures exclude an episode.
     """
 
     concurrency: int = GRADER_CONCURRENCY
     timeout_s: float | None = GRADER_TIMEOUT_S
-    tries: int = GRADER_TRIES
-    retry_delay_s: float = 1.0
-
-
-@dataclass(slots=True)
-class _Try:
-    """Result of one try of an episode; filled in as it goes, so a time-out loses nothing."""
-
-    score: float | None = None
-    failure: Failure | None = None
-    message: str = ""
-    server: str = ""
-    replies: list[Reply] = field(default_factory=list)
+    retry: RetryParams = GRADER_RETRY
 
 
 async def evaluate(
@@ -88,12 +85,17 @@ async def evaluate(
         raise ConfigurationError("no episodes to evaluate: the list of tasks is empty")
     rules = rules or Rules()
     started = time.monotonic()
-    slots = asyncio.Semaphore(max(1, min(rules.concurrency, source.capacity)))
+    scheduler = Scheduler(
+        source,
+        partial(_attempt, policy, rules.timeout_s),
+        retry=rules.retry,
+        places=max(1, min(rules.concurrency, source.capacity)),
+        outages=outages,
+    )
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
-        async with slots:
-            await asyncio.sleep(0)  # baselines never wait: let an interrupt in
-            record = await _decide(policy, source, task, rules, outages)
+        outcome = await scheduler.episode(task)
+        record = _excluded(outcome) if isinstance(outcome, LostEpisode) else outcome
         if on_episode:
             on_episode(record)
         return record
@@ -118,102 +120,57 @@ async def evaluate(
     )
 
 
-async def _decide(
-    policy: Policy,
-    source: EnvironmentSource,
-    task: EpisodeTask,
-    rules: Rules,
-    outages: Outages | None,
+async def _attempt(
+    policy: Policy, timeout_s: float | None, environment: Environment, task: EpisodeTask, tries: int
 ) -> EpisodeRecord:
-    """Try `task` until it is decided or its tries are used up."""
+    """One try. Raises what decides nothing: `InfrastructureError`, settings, defects."""
     started = time.monotonic()
-    avoid: set[str] = set()
-    for tries in range(1, rules.tries + 1):
-        if tries > 1:
-            await asyncio.sleep(rules.retry_delay_s)
-        for _ in range(1 + MOST_REPLAYS):
-            attempt = await _attempt(policy, source, task, avoid, rules.timeout_s)
-            failed = attempt.failure == "infrastructure"
-            if not (failed and outages and await outages.waited_out(attempt.server)):
-                break
-        if attempt.failure != "infrastructure":
-            break
-        avoid.add(attempt.server)
-    return EpisodeRecord(
-        environment=task.environment,
-        task_id=task.task_id,
-        seed=task.seed,
-        opponent=task.opponent,
-        seat=agent_seat(task.seed) if is_game(task.environment) else None,
-        deck_size=deck_size(task.environment, task.task_id),
-        score=attempt.score,
-        failure=attempt.failure,
-        message=attempt.message,
+    replies: list[Reply] = []
+    score: float | None = 0.0
+    failure: Failure | None = None
+    message = ""
+    player = policy.player(task)
+    player.on_turn = lambda text, to: replies.append(_reply(text, to, player.shown, task))
+    try:
+        async with asyncio.timeout(timeout_s):
+            score = await play(environment, task, player)
+        if not replies[-1].valid:
+            failure, fault = "invalid_replies", replies[-1].fault or "no legal action"
+            message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
+    except tuple(_FAILURES) as error:
+        failure = next(each for kind, each in _FAILURES.items() if isinstance(error, kind))
+        score = None if failure in EXCLUDING else 0.0
+        message = str(error) or (f"no result within {timeout_s:g} s" if timeout_s else "timed out")
+    return EpisodeRecord.of(
+        task,
+        score=score,
+        failure=failure,
+        message=message,
         tries=tries,
         seconds=time.monotonic() - started,
-        replies=tuple(attempt.replies),
+        replies=tuple(replies),
     )
 
 
-async def _attempt(
-    policy: Policy,
-    source: EnvironmentSource,
-    task: EpisodeTask,
-    avoid: set[str],
-    timeout_s: float | None,
-) -> _Try:
-    """One try. Raises only what no retry and no zero can answer for (settings, defects)."""
-    attempt = _Try()
-    try:
-        async with asyncio.timeout(timeout_s):
-            await _play(policy, source, task, avoid, attempt)
-    except InfrastructureError as error:
-        attempt.score, attempt.failure, attempt.message = None, "infrastructure", str(error)
-        attempt.server = error.server or attempt.server
-    except ProtocolError as error:
-        attempt.score, attempt.failure, attempt.message = 0.0, "protocol", str(error)
-    except PromptTooLongError as error:
-        attempt.score, attempt.failure, attempt.message = None, "too_long", str(error)
-    except PolicyError as error:
-        attempt.score, attempt.failure, attempt.message = 0.0, "policy", str(error)
-    except TimeoutError:
-        attempt.score, attempt.failure = 0.0, "timeout"
-        attempt.message = f"no result within {timeout_s:g} s" if timeout_s else "timed out"
-    return attempt
+def _reply(text: str, to: Transition, shown: tuple[str, ...], task: EpisodeTask) -> Reply:
+    return Reply(
+        text=text,
+        action=to.action,
+        valid=to.valid,
+        number=any(character.isdigit() for character in clean_reply(text)),
+        fault=to.fault,
+        shown=() if task.environment in GAMES else shown,
+    )
 
 
-async def _play(
-    policy: Policy,
-    source: EnvironmentSource,
-    task: EpisodeTask,
-    avoid: set[str],
-    attempt: _Try,
-) -> None:
-    def record(text: str, transition: Transition) -> None:
-        number = any(character.isdigit() for character in clean_reply(text))
-        reply = Reply(
-            text=text,
-            action=transition.action,
-            valid=transition.valid,
-            number=number,
-            fault=transition.fault,
-        )
-        if task.environment not in GAMES:
-            reply = reply.model_copy(update={"shown": player.shown})
-        attempt.replies.append(reply)
-
-    player = ChatPlayer(policy.conversation(task), record)
-    environment = source.open(avoid)
-    attempt.server = environment.server
-    try:
-        attempt.score = await play(environment, task, player)
-    finally:
-        await environment.close()
-    last = attempt.replies[-1]
-    if not last.valid:
-        attempt.failure = "invalid_replies"
-        fault = last.fault or "no legal action"
-        attempt.message = f"{fault} in the last reply {last.text[:80]!r}"
+def _excluded(lost: LostEpisode) -> EpisodeRecord:
+    """The record of an episode that no attempt has decided. Raises: `ConfigurationError`."""
+    if isinstance(lost.error, ConfigurationError):
+        raise lost.error
+    message, tries = str(lost.error), lost.attempts
+    return EpisodeRecord.of(
+        lost.task, score=None, failure="infrastructure", message=message, tries=tries
+    )
 
 
 def _shared_name(tasks: Sequence[EpisodeTask]) -> str:

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from miner.config.contract import GAMES, agent_seat, is_game
+from miner.config.contract import GAMES
 from miner.config.run_files import write_atomically
 from miner.evaluation.results import EpisodeRecord, Reply
-from miner.games import deck_size
 from miner.reporting.records import RecordFile, TrainedEpisode
 from miner.rollout.groups import LostEpisode, Outcome
 from miner.rollout.trajectory import Trajectory, TurnRecord
@@ -62,13 +61,8 @@ def _record(trajectory: Trajectory) -> TrainedEpisode:
     in_games = task.environment in GAMES
     return TrainedEpisode(
         time=time.time(),
-        episode=EpisodeRecord(
-            environment=task.environment,
-            task_id=task.task_id,
-            seed=task.seed,
-            opponent=task.opponent,
-            seat=agent_seat(task.seed) if is_game(task.environment) else None,
-            deck_size=deck_size(task.environment, task.task_id),
+        episode=EpisodeRecord.of(
+            task,
             score=trajectory.score,
             replies=tuple(_reply(turn, shown=not in_games) for turn in trajectory.turns),
         ),

@@ -5,7 +5,7 @@ Invariant: the sampler's session is ended in every case; the environment belongs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from miner.environments.base import Environment, EpisodeTask, Observation, Transition
@@ -113,6 +113,19 @@ class SampledPlayer:
     def trajectory(self, score: float) -> Trajectory:
         """The finished episode with its graded `score`."""
         return self._builder.build(score)
+
+
+def sampled(
+    sampler: Sampler, renderer: ChatRenderer, params: EpisodeParams
+) -> Callable[[Environment, EpisodeTask, int], Awaitable[Trajectory]]:
+    """Attempts of a `Scheduler` that are played by `play_episode`."""
+
+    async def attempt(environment: Environment, task: EpisodeTask, number: int) -> Trajectory:
+        params.check_going()
+        trajectory = await play_episode(environment, task, sampler, renderer, params)
+        return replace(trajectory, attempts=number)
+
+    return attempt
 
 
 async def play_episode(

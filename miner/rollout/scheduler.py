@@ -1,4 +1,4 @@
-"""Plays groups of episodes concurrently, through failures.
+"""Plays episodes concurrently, through failures: groups to learn from, and evaluations.
 
 Invariants:
 * every member of every group comes out exactly once, as a trajectory or as a `LostEpisode`;
@@ -16,25 +16,25 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EnvironmentSource, EpisodeTask
+from miner.environments.base import Environment, EnvironmentSource, EpisodeTask
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.outages import MOST_REPLAYS, Outages
-from miner.inference.sampler import Sampler, SamplerError
-from miner.rollout.episode import (
-    EpisodeParams,
-    EpisodeTooLong,
-    RolloutStopped,
-    play_episode,
-)
-from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
-from miner.rollout.renderer import ChatRenderer
+from miner.inference.sampler import SamplerError
+from miner.rollout.episode import EpisodeTooLong, RolloutStopped
+from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.rollout.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PlayAttempt = Callable[[Environment, EpisodeTask, int], Awaitable[T]]
+"""Plays an episode to its end; the number is the attempt's, from 1."""
 
 FINAL_FAILURES = (EpisodeTooLong, ConfigurationError, RolloutStopped)
 """A second attempt would end the same way."""
@@ -48,15 +48,15 @@ class RetryParams:
         infrastructure_attempts: attempts that may fail with an `InfrastructureError`, at most.
         protocol_attempts: the same for a `ProtocolError`.
         sampler_attempts: the same for a `SamplerError`.
-        episode_seconds: wall time of one attempt; beyond it the attempt counts as an
-            `InfrastructureError`.
+        episode_seconds: wall time of one attempt, beyond which it counts as an
+            `InfrastructureError`; None: unlimited.
         pause_seconds: pause before the second attempt; it doubles with each further one.
     """
 
     infrastructure_attempts: int = 3
     protocol_attempts: int = 2
     sampler_attempts: int = 2
-    episode_seconds: float = 600.0
+    episode_seconds: float | None = 600.0
     pause_seconds: float = 0.5
 
     def attempts(self, error: Exception) -> int:
@@ -72,14 +72,12 @@ LOUD_LOSSES = 3
 """So many are told one by one: a server that dies loses all the episodes that it was serving."""
 
 
-class Scheduler:
-    """Runs groups of episodes from one source with one sampler.
+class Scheduler(Generic[T]):
+    """Runs episodes from one source.
 
     Args:
         source: where episodes are played; its capacity bounds concurrency.
-        sampler: what answers; it may be shared by all episodes.
-        renderer: turns messages into tokens.
-        episode: sampling parameters and the episode's token limit.
+        play: plays one attempt.
         retry: bounds on attempts and time.
         on_episode: called with each outcome as it comes out.
         places: episodes at once, where the source's capacity is shared with other processes.
@@ -89,26 +87,22 @@ class Scheduler:
     def __init__(
         self,
         source: EnvironmentSource,
-        sampler: Sampler,
-        renderer: ChatRenderer,
-        episode: EpisodeParams,
+        play: PlayAttempt[T],
         *,
         retry: RetryParams | None = None,
-        on_episode: Callable[[Outcome], None] = lambda outcome: None,
+        on_episode: Callable[[T | LostEpisode], None] = lambda outcome: None,
         places: int | None = None,
         outages: Outages | None = None,
     ) -> None:
         self._source = source
-        self._sampler = sampler
-        self._renderer = renderer
-        self._episode = episode
+        self._play = play
         self._retry = retry or RetryParams()
         self._on_episode = on_episode
         self._losses = 0
         self._places = asyncio.Semaphore(places or source.capacity)
         self._outages = outages
 
-    async def run(self, groups: Sequence[Group]) -> list[GroupResult]:
+    async def run(self: Scheduler[Trajectory], groups: Sequence[Group]) -> list[GroupResult]:
         """Play `groups`; results are in their order.
 
         Raises: ExceptionGroup of errors that are not typed failures.
@@ -125,13 +119,13 @@ class Scheduler:
             )
         return [task.result() for task in tasks]
 
-    async def _play_group(self, group: Group) -> GroupResult:
+    async def _play_group(self: Scheduler[Trajectory], group: Group) -> GroupResult:
         async with asyncio.TaskGroup() as running:
-            tasks = [running.create_task(self._play(group.task)) for _ in range(group.size)]
+            tasks = [running.create_task(self._member(group.task)) for _ in range(group.size)]
         return GroupResult(group, tuple(task.result() for task in tasks))
 
-    async def _play(self, task: EpisodeTask) -> Outcome:
-        outcome = await self._play_with_retries(task)
+    async def _member(self, task: EpisodeTask) -> T | LostEpisode:
+        outcome = await self.episode(task)
         if isinstance(outcome, LostEpisode) and not isinstance(outcome.error, RolloutStopped):
             self._losses += 1
             logger.log(
@@ -139,16 +133,21 @@ class Scheduler:
                 "lost %s after %d attempts: %s: %s",
                 task, outcome.attempts, type(outcome.error).__name__, outcome.error,
             )  # fmt: skip
+        return outcome
+
+    async def episode(self, task: EpisodeTask) -> T | LostEpisode:
+        """Play `task` until an attempt succeeds or no more may be made."""
+        outcome = await self._attempts(task)
         self._on_episode(outcome)
         return outcome
 
-    async def _play_with_retries(self, task: EpisodeTask) -> Outcome:
+    async def _attempts(self, task: EpisodeTask) -> T | LostEpisode:
         avoid: set[str] = set()
         failures: Counter[type[Exception]] = Counter()
         replays = iter(range(MOST_REPLAYS))
         for attempt in itertools.count(1):
             try:
-                return replace(await self._attempt(task, avoid), attempts=attempt)
+                return await self._attempt(task, avoid, attempt)
             except FINAL_FAILURES as error:
                 return LostEpisode(task, error, attempt)
             except (InfrastructureError, ProtocolError, SamplerError) as error:
@@ -169,19 +168,13 @@ class Scheduler:
             and await self._outages.waited_out(error.server)
         )
 
-    async def _attempt(self, task: EpisodeTask, avoid: set[str]) -> Trajectory:
+    async def _attempt(self, task: EpisodeTask, avoid: set[str], number: int) -> T:
         async with self._places:
-            self._episode.check_going()
+            await asyncio.sleep(0)  # players without a model never wait: let an interrupt in
             environment = self._source.open(avoid)
             try:
                 async with asyncio.timeout(self._retry.episode_seconds):
-                    return await play_episode(
-                        environment,
-                        task,
-                        self._sampler,
-                        self._renderer,
-                        self._episode,
-                    )
+                    return await self._play(environment, task, number)
             except TimeoutError as error:
                 raise InfrastructureError(
                     f"{task} on {environment.server} was not over after "

@@ -28,7 +28,7 @@ from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams, Guide, never
+from miner.rollout.episode import EpisodeParams, Guide, never, sampled
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.learner import Learner
@@ -109,13 +109,15 @@ class Rollouts:
         rollout = self._settings.rollout
         scheduler = Scheduler(
             self._run.source,
-            self._engine.sampler,
-            self._run.learner.renderer,
-            EpisodeParams(
-                SamplingParams(rollout.max_reply_tokens, temperature),
-                rollout.episode_limit,
-                stopped,
-                guide,
+            sampled(
+                self._engine.sampler,
+                self._run.learner.renderer,
+                EpisodeParams(
+                    SamplingParams(rollout.max_reply_tokens, temperature),
+                    rollout.episode_limit,
+                    stopped,
+                    guide,
+                ),
             ),
             retry=RetryParams(episode_seconds=rollout.episode_seconds),
             on_episode=self._ended,

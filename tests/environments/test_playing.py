@@ -15,7 +15,7 @@ class Said:
         self.shown = []
         self.closed = 0
 
-    async def reply(self, chat):
+    async def answer(self, chat):
         self.shown.append(list(chat.messages))
         reply = next(self.replies)
         if isinstance(reply, Exception):
@@ -46,7 +46,8 @@ def answer(content):
 async def test_the_chat_goes_on_as_the_environment_says(way, shown):
     conversation, turns = Said("1", "2", "3"), []
     environment = CountingEnvironment(3, goes_on=[way])
-    player = ChatPlayer(conversation, lambda reply, to: turns.append((reply, to.action)))
+    player = ChatPlayer(conversation.answer, conversation.close)
+    player.on_turn = lambda reply, to: turns.append((reply, to.action))
     assert await play(environment, build_task(), player) == 1.0
     assert conversation.shown[0] == [SYSTEM, question(1)]
     assert conversation.shown[1] == shown
@@ -63,7 +64,7 @@ async def test_the_history_shows_what_was_recorded():
 
     conversation = Said("long", ProtocolError("enough"))
     with pytest.raises(ProtocolError, match="enough"):
-        await play(Recording(), build_task(), ChatPlayer(conversation))
+        await play(Recording(), build_task(), ChatPlayer(conversation.answer, conversation.close))
     assert conversation.shown[1][-2:] == [answer("short"), question(2)]
     assert conversation.closed == 1
 
@@ -77,5 +78,5 @@ async def test_the_player_is_closed_when_the_environment_fails(at):
     conversation = Said("1")
     environment = CountingEnvironment(before=fail)
     with pytest.raises(InfrastructureError):
-        await play(environment, build_task(), ChatPlayer(conversation))
+        await play(environment, build_task(), ChatPlayer(conversation.answer, conversation.close))
     assert conversation.closed == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 from miner.environments import EpisodeTask, Message, Observation, Transition
+from miner.environments.playing import ChatPlayer
 
 Event = Transition | Exception | None
 """What a step leads to: a transition, a fault, or (None) silence for ever."""
@@ -89,26 +91,21 @@ class ScriptedPolicy:
     opened: int = 0
     closed: int = 0
 
-    def conversation(self, task: EpisodeTask) -> ScriptedConversation:
+    def player(self, task: EpisodeTask) -> ChatPlayer:
         self.opened += 1
-        return ScriptedConversation(self)
+        replies = chain(self.replies, repeat(self.replies[-1]))
+
+        async def reply(chat: Observation) -> str:
+            self.shown.append(list(chat.messages))
+            said = next(replies)
+            if isinstance(said, Exception):
+                raise said
+            return said
+
+        async def ended() -> None:
+            self.closed += 1
+
+        return ChatPlayer(reply, ended)
 
     async def close(self) -> None:
         pass
-
-
-class ScriptedConversation:
-    def __init__(self, policy: ScriptedPolicy) -> None:
-        self._policy = policy
-        self._said = 0
-
-    async def reply(self, chat: Observation) -> str:
-        self._policy.shown.append(list(chat.messages))
-        reply = self._policy.replies[min(self._said, len(self._policy.replies) - 1)]
-        self._said += 1
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    async def close(self) -> None:
-        self._policy.closed += 1

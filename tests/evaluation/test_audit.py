@@ -66,9 +66,9 @@ def test_the_time_given_is_counted_in_steps() -> None:
 )
 async def test_policies_without_play_reply_so(name: str, reply: str) -> None:
     chat = Observation(({"role": "user", "content": "say something"},))
-    conversation = FixedPolicy(name).conversation(EpisodeTask("Guess", 1, 1))
+    player = FixedPolicy(name).player(EpisodeTask("Guess", 1, 1))
     assert name in NO_PLAY
-    assert await conversation.reply(chat) == reply
+    assert await player.answer(chat) == reply
 
 
 def test_the_command_plays_base_and_others(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from miner.environments import (
 )
 from miner.environments.builtin import BuiltinSource
 from miner.environments.graded import GradedSource
+from miner.environments.playing import ChatPlayer
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError
 from miner.evaluation.results import EpisodeRecord
 from miner.evaluation.runner import Rules, evaluate
+from miner.rollout.scheduler import RetryParams
 from tests.evaluation.scripted import (
     Event,
-    ScriptedConversation,
     ScriptedPolicy,
     ScriptedSource,
     gave_up,
@@ -31,7 +32,7 @@ from tests.evaluation.scripted import (
 from tests.served import serve_in_thread
 from tests.virtual_time import run_paused
 
-AT_ONCE = Rules(retry_delay_s=0)
+AT_ONCE = Rules(retry=RetryParams(pause_seconds=0, episode_seconds=None))
 DOWN = InfrastructureError("HTTP 500")
 
 
@@ -45,14 +46,16 @@ async def only(
 
 
 async def test_an_episode_that_infrastructure_lost_is_played_again_elsewhere() -> None:
-    record, source = await only([[DOWN], [DOWN], [won()]])
+    down = [[InfrastructureError("HTTP 500", server=f"server-{number}")] for number in (1, 2)]
+    record, source = await only([*down, [won()]])
     assert (record.score, record.failure, record.tries) == (1.0, None, 3)
     assert source.avoided == [set(), {"server-1"}, {"server-1", "server-2"}]
 
 
 def test_each_retry_comes_after_a_pause() -> None:
-    (record, _), paused = run_paused(only([[DOWN], [DOWN], [won()]], rules=Rules(retry_delay_s=7)))
-    assert (record.tries, paused) == (3, 14.0)
+    rules = Rules(retry=RetryParams(pause_seconds=7, episode_seconds=None))
+    (record, _), paused = run_paused(only([[DOWN], [DOWN], [won()]], rules=rules))
+    assert (record.tries, paused) == (3, 7.0 + 14.0)
 
 
 async def test_three_infrastructure_failures_exclude_an_episode() -> None:
@@ -134,15 +137,12 @@ class Gathering(ScriptedPolicy):
         super().__init__()
         self.barrier = asyncio.Barrier(size)
 
-    def conversation(self, task: EpisodeTask) -> ScriptedConversation:
-        return GatheringConversation(self)
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        async def reply(chat: Observation) -> str:
+            await self.barrier.wait()
+            return "0"
 
-
-class GatheringConversation(ScriptedConversation):
-    async def reply(self, chat: Observation) -> str:
-        assert isinstance(self._policy, Gathering)
-        await self._policy.barrier.wait()
-        return "0"
+        return ChatPlayer(reply)
 
 
 @pytest.mark.parametrize(("asked", "capacity", "played"), [(4, 100, 4), (100, 3, 3)])

@@ -29,7 +29,7 @@ from miner.inference.vllm.weight_sync import (
     WeightSyncError,
     push_confirmed,
 )
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -203,9 +203,9 @@ def counting_play(engine, loop, before=None):
     )
     scheduler = Scheduler(
         source,
-        engine.sampler,
-        ChatRenderer(build_tokenizer()),
-        EpisodeParams(SamplingParams(4), 900),
+        sampled(
+            engine.sampler, ChatRenderer(build_tokenizer()), EpisodeParams(SamplingParams(4), 900)
+        ),
         retry=RetryParams(pause_seconds=0.01),
     )
     return lambda groups: loop.run(scheduler.run(groups))

@@ -10,15 +10,16 @@ import pytest
 from miner.environments import EpisodeTask, Observation
 from miner.environments.graded import GradedSource
 from miner.environments.outages import Outages, Stopwatch
+from miner.environments.playing import ChatPlayer
 from miner.environments.step import StepSource
 from miner.evaluation.runner import Rules, evaluate
 from miner.inference.sampler import Sample, SamplingParams
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer
-from tests.evaluation.scripted import ScriptedConversation, ScriptedPolicy
+from tests.evaluation.scripted import ScriptedPolicy
 from tests.machine import Machine
 
 TOKENIZER = build_tokenizer()
@@ -80,19 +81,17 @@ class CountedPolicy(ScriptedPolicy):
         super().__init__(("0 or 1",))
         self._at_reply = at_reply
 
-    def conversation(self, task: EpisodeTask) -> ScriptedConversation:
-        return CountedConversation(self, self._at_reply)
+    def player(self, task: EpisodeTask) -> ChatPlayer:
+        player = super().player(task)
+        answer = player.answer
 
+        async def counted(chat: Observation) -> str:
+            reply = await answer(chat)
+            self._at_reply(len(self.shown))
+            return reply
 
-class CountedConversation(ScriptedConversation):
-    def __init__(self, policy: CountedPolicy, at_reply: Callable[[int], None]) -> None:
-        super().__init__(policy)
-        self._at_reply = at_reply
-
-    async def reply(self, chat: Observation) -> str:
-        reply = await super().reply(chat)
-        self._at_reply(len(self._policy.shown))
-        return reply
+        player.answer = counted
+        return player
 
 
 def scheduler(source: Source, watched: Watched, at_reply: Callable[[int], None]) -> Scheduler:
@@ -106,9 +105,11 @@ def scheduler(source: Source, watched: Watched, at_reply: Callable[[int], None])
 
     return Scheduler(
         source,
-        ScriptedSampler(reply),
-        ChatRenderer(TOKENIZER),
-        EpisodeParams(SamplingParams(max_tokens=8), max_tokens=100_000),
+        sampled(
+            ScriptedSampler(reply),
+            ChatRenderer(TOKENIZER),
+            EpisodeParams(SamplingParams(max_tokens=8), max_tokens=100_000),
+        ),
         retry=RETRY,
         outages=watched.outages,
     )
@@ -171,9 +172,9 @@ async def test_an_evaluation_goes_on_where_the_servers_come_back(machine: Machin
     source = GradedSource([machine.start()])
     watched = Watched(source, restarts(machine, at=2))
     policy = CountedPolicy(kills(machine, at=10))
-    rules = Rules(concurrency=6, tries=1)
+    rules = Rules(concurrency=6, retry=RETRY)
     result = await evaluate(policy, source, TASKS, rules, outages=watched.outages)
     await source.close()
     assert [(e.task_id, e.seed) for e in result.episodes] == [(t.task_id, t.seed) for t in TASKS]
-    assert all(e.score is not None and e.tries == 1 for e in result.episodes)
+    assert all(e.score is not None for e in result.episodes)
     assert watched.pauses == [1, 2]

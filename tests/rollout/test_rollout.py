@@ -6,7 +6,7 @@ import torch
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
@@ -30,7 +30,7 @@ def test_logprobs_of_rows_are_those_of_a_plain_forward(template):
     )
     params = EpisodeParams(SamplingParams(max_tokens=6), max_tokens=1000)
     with BackgroundLoop() as loop, TransformersSampler(model, tokenizer) as sampler:
-        scheduler = Scheduler(source, sampler, ChatRenderer(tokenizer), params)
+        scheduler = Scheduler(source, sampled(sampler, ChatRenderer(tokenizer), params))
         results = loop.run(scheduler.run([Group(build_task(seed=i), 4) for i in range(6)]))
     assert model.training
     stats = RolloutStats.of(results)

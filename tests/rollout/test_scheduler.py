@@ -12,7 +12,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.outages import MOST_REPLAYS
 from miner.inference.sampler import SamplerError, SamplingParams
-from miner.rollout.episode import EpisodeParams, EpisodeTooLong
+from miner.rollout.episode import EpisodeParams, EpisodeTooLong, sampled
 from miner.rollout.groups import Group, LostEpisode
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -79,7 +79,9 @@ class PlannedSource(ScriptedSource):
 
 
 def schedule(source, *, reply=lambda _: number(), retry=RETRY, episode=EPISODE, **options):
-    return Scheduler(source, ScriptedSampler(reply), RENDERER, episode, retry=retry, **options)
+    return Scheduler(
+        source, sampled(ScriptedSampler(reply), RENDERER, episode), retry=retry, **options
+    )
 
 
 def run(source, groups, **options):
@@ -252,7 +254,7 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
 
 def test_every_episode_has_a_session_of_its_own_which_ends():
     sampler = ScriptedSampler(lambda _: number())
-    scheduler = Scheduler(PlannedSource([]), sampler, RENDERER, EPISODE, retry=RETRY)
+    scheduler = Scheduler(PlannedSource([]), sampled(sampler, RENDERER, EPISODE), retry=RETRY)
     asyncio.run(scheduler.run([Group(build_task(i), 2) for i in range(3)]))
     assert len(sampler.exchanges) == 6
     assert sorted(sampler.ended) == sorted(sampler.exchanges)

@@ -14,7 +14,7 @@ from miner.environments.code_agent import Arithmetic, CodeAgentSource, Form, Tag
 from miner.environments.code_agent.arithmetic import OPERATIONS, number_of, pairs, parts
 from miner.executors import CodeFailure, Execution, LocalSandbox
 from miner.inference.sampler import Sample, SamplingParams
-from miner.rollout.episode import EpisodeParams, play_episode
+from miner.rollout.episode import EpisodeParams, play_episode, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer, DriftKind
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -154,7 +154,7 @@ async def test_an_executor_that_is_down_is_a_lost_episode_and_no_score() -> None
     source = CodeAgentSource(Arithmetic(), ScriptedExecutor(down))
     sampler = ScriptedSampler(reply=lambda _: said("chatml", "<code>1</code>"))
     scheduler = Scheduler(
-        source, sampler, ChatRenderer(TOKENIZERS["chatml"]), PARAMS,
+        source, sampled(sampler, ChatRenderer(TOKENIZERS["chatml"]), PARAMS),
         retry=RetryParams(infrastructure_attempts=2, pause_seconds=0.0),
     )  # fmt: skip
     [result] = await scheduler.run([Group(TASK, 2)])
@@ -176,7 +176,9 @@ async def test_outputs_reach_the_episode_that_asked() -> None:
         code = f"import time; time.sleep({(number % 4) / 20}); print({number} + 2)"
         return said("chatml", f"<code>{code}</code>")
 
-    scheduler = Scheduler(source, ScriptedSampler(reply=reply), ChatRenderer(tokenizer), PARAMS)
+    scheduler = Scheduler(
+        source, sampled(ScriptedSampler(reply=reply), ChatRenderer(tokenizer), PARAMS)
+    )
     results = await scheduler.run([Group(task, 1) for task in tasks])
     await source.close()
     assert [t.score for result in results for t in result.trajectories] == [1.0] * 16

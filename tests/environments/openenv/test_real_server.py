@@ -20,7 +20,7 @@ from miner.environments.openenv import OpenEnvSource, check, open_openenv
 from miner.environments.openenv.hosting import LocalApp, start
 from miner.environments.outages import Outages, Stopwatch
 from miner.inference.sampler import Sample, SamplingParams
-from miner.rollout.episode import EpisodeParams
+from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -108,9 +108,11 @@ def scheduler(source: OpenEnvSource, outages: Outages | None, words: Sequence[st
 
     return Scheduler(
         source,
-        ScriptedSampler(reply),
-        ChatRenderer(TOKENIZER),
-        EpisodeParams(SamplingParams(max_tokens=8), max_tokens=100_000),
+        sampled(
+            ScriptedSampler(reply),
+            ChatRenderer(TOKENIZER),
+            EpisodeParams(SamplingParams(max_tokens=8), max_tokens=100_000),
+        ),
         retry=RetryParams(infrastructure_attempts=1, protocol_attempts=1, pause_seconds=0.0),
         outages=outages,
     )
