@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
 from miner.config.contract import SWE_DATASET
+from miner.games import GAMES
 from miner.publishing.verify import verify_model
 
 Arguments = Callable[..., list[str]]
@@ -85,6 +87,20 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     assert reward.most_turns is not None
     assert job.plan.served_dtype == "bfloat16"
     assert job.plan.servers == ()  # duels are played in the trainer's process: nobody waits for any
+
+
+def test_every_combination_of_todays_environments_has_a_plan(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    """What can be trained is, in the order given; where nothing can, the base is handed over."""
+    todays = (*GAMES, "intercode", "swe_infinite")
+    for size in range(1, len(todays) + 1):
+        for names in combinations(todays, size):
+            job = prepared(roots, arguments, dataset_type=json.dumps({"environment_names": names}))
+            known = tuple(name for name in names if name in GAMES)
+            assert choose_games(job.invocation.job)[0] == ", ".join(known)
+            assert not known or job.settings.environment.games == known
+            assert job.programs
 
 
 def test_a_person_may_play_a_list_of_games_on_servers_all_the_same(
