@@ -176,11 +176,6 @@ DATASETS: Final = (
 """Whitelisted for supervised training; two at most are mounted on request."""
 
 
-def gpus_of_job(billions: float) -> int:
-    """Return the GPUs that the validator gives a job of a base of that many parameters."""
-    return next((gpus for most, gpus in GPU_THRESHOLDS if billions <= most), 8)
-
-
 def is_game(environment: str) -> bool:
     """Return whether this names one of `GAMES`, which has an opponent; duels are named
     duel:GAME."""

@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 
 from yarl import URL
 
-from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import InfrastructureError, ProtocolError
@@ -23,14 +22,6 @@ from miner.http_replies import JsonServer
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-
-
-def parse_server_urls(text: str) -> tuple[str, ...]:
-    """Base URLs from the text of `ENVIRONMENT_SERVER_URLS`.
-
-    Raises: `ConfigurationError` for an empty list or an item that is no http(s) base URL.
-    """
-    return check_server_urls(split_server_urls(text))
 
 
 def check_server_urls(urls: Sequence[str]) -> tuple[str, ...]:

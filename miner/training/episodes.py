@@ -13,7 +13,6 @@ from datasets import Dataset
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
-from miner.channels.base import Lengths
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings, Settings
@@ -105,25 +104,6 @@ MARGIN = 1.1
 """A server may word its turns at greater length than we do (1.02 times, as recorded)."""
 
 
-def longest_episode_tokens(settings: Settings, renderer: ChatRenderer) -> int | None:
-    """Tokens of the longest chat that a policy can bring about, every reply as long as it may be.
-
-    None where the channel does not know its lengths.
-    """
-    lengths = _lengths(settings, renderer)
-    return None if lengths is None else _longest(lengths, settings)
-
-
-def _lengths(settings: Settings, renderer: ChatRenderer) -> Lengths | None:
-    channel = make_channel(settings.environment)
-    tasks = [channel.tasks.training(i, settings.seed) for i in range(TASKS_TRIED)]
-    return channel.lengths(tasks, renderer)
-
-
-def _longest(lengths: Lengths, settings: Settings) -> int:
-    return math.ceil(lengths.longest * MARGIN) + lengths.replies * settings.rollout.max_reply_tokens
-
-
 def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int) -> Settings:
     """The settings with `rollout.max_episode_tokens` filled in.
 
@@ -137,7 +117,9 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     Raises: `ConfigurationError` where the context has no room for even the shortest game.
     """
     given = settings.rollout.max_episode_tokens
-    lengths = _lengths(settings, renderer)
+    channel = make_channel(settings.environment)
+    tasks = [channel.tasks.training(i, settings.seed) for i in range(TASKS_TRIED)]
+    lengths = channel.lengths(tasks, renderer)
     if lengths is None:
         return _with_limit(settings, context if given is None else min(context, given))
     if context < lengths.shortest:
@@ -146,7 +128,8 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
             f"{lengths.shortest:,}, so that nothing can be learned; the base is handed over as it "
             "is"
         )
-    longest = _longest(lengths, settings)
+    replies = lengths.replies * settings.rollout.max_reply_tokens
+    longest = math.ceil(lengths.longest * MARGIN) + replies
     limit = min(context, longest if given is None else given)
     if limit < longest:
         cause = "the model's context" if limit == context else "rollout.max_episode_tokens"

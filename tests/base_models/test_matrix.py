@@ -1,6 +1,7 @@
 """Base models of other people's families: each loads, is handed over first, and can play."""
 
 import json
+import sys
 from itertools import product
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from miner.publishing.verify import verify_model
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import load_chat
 from miner.rollout.renderer import DriftKind
-from miner.training.episodes import longest_episode_tokens, with_episode_limit
+from miner.training.episodes import with_episode_limit
 from miner.training.preparation import prepare_run
 from tests.base_models.families import FAMILIES, make_folder
 from tests.base_models.vocabularies import missing
@@ -123,7 +124,8 @@ async def test_every_deck_size_fits_with_a_retry_in_every_turn(base, size_index,
 
 
 def test_the_limit_has_room_for_real_servers_wording(base):
-    longest = longest_episode_tokens(base.settings, base.chat.renderer)
+    fitted = with_episode_limit(base.settings, base.chat.renderer, context=sys.maxsize)
+    longest = fitted.rollout.episode_limit
     assert 4367 < longest < 8192  # of a recorded game without retries; what the plan allows
 
 

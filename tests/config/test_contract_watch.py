@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from entrypoint.job import _parser
 from miner.__main__ import app
-from miner.config.contract import BUILD_MINUTES, DOCKERFILES, JOB_FLAGS, POOL, gpus_of_job
+from miner.config.contract import BUILD_MINUTES, DOCKERFILES, JOB_FLAGS
 from miner.config.errors import ConfigurationError
 from miner.config.watched import FACTS, differences
 from scripts.check_submission import BUILD_MINUTES as SUBMITTED_MINUTES
@@ -136,8 +136,3 @@ def test_other_lists_of_the_same_facts_agree() -> None:
     assert (DOCKERFILES, BUILD_MINUTES) == (SUBMITTED, SUBMITTED_MINUTES)
     options = {option for action in _parser()._actions for option in action.option_strings}
     assert set(JOB_FLAGS) <= options
-
-
-def test_gpus_follow_the_size_that_the_validator_reads() -> None:
-    assert {gpus_of_job(billions) for billions in POOL.values()} == {1, 2}
-    assert [gpus_of_job(billions) for billions in (4.0, 4.1, 12.0, 40.0, 41.0)] == [1, 2, 2, 4, 8]

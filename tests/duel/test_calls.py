@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from miner.config.contract import ToolParser
 from miner.config.errors import ConfigurationError
-from miner.duel.calls import FORMS, parse_calls, write_call, write_calls
+from miner.duel.calls import FORMS, parse_calls, write_calls
 from miner.duel.family import folder_family
 from miner.duel.tools import ToolCall, move_call, offered_tools, turn_tools
 from miner.duel.wording import own_wording
@@ -242,8 +242,9 @@ def test_what_is_written_is_read_back_and_written_again_byte_for_byte(
     ],
 )
 def test_what_a_form_cannot_hold_is_refused(family: str, content: str) -> None:
+    arguments = json.dumps({"slot": 1, "content": content}, ensure_ascii=False)
     with pytest.raises(ValueError, match=f"no calls of the form {family}"):
-        write_call(family, "working_memory_rewrite", {"slot": 1, "content": content})
+        write_calls(family, [ToolCall("working_memory_rewrite", arguments)])
 
 
 @given(st.data())

@@ -17,7 +17,7 @@ from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.graded_endpoint import ChatEndpoint
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
-from miner.environments.servers import parse_server_urls
+from miner.environments.servers import check_server_urls
 from mock_env_server.app import API_VERSION
 from mock_env_server.running import running_server
 from mock_env_server.wording import API_TITLE
@@ -308,7 +308,7 @@ async def test_an_untrue_step_channel_can_be_forced(faithful_url: str) -> None:
 
 async def test_a_real_start_from_the_environment_variable() -> None:
     with running_server("faithful") as one, running_server("faithful") as two:
-        urls = parse_server_urls(f"{one.base_url},{two.base_url}/")
+        urls = check_server_urls([one.base_url, f"{two.base_url}/"])
         source, report = await open_source(urls)
         tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(16)]
         opened = [source.open() for _ in tasks]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
 from miner.environments.listing import parse_listing
-from miner.environments.servers import ServerPool, parse_server_urls
+from miner.environments.servers import ServerPool, check_server_urls
 
 A, B, C = "http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://10.0.0.3:8000"
 
@@ -23,7 +24,7 @@ A, B, C = "http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://10.0.0.3:8000"
     ],
 )
 def test_lists_of_servers(text: str, urls: tuple[str, ...]) -> None:
-    assert parse_server_urls(text) == urls
+    assert check_server_urls(split_server_urls(text)) == urls
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_lists_of_servers(text: str, urls: tuple[str, ...]) -> None:
 )
 def test_what_is_no_server_is_named_with_a_way_out(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_server_urls(text)
+        check_server_urls(split_server_urls(text))
     assert words in str(caught.value)
 
 
@@ -51,7 +52,7 @@ def test_what_is_no_server_is_named_with_a_way_out(text: str, words: str) -> Non
 )
 def test_secrets_in_urls_are_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_server_urls(text)
+        check_server_urls(split_server_urls(text))
     assert "hunter2" not in str(caught.value)
 
 

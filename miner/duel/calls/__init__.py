@@ -12,9 +12,8 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from miner.duel.calls import json_forms, literal_forms, tagged_forms
 from miner.duel.calls.found import Call, Found, Offered
@@ -110,11 +109,6 @@ def write_calls(family: str, calls: Sequence[ToolCall]) -> str:
     if read != decoded:
         raise ValueError(f"no calls of the form {family} have these arguments: {decoded!r}")
     return text
-
-
-def write_call(family: str, name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the text of a reply that makes one call. Raises: as `write_calls`."""
-    return write_calls(family, [ToolCall(name, json.dumps(dict(arguments), ensure_ascii=False))])
 
 
 _SCHEMA_TYPES = {str: "string", int: "integer", bool: "boolean", float: "number"}
