@@ -17,7 +17,7 @@ from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
 from miner.duel.table import Table
 from miner.duel.teachers import Seen
 from miner.duel.tools import shaped
-from miner.duel.turn import Request
+from miner.duel.turn import next_request
 from miner.duel.values import values_by_reply
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
@@ -84,9 +84,8 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
     table = Table(game, seed)
     errors = [rng.choice(ERRORS) for _ in range(2)]
     notes = [_notes(style, rng) for _ in range(2)]
-    while not table.state.is_terminal() and (legal := table.state.legal_actions()):
-        player = table.state.current_player()
-        request = Request(table, player, notes[player], style.wording, legal=legal)
+    while request := next_request(table, notes, style.wording):
+        player, legal = request.player, request.legal
         values = values_by_reply(style.family, game.name, Seen.of(request))
         shown = tuple(request.messages), tuple(shaped(request.tools))
         yield Demonstration(game.name, *shown, values)

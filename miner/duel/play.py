@@ -28,7 +28,7 @@ from miner.duel.outcome import (
 from miner.duel.players.base import Player, Reply, ReplyForfeit
 from miner.duel.players.rules import RulePlayer
 from miner.duel.table import Table
-from miner.duel.turn import Request, Result, carry_out
+from miner.duel.turn import Request, Result, carry_out, next_request
 from miner.duel.wording import Wording
 from miner.games import Game
 
@@ -116,13 +116,9 @@ class _Play:
 
     async def turns(self) -> None:
         """Play to the end, a forfeit, or a position without a legal action."""
-        table, state = self._table, self._table.state
-        while not state.is_terminal():
-            seat = state.current_player()
-            legal = state.legal_actions()
-            if not legal:
-                return
-            request = self._request(seat, legal=legal)
+        table, rules = self._table, self._rules
+        while request := next_request(table, self._notes, rules.wording, rules.evaluation_seed):
+            seat = request.player
             try:
                 reply = await self._ask(request)
             except ReplyForfeit as forfeit:
@@ -132,27 +128,20 @@ class _Play:
             if action is None:
                 self._give_away(seat, forfeit_cause(reply), _shown(reply))
                 return
-            if self._rules.keep_plies:
+            if rules.keep_plies:
                 self._keep(seat, action, reply)
             table.apply(action)
-        self.returns = state.returns()
+        self.returns = table.returns()
 
     async def reflection(self, seat: int, result: Result) -> None:
         """Let a player revise its notes."""
-        request = self._request(seat, result=result)
+        held, rules = self._notes[seat], self._rules
+        seed = rules.evaluation_seed
+        request = Request(self._table, seat, held, rules.wording, result=result, seed=seed)
         try:
             carry_out(request, (await self._ask(request)).calls)
         except Exception as error:
             logger.debug("%s: no reflection: %s", self._players[seat].name, error)
-
-    def _request(
-        self, seat: int, *, legal: Sequence[int] = (), result: Result | None = None
-    ) -> Request:
-        rules = self._rules
-        return Request(
-            self._table, seat, self._notes[seat], rules.wording,
-            legal=legal, result=result, seed=rules.evaluation_seed,
-        )  # fmt: skip
 
     async def _ask(self, request: Request) -> Reply:
         clock, usage = self._rules.clock, self.usage[request.player]

@@ -63,6 +63,10 @@ class Table:
         self.state.apply_action(action)
         self._draw()
 
+    def returns(self) -> list[float]:
+        """Both players' at the end; zeros, a draw, where the player to move has no legal action."""
+        return list(self.state.returns()) if self.state.is_terminal() else [0.0, 0.0]
+
     def text(self, player: int) -> str:
         """What `player` is shown of the state as it is."""
         return self.game.duel_text(self.state, player)

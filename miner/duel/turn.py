@@ -112,6 +112,17 @@ class Request:
         }
 
 
+def next_request(
+    table: Table, notes: Sequence[Notes], wording: Wording, seed: int | None = None
+) -> Request | None:
+    """The request of the seat to move; None where the game is over or it has no legal action."""
+    state = table.state
+    if state.is_terminal() or not (legal := state.legal_actions()):
+        return None
+    seat = state.current_player()
+    return Request(table, seat, notes[seat], wording, legal=legal, seed=seed)
+
+
 def carry_out(request: Request, calls: Sequence[ToolCall]) -> int | None:
     """Carry out a reply's calls on the player's notes.
 

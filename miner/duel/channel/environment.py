@@ -23,7 +23,7 @@ from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.table import Table
 from miner.duel.tools import offered_tools, shaped
-from miner.duel.turn import Request, carry_out
+from miner.duel.turn import Request, carry_out, next_request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import InfrastructureError, ProtocolError
@@ -103,9 +103,7 @@ class Duel:
         if request is not None:
             shown, tools = tuple(request.messages), tuple(shaped(request.tools))
             return Transition(shown, 0.0, False, action=action, fresh=True, tools=tools)
-        over = table.state.is_terminal()  # else nobody can move, which is a draw
-        returns = table.state.returns() if over else [0.0, 0.0]
-        score = POINTS[game_results(returns)[self._seat]]
+        score = POINTS[game_results(table.returns())[self._seat]]
         return Transition((), score, done=True, score=score, action=action)
 
     @property
@@ -120,15 +118,12 @@ class Duel:
     async def _until_asked(self, table: Table) -> Request | None:
         """Let the opponent move until it is the policy's turn; None when the game is over."""
         self._request = None
-        while not table.state.is_terminal() and (legal := table.state.legal_actions()):
-            seat = table.state.current_player()
-            notes, wording = self._notes[seat], self._source.wording
-            request = Request(table, seat, notes, wording, legal=legal)
-            if seat == self._seat:
-                self._request = request
-                return request
+        while request := next_request(table, self._notes, self._source.wording):
+            if request.player == self._seat:
+                break
             table.apply(await self._opposite_move(request))
-        return None
+        self._request = request
+        return request
 
     async def _opposite_move(self, request: Request) -> int:
         try:

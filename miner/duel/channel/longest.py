@@ -9,7 +9,7 @@ from miner.duel.channel.tasks import duel_of
 from miner.duel.memory import SLOT_TOKENS, SLOTS, Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.tools import shaped
-from miner.duel.turn import Request
+from miner.duel.turn import next_request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
 from miner.rollout.renderer import ChatRenderer
@@ -41,9 +41,8 @@ def turn_tokens(
 def _chats(task: EpisodeTask, wording: Wording) -> Iterator[_Chat]:
     """What the task's player is asked in a game of random moves."""
     game, seed, seat = duel_of(task)
-    table, rng, notes = Table(game, seed), Random(seed), Notes(WordCounter())
-    while not table.state.is_terminal() and (legal := table.state.legal_actions()):
-        if table.state.current_player() == seat:
-            request = Request(table, seat, notes, wording, legal=legal)
+    table, rng, notes = Table(game, seed), Random(seed), [Notes(WordCounter())] * 2
+    while request := next_request(table, notes, wording):
+        if request.player == seat:
             yield request.messages, shaped(request.tools)
-        table.apply(rng.choice(legal))
+        table.apply(rng.choice(request.legal))

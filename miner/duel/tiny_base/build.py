@@ -23,7 +23,7 @@ from miner.duel.channel.tasks import Size, size_of
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
-from miner.duel.turn import Request
+from miner.duel.turn import Request, next_request
 from miner.duel.wording import own_wording
 from miner.games import GAMES, GOOFSPIEL
 from miner.games.goofspiel import prize_value
@@ -93,13 +93,11 @@ def _game(rng: random.Random, name: str, sizes: Sequence[Size]) -> list[Request]
     """The turns of a game of random moves."""
     seeds = iter(lambda: rng.randint(1, 10**6), None)
     seed = next(s for s in seeds if size_of(name, s) in (None, *sizes))
-    table, notes, turns = Table(GAMES[name], seed), Notes(WordCounter()), []
-    while not table.state.is_terminal():
-        legal = table.state.legal_actions()
-        request = Request(table, table.state.current_player(), notes, own_wording(), legal=legal)
+    table, notes, turns = Table(GAMES[name], seed), [Notes(WordCounter())] * 2, []
+    while request := next_request(table, notes, own_wording()):
         assert request.user  # put into words before the table changes
         turns.append(request)
-        table.apply(rng.choice(legal))
+        table.apply(rng.choice(request.legal))
     return turns
 
 
