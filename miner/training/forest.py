@@ -61,40 +61,19 @@ class Tree:
         """Number of nodes."""
         return len(self.ids)
 
-    @property
-    def branched(self) -> bool:
-        """Return whether some node is no ancestor of a later one, so that attention needs a
-        mask."""
-        return bool((self.ends < len(self.ids)).any())
 
-
-@dataclass(frozen=True)
-class Cost:
-    """Of a forward pass, in tokens without attention.
-
-    Attributes:
-        pair: a query that looks at a key, in all layers together.
-    """
-
-    pair: float
-
-    def of(self, tokens: int, *, branched: bool) -> float:
-        """A mask is computed whole; plain causal attention skips the half that it hides."""
-        return tokens * (1 + self.pair * tokens / (1 if branched else 2))
-
-
-def grow(rows: Mapping[int, Row], budget: int, cost: Cost) -> list[Tree]:
+def grow(rows: Mapping[int, Row], budget: int) -> list[Tree]:
     """Trees of at most `budget` tokens, or a quarter more than their longest row.
 
     Neighbours in lexicographic order share the most. From the longest shared beginning to the
-    shortest, the trees on its two sides are merged where that fits and costs less.
+    shortest, the trees on its two sides are merged where that fits.
     """
     order = sorted(rows, key=lambda number: _key(rows[number]))
     paths = [rows[number].path for number in order]
     shared = [0, *(common_prefix(a, b) for a, b in pairwise(paths))]
     return [
         _tree({number: rows[number] for number in order[run.start : run.stop]}, shared[run.start :])
-        for run in _merged(paths, shared, budget, cost)
+        for run in _merged(paths, shared, budget)
     ]
 
 
@@ -124,25 +103,18 @@ def _key(row: Row) -> bytes:
     return row.path.astype(">i4").tobytes()
 
 
-def _merged(
-    paths: Sequence[Ints], shared: Sequence[int], budget: int, cost: Cost
-) -> Iterator[range]:
+def _merged(paths: Sequence[Ints], shared: Sequence[int], budget: int) -> Iterator[range]:
     """Runs of sorted paths that make a tree each."""
     first = list(range(len(paths)))  # of the run that a path at the edge of one belongs to
     last = list(range(len(paths)))
     tokens = [len(path) for path in paths]  # of the run that begins here
     deepest = list(tokens)
-    branched = [False] * len(paths)
     for here in sorted(range(1, len(paths)), key=lambda i: -shared[i]):
         left, right, end = first[here - 1], here, last[here]
         whole = tokens[left] + tokens[right] - shared[here]
-        forks = branched[left] or branched[right] or shared[here] < len(paths[here - 1])
-        apart = cost.of(tokens[left], branched=branched[left])
-        apart += cost.of(tokens[right], branched=branched[right])
         depth = max(deepest[left], deepest[right])
-        fits = whole <= max(budget, depth + depth // 4)
-        if shared[here] and fits and cost.of(whole, branched=forks) <= apart:
-            tokens[left], branched[left], deepest[left] = whole, forks, depth
+        if shared[here] and whole <= max(budget, depth + depth // 4):
+            tokens[left], deepest[left] = whole, depth
             last[left], first[end] = end, left
     start = 0
     while start < len(paths):

@@ -1,19 +1,26 @@
 """Which trees share a forward and backward pass: a partition by a budget of tokens.
 
-Invariants: every tree is in exactly one pass; a pass is within the budget, padding included, unless
-it is one tree that alone is larger; trees with and without branches are in passes of their own, as
-only the former need a mask; the most expensive pass comes first, so that a batch which does not fit
-in memory fails at once.
+Invariants: every tree is in exactly one pass; a pass is within the budget unless it is one tree
+that alone is larger; the most expensive pass comes first, so that a batch which does not fit in
+memory fails at once.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from miner.training.forest import Tree
 
 Pass = list[Tree]
+Size = Callable[[Pass], int]
+"""Tokens that a pass computes."""
+
+
+def tokens_in_line(trees: Pass) -> int:
+    """Tokens of these trees one after another."""
+    return sum(tree.tokens for tree in trees)
 
 
 def padded_tokens(trees: Pass) -> int:
@@ -21,26 +28,24 @@ def padded_tokens(trees: Pass) -> int:
     return len(trees) * max((tree.tokens for tree in trees), default=0)
 
 
-def fewest_passes(trees: Sequence[Tree], budget: int) -> list[Pass]:
-    """As few passes as cutting the trees, sorted by size, can give.
+def few_passes(trees: Sequence[Tree], budget: int, size: Size) -> list[Pass]:
+    """Passes of which each tree, the largest first, takes the first one with room for it.
 
-    Filling each pass up is the best cut, because a pass never gets smaller by one tree more.
+    Takes at most 11/9 of the fewest passes and one more where trees stand in line (Johnson 1973),
+    and the fewest as a rectangle.
     """
     passes: list[Pass] = []
-    for tree in sorted(trees, key=lambda tree: (tree.branched, -tree.tokens)):
-        fits = (
-            passes
-            and passes[-1][0].branched == tree.branched
-            and padded_tokens([*passes[-1], tree]) <= budget
-        )
-        if fits:
-            passes[-1].append(tree)
+    for tree in sorted(trees, key=lambda tree: -tree.tokens):
+        for trees_there in passes:
+            if size([*trees_there, tree]) <= budget:
+                trees_there.append(tree)
+                break
         else:
             passes.append([tree])
-    return sorted(passes, key=padded_tokens, reverse=True)
+    return sorted(passes, key=size, reverse=True)
 
 
-def exactly(count: int, passes: Sequence[Pass]) -> list[Pass]:
+def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
     """The same trees in `count` passes: the largest is halved until there are so many, and where
     each tree has one for itself already, the others stay empty.
 
@@ -55,11 +60,40 @@ def exactly(count: int, passes: Sequence[Pass]) -> list[Pass]:
     while len(made) < min(count, sum(map(len, passes))):
         at = max(
             (at for at, trees in enumerate(made) if len(trees) > 1),
-            key=lambda at: padded_tokens(made[at]),
+            key=lambda at: size(made[at]),
         )
         half = len(made[at]) // 2
         made[at : at + 1] = [made[at][:half], made[at][half:]]
     return made + [[] for _ in range(count - len(made))]
+
+
+def shared_out(
+    grow: Callable[[int], Sequence[Tree]], most: int, processes: int
+) -> list[list[Tree]]:
+    """Trees for each process, so that the one with most tokens has few.
+
+    Args:
+        grow: trees of at most so many tokens. Smaller ones share less, but are dealt evenly.
+        most: tokens of a tree.
+    """
+    best = _dealt(grow(most), processes)
+    mean = sum(map(tokens_in_line, best)) // processes
+    most = min(most, mean)
+    while processes > 1 and most > mean // 16:  # of so small ones no share has too many
+        again = _dealt(grow(most), processes)
+        best = min(best, again, key=lambda shares: tokens_in_line(shares[0]))
+        most = most * 3 // 4
+    return best
+
+
+def _dealt(trees: Sequence[Tree], processes: int) -> list[list[Tree]]:
+    """The largest first, each to the process with the fewest tokens; the heaviest share first."""
+    shares: list[tuple[int, int, list[Tree]]] = [(0, number, []) for number in range(processes)]
+    for tree in sorted(trees, key=lambda tree: -tree.tokens):
+        tokens, number, share = shares[0]
+        share.append(tree)
+        heapq.heapreplace(shares, (tokens + tree.tokens, number, share))
+    return [share for _, _, share in sorted(shares, key=lambda each: -each[0])]
 
 
 def over_passes(name: str, values: Sequence[float], tokens: Sequence[float]) -> float:

@@ -164,7 +164,7 @@ def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> Episode
         decay=settings.reward.decay,
         results=settings.reward.results,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
-        agree=ranks.most,
+        gather=ranks.gather,
     )
     # DeepSpeed moves it only when training begins; the base model is evaluated before
     learner.model.to(trainer.accelerator.device)

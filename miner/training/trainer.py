@@ -90,7 +90,7 @@ class EpisodeTrainer(TreeTrainer):
         results: share of the sampled turns' advantages beside rows that have a weight.
         decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
-        tokens_per_pass, agree: see `TreeTrainer`.
+        tokens_per_pass, gather: see `TreeTrainer`.
 
     Attributes:
         halvings: how often the learning rate was halved; see `begin_again`.

@@ -1,12 +1,12 @@
-"""Forward passes over trees: positions and a mask of ancestors, and the model's own head at the
-tokens with loss.
+"""Forward passes over trees, and the model's own head at the tokens with loss.
 
-A pass is one rectangle, a tree in each line, padded on the right. Trees without branches are plain
-causal attention there, which needs no mask and is faster without.
+A pass is one line of tokens, tree after tree, in which each token sees its ancestors. For a model
+that cannot take that it is a rectangle with a row in each line, padded on the right.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -14,11 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from miner.inference.transformers.forward import attention_obstacle, evaluation_mode
 from miner.inference.transformers.last_layer import last_feed_forward_at
-from miner.training.forest import Cost, Row, Tree, grow, single
+from miner.training.forest import Row, Tree, grow, single
+from miner.training.tree_attention import BLOCKS, FLEX, Forest, flex_obstacle, register
+
+logger = logging.getLogger(__name__)
 
 
 class Scores(NamedTuple):
@@ -49,9 +53,7 @@ def score(
         aux_loss: compute the load-balancing loss of a mixture of experts.
     """
     backbone: Any = inner.base_model
-    lines = [line for line, tree in enumerate(trees) for nodes in tree.reads for _ in nodes]
-    nodes = np.concatenate([nodes for tree in trees for nodes in tree.reads])
-    read = torch.tensor(np.stack([np.array(lines), nodes]), device=targets.device)
+    read = torch.from_numpy(read_places(trees, in_line=takes_trees(inner))).to(targets.device)
     # a checkpoint computes a layer again in backward, when it must find it as it was
     whole_layer = backbone.is_gradient_checkpointing
     once = read.unique(dim=1)  # rows may read the same node
@@ -60,7 +62,7 @@ def score(
         read_at(backbone, *read),
     ):
         output = model(
-            **tree_inputs(trees, inner),
+            **pass_inputs(trees, inner),
             **({"output_router_logits": True} if aux_loss else {}),
             shift_labels=targets[None],
             fused_lm_head=True,
@@ -85,61 +87,81 @@ def read_at(backbone: torch.nn.Module, row: Tensor, column: Tensor) -> Iterator[
         hook.remove()
 
 
-def tree_inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, Tensor]:
-    """A model's inputs for these trees, all of them with branches or none.
+def takes_trees(model: PreTrainedModel) -> bool:
+    """Whether `let_take_trees` has set it to."""
+    return model.config.get_text_config()._attn_implementation in (BLOCKS, FLEX)
 
-    Returns: `input_ids` of shape (trees, tokens), with branches also `position_ids` and an
-    `attention_mask` of shape (trees, 1, tokens, tokens).
+
+def read_places(trees: Sequence[Tree], *, in_line: bool) -> np.ndarray:
+    """Line and column of each node that is read, shape (2, tokens with loss)."""
+    starts = np.cumsum([0, *(tree.tokens for tree in trees)])
+    places = [
+        (0, starts[number] + nodes) if in_line else (number, nodes)
+        for number, tree in enumerate(trees)
+        for nodes in tree.reads
+    ]
+    return np.concatenate([np.stack(np.broadcast_arrays(*place)) for place in places], axis=1)
+
+
+def pass_inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, Any]:
+    """A model's inputs for these trees: one line of shape (1, tokens), or (rows, longest)."""
+    if not takes_trees(model):
+        rows = [torch.from_numpy(tree.ids) for tree in trees]
+        return {"input_ids": pad_sequence(rows, batch_first=True).to(model.device)}
+    starts = np.cumsum([0, *(tree.tokens for tree in trees)])
+    ends = np.concatenate([tree.ends + at for tree, at in zip(trees, starts, strict=False)])
+
+    def in_line(parts: Sequence[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(parts))[None].to(model.device)
+
+    return {
+        "input_ids": in_line([tree.ids for tree in trees]),
+        "position_ids": in_line([tree.depths for tree in trees]),
+        "forest": Forest(ends, model.device),
+        # given, transformers makes no mask of its own
+        "attention_mask": torch.ones((1, 1, 1, 1), dtype=torch.bool, device=model.device),
+    }
+
+
+def let_take_trees(model: PreTrainedModel) -> str | None:
+    """Set `model` to attention that takes trees, unless it cannot; it attends to rows as before.
+
+    Returns: why not (None if it can): by its config, then by trial.
     """
-    width = max(tree.tokens for tree in trees)
-
-    def padded(parts: Sequence[np.ndarray], value: int) -> Tensor:
-        whole = np.full((len(parts), width), value, np.int64)
-        for line, part in enumerate(parts):
-            whole[line, : len(part)] = part
-        return torch.from_numpy(whole).to(model.device)
-
-    inputs = {"input_ids": padded([tree.ids for tree in trees], 0)}
-    if trees[0].branched:
-        inputs["position_ids"] = padded([tree.depths for tree in trees], 0)
-        ends = padded([tree.ends for tree in trees], width)  # padding sees itself: no row is empty
-        node = torch.arange(width, device=model.device)
-        seen = (node <= node[:, None]) & (node[:, None] < ends[:, None, :])
-        if model.config.get_text_config()._attn_implementation == "eager":  # it adds the mask
-            hidden = torch.zeros(seen.shape, dtype=model.dtype, device=model.device)
-            seen = hidden.masked_fill(~seen, torch.finfo(model.dtype).min)
-        inputs["attention_mask"] = seen[:, None]
-    return inputs
-
-
-def attention_cost(model: PreTrainedModel) -> Cost:
-    """From the multiplications of a token in the layers' matrices, and of a query with a key."""
-    config: Any = model.config.get_text_config()
-    backbone: Any = model.base_model
-    held = {id(p) for module in (model.get_input_embeddings(),) for p in module.parameters()}
-    weights = sum(
-        int(getattr(p, "ds_numel", p.numel())) for p in backbone.parameters() if id(p) not in held
-    )
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Cost(2 * size * config.num_attention_heads * config.num_hidden_layers / weights)
-
-
-def tree_obstacle(model: PreTrainedModel) -> str | None:
-    """Why `model` cannot take trees (None if it can): by its config, then by trial."""
     obstacle = attention_obstacle(model)
     if obstacle is not None:
         return obstacle
+    if getattr(model.config.get_text_config(), "attention_dropout", 0.0):
+        return "it leaves attention out at random"
+    before = model.config.get_text_config()._attn_implementation
+    register()
     try:
-        difference = _trial(model)
+        difference = _trial(model, _best_implementation(model))
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        model.set_attn_implementation(before)
         return f"a trial with a tree failed: {type(error).__name__}: {error}"
     tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
     if not difference <= tolerance:
+        model.set_attn_implementation(before)
         return f"a trial with a tree gave hidden states off by {difference:.2g} (relative)"
     return None
 
 
-def _trial(model: PreTrainedModel) -> float:
+def _best_implementation(model: PreTrainedModel) -> str:
+    """FlexAttention on a GPU where it works, else blocks."""
+    if model.device.type != "cuda":
+        return BLOCKS
+    config: Any = model.config.get_text_config()
+    heads, key_heads = config.num_attention_heads, config.num_key_value_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    obstacle = flex_obstacle(heads, key_heads, size, model.device)
+    if obstacle is None:
+        return FLEX
+    logger.warning("trees are computed in blocks, as FlexAttention failed: %s", obstacle)
+    return BLOCKS
+
+
+def _trial(model: PreTrainedModel, implementation: str) -> float:
     """Largest difference between the hidden states of two rows as one tree and apart, relative."""
     vocabulary = model.config.get_text_config().vocab_size
     ids = [[(7 * i + 3 * (i > 4) * n + 1) % vocabulary for i in range(n)] for n in (9, 7)]
@@ -148,12 +170,13 @@ def _trial(model: PreTrainedModel) -> float:
     def read(trees: Sequence[Tree]) -> Tensor:
         found: dict[int, Tensor] = {}
         for tree in trees:
-            output: Any = model.base_model(**tree_inputs([tree], model), use_cache=False)
+            output: Any = model.base_model(**pass_inputs([tree], model), use_cache=False)
             for row, nodes in zip(tree.rows, tree.reads, strict=True):
                 found[row] = output.last_hidden_state[0, torch.from_numpy(nodes)]
         return torch.cat([found[row] for row in rows]).float()
 
     with evaluation_mode(model):
         expected = read(single(rows))
-        difference = (read(grow(rows, 100, Cost(0.0))) - expected).abs().max()
+        model.set_attn_implementation(implementation)
+        difference = (read(grow(rows, 100)) - expected).abs().max()
         return float(difference / expected.abs().max().clamp(min=1e-6))

@@ -28,10 +28,22 @@ from trl import GRPOTrainer
 
 from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, ROW_TOKENS, ROWS
 from miner.training.forest import Row, Tree, grow, nearly_within, single
-from miner.training.packing import Pass, exactly, fewest_passes, over_passes
-from miner.training.tree_forward import attention_cost, score, tree_obstacle
+from miner.training.packing import (
+    Pass,
+    exactly,
+    few_passes,
+    over_passes,
+    padded_tokens,
+    shared_out,
+    tokens_in_line,
+)
+from miner.training.tree_forward import let_take_trees, score
 
 logger = logging.getLogger(__name__)
+
+_FIRST = np.zeros(1, np.int64)
+IDLE = [Tree(_FIRST, _FIRST, _FIRST + 1, [0], [_FIRST])]
+"""One token, for a process that has no tree left while others have: it counts nothing."""
 
 
 class TreeTrainer(GRPOTrainer):
@@ -40,19 +52,18 @@ class TreeTrainer(GRPOTrainer):
     Args:
         tokens_per_pass: tokens of a forward and backward pass at most, padding included; a single
             longer row is a pass of its own.
-        agree: this process's number of passes -> the largest of all processes. Every pass is a
-            collective operation, so all of them must run as many.
+        gather: this process's value -> those of all processes, in the order of their ranks.
     """
 
     def __init__(
         self,
         *args: Any,
         tokens_per_pass: int,
-        agree: Callable[[int], int] = lambda passes: passes,
+        gather: Callable[[Any], list[Any]] = lambda value: [value],
         **kwargs: Any,
     ) -> None:
         self._tokens_per_pass = tokens_per_pass
-        self._agree = agree
+        self._gather_values = gather
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
@@ -113,9 +124,17 @@ class TreeTrainer(GRPOTrainer):
         inputs = dict(inputs)
         if inputs["advantages"].dim() == 1:
             inputs["advantages"] = inputs["advantages"][:, None].expand(inputs["tool_mask"].shape)
-        learned = self._learned(inputs)
-        *early, last = passes = self._passes(learned)
-        self._record_work(inputs, len(learned), passes)
+        inputs, rows = self._of_all_processes(inputs)
+        learned = self._learned(inputs, rows)
+        shares = shared_out(
+            lambda most: self._trees(learned, most),
+            self._tokens_per_pass,
+            self.accelerator.num_processes,
+        )
+        dealt = [self._few_passes(trees) for trees in shares]
+        most = max(1, *map(len, dealt))
+        *early, last = exactly(most, dealt[self.accelerator.process_index], self._size)
+        self._record_work(inputs, rows, len(learned), shares)
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
         self._gaps = []
         done: Tensor | float = 0.0
@@ -130,17 +149,36 @@ class TreeTrainer(GRPOTrainer):
             self._record_gaps(torch.cat(self._gaps))
         return loss
 
-    def _learned(self, inputs: dict[str, Any]) -> dict[int, Row]:
+    def _of_all_processes(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], list[Row]]:
+        """The batch with every process's rows, those of rank 0 first, and these rows."""
+        mine = [self._rows[number] for number in inputs["row"].tolist()]
+        if self.accelerator.num_processes == 1:
+            return inputs, mine
+        columns = {
+            name: value.cpu()
+            for name, value in inputs.items()
+            if isinstance(value, Tensor) and value.dim() == 2
+        }
+        parts = self._gather_values((columns, mine))
+        device = self.accelerator.device
+        together = {
+            name: pad_sequence(
+                [line for columns, _ in parts for line in columns[name]], batch_first=True
+            ).to(device)
+            for name in columns
+        }
+        return inputs | together, [row for _, rows in parts for row in rows]
+
+    def _learned(self, inputs: dict[str, Any], rows: Sequence[Row]) -> dict[int, Row]:
         """Rows by their place in the batch, without those of which nothing is learned.
 
         They have no advantage, so their gradient is 0; the mean is over their tokens as well. Those
         that are computed for other rows anyway stay, for the metrics.
         """
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        numbers = inputs["row"].tolist()
 
         def rows_of(chosen: Tensor) -> dict[int, Row]:
-            return {at: self._rows[numbers[at]] for at in chosen.any(1).nonzero()[:, 0].tolist()}
+            return {at: rows[at] for at in chosen.any(1).nonzero()[:, 0].tolist()}
 
         if self.beta or self.aux_loss_enabled:
             return rows_of(mask)
@@ -149,9 +187,9 @@ class TreeTrainer(GRPOTrainer):
 
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
         """TRL's loss of the sampled tokens of these trees, and that of the others."""
-        part = _part_of(inputs, trees or [self._idle(inputs)])
+        part = _part_of(inputs, trees or IDLE)
         logprobs, entropies, aux_loss = self._score(
-            model, trees or [self._idle(inputs)], part["completion_ids"], part["completion_mask"]
+            model, trees or IDLE, part["completion_ids"], part["completion_mask"]
         )
         mask = (part["completion_mask"] * part["tool_mask"] * bool(trees)).bool()
         said = part["sampling_per_token_logps"]
@@ -189,11 +227,14 @@ class TreeTrainer(GRPOTrainer):
             return scored
         ids, mask = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
         logprobs = torch.zeros(ids.shape, device=ids.device)
-        whole = {"completion_ids": ids, "completion_mask": mask, "row": torch.arange(len(ids))}
-        for trees in self._passes(dict(enumerate(self._rows))):
-            one = trees or [self._idle(whole)]
-            part = _part_of(whole, one)
-            found, _, _ = self._score(model, one, part["completion_ids"], part["completion_mask"])
+        whole = {"completion_ids": ids, "completion_mask": mask}
+        passes = self._few_passes(self._trees(dict(enumerate(self._rows)), self._tokens_per_pass))
+        most = max(1, *self._gather_values(len(passes)))  # each pass waits for all processes
+        for trees in exactly(most, passes, self._size):
+            part = _part_of(whole, trees or IDLE)
+            found, _, _ = self._score(
+                model, trees or IDLE, part["completion_ids"], part["completion_mask"]
+            )
             if trees:
                 rows = [row for tree in trees for row in tree.rows]
                 logprobs[rows, : found.shape[1]] = found
@@ -219,31 +260,30 @@ class TreeTrainer(GRPOTrainer):
         entropies = None if found.entropies is None else in_lines(found.entropies)
         return in_lines(found.logprobs), entropies, found.aux_loss
 
-    def _passes(self, rows: Mapping[int, Row]) -> list[Pass]:
-        """Trees of these rows, in as many passes as all processes have agreed on; the number of a
-        row is its number here."""
-        passes = fewest_passes(self._grow(rows), self._tokens_per_pass)
-        return exactly(max(1, self._agree(len(passes))), passes)
+    def _trees(self, rows: Mapping[int, Row], most: int) -> list[Tree]:
+        """Of at most so many tokens; the number of a row is its number here."""
+        return grow(rows, most) if self._takes_trees else single(rows)
+
+    def _few_passes(self, trees: Sequence[Tree]) -> list[Pass]:
+        return few_passes(trees, self._tokens_per_pass, self._size)
+
+    def _size(self, trees: Pass) -> int:
+        """Tokens that a pass computes."""
+        return tokens_in_line(trees) if self._takes_trees else padded_tokens(trees)
 
     @cached_property
-    def _grow(self) -> Callable[[Mapping[int, Row]], list[Tree]]:
-        """How rows become trees: by what this model can take."""
+    def _takes_trees(self) -> bool:
+        """Whether rows become trees: by what this model can take."""
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         obstacle: str | None = "its experts are balanced over whole rows"
         if not self.aux_loss_enabled:
-            obstacle = tree_obstacle(inner)
+            obstacle = let_take_trees(inner)
         if obstacle:
             logger.warning("rows are computed one by one: the model takes no trees: %s", obstacle)
-            return single
-        cost = attention_cost(inner)
-        return lambda rows: grow(rows, self._tokens_per_pass, cost)
-
-    def _idle(self, inputs: dict[str, Any]) -> Tree:
-        """One token, for a process that has no tree left while others have: it counts nothing."""
-        number = int(inputs["row"][0])
-        zero = np.zeros(1, np.int64)
-        return Tree(self._rows[number].ids[:1], zero, zero + 1, [0], [zero])
+        elif self.ref_model is not None:
+            let_take_trees(self.accelerator.unwrap_model(self.ref_model))
+        return not obstacle
 
     @contextmanager
     def _gradients_kept(self, model: torch.nn.Module) -> Iterator[None]:
@@ -302,19 +342,23 @@ class TreeTrainer(GRPOTrainer):
             recorded["sampling/sampling_logp_difference/max"].append(largest.max().item())
             recorded["sampling/importance_sampling_ratio/mean"].append(ratio / count)
 
-    def _record_work(self, inputs: dict[str, Any], learned: int, passes: Sequence[Pass]) -> None:
+    def _record_work(
+        self,
+        inputs: dict[str, Any],
+        rows: Sequence[Row],
+        learned: int,
+        shares: Sequence[Sequence[Tree]],
+    ) -> None:
         """How many rows there are and are learned from, and how many tokens that takes."""
-        with_loss = (inputs["completion_mask"] * inputs["tool_mask"]).any(1)
+        with_loss = int((inputs["completion_mask"] * inputs["tool_mask"]).any(1).sum())
         counts = {
-            ROWS: int(with_loss.sum()),
-            LEFT_OUT: int(with_loss.sum()) - learned,
-            ROW_TOKENS: sum(len(row.ids) for row in self._rows),
-            COMPUTED_TOKENS: sum(tree.tokens for trees in passes for tree in trees),
+            ROWS: with_loss,
+            LEFT_OUT: with_loss - learned,
+            ROW_TOKENS: sum(len(row.ids) for row in rows),
+            COMPUTED_TOKENS: sum(tree.tokens for trees in shares for tree in trees),
         }
-        values = torch.tensor(list(counts.values()), dtype=torch.float64, device=self.args.device)
-        total = self.accelerator.reduce(values, reduction="sum").tolist()
-        for name, value in zip(counts, total, strict=True):
-            self._metrics["train"][name].append(value)
+        for name, value in counts.items():
+            self._metrics["train"][name].append(float(value))
 
 
 def _part_of(inputs: dict[str, Any], trees: Pass) -> dict[str, Any]:

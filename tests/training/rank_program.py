@@ -96,7 +96,7 @@ def make_trainer(
         credit=settings.reward.credit,
         guard=guard,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
-        agree=ranks.most,
+        gather=ranks.gather,
     )
 
 

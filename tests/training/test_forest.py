@@ -1,13 +1,10 @@
 """Rows as trees: nothing lost, nothing twice, and what each token descends from."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.training.forest import Cost, Row, grow, nearly_within, single
-
-FREE, DEAR = Cost(0.0), Cost(1.0)
+from miner.training.forest import Row, grow, nearly_within
 
 
 @st.composite
@@ -26,9 +23,9 @@ def ancestors(tree, node):
     return [k for k in range(tree.tokens) if k <= node < tree.ends[k]]
 
 
-@given(some_rows(), st.integers(1, 60), st.sampled_from([0.0, 0.05, 1.0]))
-def test_a_row_is_the_path_to_what_it_reads(rows, budget, pair):
-    trees = grow(rows, budget, Cost(pair))
+@given(some_rows(), st.integers(1, 60))
+def test_a_row_is_the_path_to_what_it_reads(rows, budget):
+    trees = grow(rows, budget)
     assert sorted(row for tree in trees for row in tree.rows) == sorted(rows)
     for tree in trees:
         for number, reads in zip(tree.rows, tree.reads, strict=True):
@@ -40,11 +37,9 @@ def test_a_row_is_the_path_to_what_it_reads(rows, budget, pair):
                 assert tree.depths[path].tolist() == list(range(target))
 
 
-@given(some_rows(), st.integers(1, 60), st.sampled_from([0.0, 0.05, 1.0]))
-def test_each_beginning_is_in_a_tree_once_and_only_if_something_is_learned_after_it(
-    rows, budget, pair
-):
-    for tree in grow(rows, budget, Cost(pair)):
+@given(some_rows(), st.integers(1, 60))
+def test_each_beginning_is_in_a_tree_once_and_only_if_something_is_learned_after_it(rows, budget):
+    for tree in grow(rows, budget):
         beginnings = {tuple(tree.ids[ancestors(tree, node)]) for node in range(tree.tokens)}
         needed = {
             tuple(rows[n].ids[:length])
@@ -55,28 +50,20 @@ def test_each_beginning_is_in_a_tree_once_and_only_if_something_is_learned_after
         assert len(beginnings) == tree.tokens
 
 
-@given(some_rows(), st.integers(1, 60), st.sampled_from([0.0, 0.05, 1.0]))
-def test_a_tree_is_within_the_budget_or_hardly_longer_than_its_longest_row(rows, budget, pair):
-    for tree in grow(rows, budget, Cost(pair)):
+@given(some_rows(), st.integers(1, 60))
+def test_a_tree_is_within_the_budget_or_hardly_longer_than_its_longest_row(rows, budget):
+    for tree in grow(rows, budget):
         longest = max(len(rows[row].path) for row in tree.rows)
         assert tree.tokens <= max(budget, 1.25 * longest)
 
 
 @given(some_rows())
-def test_where_attention_costs_nothing_every_beginning_is_computed_once(rows):
-    trees = grow(rows, 10_000, FREE)
+def test_with_room_for_all_every_beginning_is_computed_once(rows):
+    trees = grow(rows, 10_000)
     beginnings = {
         tuple(row.ids[:length]) for row in rows.values() for length in range(1, row.targets[-1] + 1)
     }
     assert sum(tree.tokens for tree in trees) == len(beginnings)
-
-
-@given(some_rows(), st.sampled_from([0.0, 0.05, 1.0]))
-def test_trees_never_cost_more_than_rows(rows, pair):
-    def cost(trees):
-        return sum(Cost(pair).of(tree.tokens, branched=tree.branched) for tree in trees)
-
-    assert cost(grow(rows, 10_000, Cost(pair))) <= cost(single(rows)) + 1e-9
 
 
 @given(some_rows(), st.randoms())
@@ -86,7 +73,7 @@ def test_trees_do_not_depend_on_the_order_of_rows(rows, random):
 
     numbers = list(rows)
     random.shuffle(numbers)
-    assert shape(grow(rows, 20, FREE)) == shape(grow({n: rows[n] for n in numbers}, 20, FREE))
+    assert shape(grow(rows, 20)) == shape(grow({n: rows[n] for n in numbers}, 20))
 
 
 @given(some_rows(), st.data())
@@ -121,23 +108,13 @@ def game(rounds=8, prompt=200, turn=150, others=4):
 
 def test_alternative_replies_cost_their_own_tokens_alone():
     rows = game()
-    (tree,) = grow(rows, 2048, Cost(1 / 3000))
+    (tree,) = grow(rows, 2048)
     assert len(rows) == 1 + 8 * 4
     # what follows the last reply is not computed, nor is any reply's last token
     assert tree.tokens == 200 + 7 * 150 + 2 + 8 * 4
-    assert tree.branched
+    assert (tree.ends < tree.tokens).any()
 
 
 def test_a_game_longer_than_the_budget_keeps_its_alternatives():
-    (tree,) = grow(game(), 1000, Cost(1 / 3000))
+    (tree,) = grow(game(), 1000)
     assert tree.tokens > 1000
-
-
-@pytest.mark.parametrize(("pair", "trees"), [(0.0, 1), (1 / 10_000, 1), (1 / 100, 2)])
-def test_a_short_common_prompt_is_shared_where_attention_costs_less_than_it(pair, trees):
-    prompt = list(range(100))
-    rows = {
-        n: Row(np.array([*prompt, *range(1000 * n, 1000 * n + 300)]), np.array([399]))
-        for n in (1, 2)
-    }
-    assert len(grow(rows, 2048, Cost(pair))) == trees

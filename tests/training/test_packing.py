@@ -1,34 +1,44 @@
-"""Cutting a step's trees into passes by a budget of tokens."""
+"""Dealing a step's trees into passes by a budget of tokens."""
 
 import math
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.training.forest import Tree
-from miner.training.packing import exactly, fewest_passes, over_passes, padded_tokens
+from benchmarks.recorded_steps import ScriptedSampler, call, duel_source, duels, goofspiel, record
+from miner.background_loop import BackgroundLoop
+from miner.training.forest import Tree, grow
+from miner.training.packing import (
+    exactly,
+    few_passes,
+    over_passes,
+    padded_tokens,
+    shared_out,
+    tokens_in_line,
+)
+from tests.base_models.families import FAMILIES
 
 
-def tree(tokens, branched=False, row=0):
-    """A path, or two paths that fork after the first token."""
-    ends = np.full(tokens, tokens)
-    if branched:
-        ends[1] = 2
-    return Tree(np.zeros(tokens, int), np.arange(tokens), ends, [row], [np.array([tokens - 1])])
+def tree(tokens, row=0):
+    """A path."""
+    ends, reads = np.full(tokens, tokens), [np.array([tokens - 1])]
+    return Tree(np.zeros(tokens, int), np.arange(tokens), ends, [row], reads)
 
 
-SIZES = st.lists(st.tuples(st.integers(3, 60), st.booleans()), min_size=1, max_size=20)
+SIZES = st.lists(st.integers(3, 60), min_size=1, max_size=20)
 BUDGETS = st.integers(1, 1500)
+LAYOUTS = st.sampled_from([tokens_in_line, padded_tokens])
 
 
 def trees_of(sizes):
-    return [tree(*size, row=number) for number, size in enumerate(sizes)]
+    return [tree(size, row=number) for number, size in enumerate(sizes)]
 
 
-def fewest_by_search(trees, budget):
+def fewest_rectangles(trees, budget):
     """The fewest passes over all cuts of the sorted trees."""
     order = sorted(trees, key=lambda tree: -tree.tokens)
 
@@ -43,41 +53,70 @@ def fewest_by_search(trees, budget):
     return fewest(0)
 
 
-def check_partition(passes, trees, budget):
+def check_partition(passes, trees, budget, size):
     rows = sorted(tree.rows[0] for one in passes for tree in one)
     assert rows == list(range(len(trees)))
-    assert all(len(one) <= 1 or padded_tokens(one) <= budget for one in passes)
-    assert all(len({tree.branched for tree in one}) <= 1 for one in passes)
+    assert all(len(one) <= 1 or size(one) <= budget for one in passes)
 
 
-@given(SIZES, BUDGETS)
-def test_every_tree_once_within_the_budget_in_as_few_passes_as_possible(sizes, budget):
+@given(SIZES, BUDGETS, LAYOUTS)
+def test_every_tree_once_within_the_budget_in_few_passes(sizes, budget, size):
     trees = trees_of(sizes)
-    passes = fewest_passes(trees, budget)
+    passes = few_passes(trees, budget, size)
     assert all(passes)
-    check_partition(passes, trees, budget)
-    kinds = [[tree for tree in trees if tree.branched == branched] for branched in (False, True)]
-    assert len(passes) == sum(fewest_by_search(kind, budget) for kind in kinds)
-    largest = [padded_tokens(one) for one in passes]
+    check_partition(passes, trees, budget, size)
+    if size is padded_tokens:
+        assert len(passes) == fewest_rectangles(trees, budget)
+    else:  # no pass has room for a tree of a smaller one
+        assert all(size([*a, *b]) > budget for a, b in combinations(passes, 2))
+    largest = [size(one) for one in passes]
     assert largest == sorted(largest, reverse=True)
 
 
-@given(SIZES, BUDGETS, st.data())
-def test_any_larger_number_of_passes_empty_ones_beyond_one_per_tree(sizes, budget, data):
+@given(SIZES, BUDGETS, LAYOUTS, st.data())
+def test_any_larger_number_of_passes_empty_ones_beyond_one_per_tree(sizes, budget, size, data):
     trees = trees_of(sizes)
-    fewest = fewest_passes(trees, budget)
+    fewest = few_passes(trees, budget, size)
     count = data.draw(st.integers(len(fewest), len(trees) + 5))
-    passes = exactly(count, fewest)
+    passes = exactly(count, fewest, size)
     assert len(passes) == count
     assert sum(map(bool, passes)) == min(count, len(trees))
-    check_partition(passes, trees, budget)
+    check_partition(passes, trees, budget, size)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Rows of a step of Goofspiel and of one of duels, without those of most turns."""
+    tokenizer = FAMILIES[0].tokenizer()
+    tasks = [task for task in duels() if "gin_rummy" not in task.environment]
+    with BackgroundLoop() as loop:
+        games = record("", duel_source(), tasks, ScriptedSampler(tokenizer, call), loop)
+        return [goofspiel(tokenizer, loop).rows, games.rows]
+
+
+@pytest.mark.parametrize("processes", [2, 4, 8])
+def test_processes_have_tokens_within_a_tenth_of_the_mean_on_recorded_steps(recorded, processes):
+    for rows in recorded:
+        shares = shared_out(lambda most, rows=rows: grow(rows, most), 8192, processes)
+        assert sorted(row for share in shares for tree in share for row in tree.rows) == [*rows]
+        tokens = [tokens_in_line(share) for share in shares]
+        mean = sum(tokens) / processes
+        assert all(0.9 * mean <= count <= 1.1 * mean for count in tokens)
+        by_rows = sum(len(row.path) for row in rows.values())
+        assert sum(tokens) < 0.9 * by_rows
+
+
+def test_a_process_alone_gets_the_largest_trees(recorded):
+    rows = recorded[0]
+    (share,) = shared_out(lambda most: grow(rows, most), 8192, 1)
+    assert tokens_in_line(share) == tokens_in_line(grow(rows, 8192))
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_passes_than_there_are_is_refused(count):
-    passes = fewest_passes([tree(10), tree(10), tree(10)], budget=20)
+    passes = few_passes([tree(10), tree(10), tree(10)], 20, padded_tokens)
     with pytest.raises(ValueError, match=f"2 passes cannot be made {count} passes: take 2 or more"):
-        exactly(count, passes)
+        exactly(count, passes, padded_tokens)
 
 
 @pytest.mark.parametrize(

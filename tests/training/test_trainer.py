@@ -53,7 +53,7 @@ def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
     trainer = make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]))
     trainer.current_gradient_accumulation_steps = 1
     rows = scored(trainer)
-    trainer._grow  # noqa: B018  its trial runs in the model's own dtype
+    trainer._takes_trees  # noqa: B018  its trial runs in the model's own dtype
     context = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=autocast)
     monkeypatch.setattr(trainer.accelerator, "autocast", context)
     seen = set()

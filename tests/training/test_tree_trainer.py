@@ -117,21 +117,31 @@ def test_passes_keep_to_the_budget_with_and_without_gradient(tmp_path):
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("most", [4, 11], ids=["as many as trees or fewer", "more than trees"])
-def test_all_processes_run_as_many_passes_as_the_one_with_most(tmp_path, most):
-    asked = []
-
-    def agree(passes):
-        asked.append(passes)
-        return most
-
+@pytest.mark.parametrize("processes", [2, 5], ids=["some trees each", "more than trees"])
+def test_processes_share_the_trees_of_a_step_out(tmp_path, monkeypatch, processes):
+    """Each gets the whole step here, as if the others had brought no rows."""
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True))
-    trainer = make_trainer(tmp_path, BUDGET, agree=agree)
-    trainer._grow  # noqa: B018  its trial runs forwards as well
-    ours = learned(trainer)
-    assert len(ours[3]) == most
-    assert set(asked) == {3}
-    assert_same(ours, theirs)
+    rows = batch(trainer := make_trainer(tmp_path, BUDGET, gather=lambda value: [value]))
+    trainer._takes_trees  # noqa: B018  its trial runs forwards as well
+    found, computed = [], []
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
+    for process in range(processes):
+        monkeypatch.setattr(type(trainer.accelerator), "process_index", process)
+        loss, gradients, metrics, shapes = learned(trainer, rows)
+        found.append((loss, gradients))
+        computed.append(sum(tokens for _, tokens in shapes if tokens > 1))
+        assert len(shapes) == (1 if processes == 5 else 2)  # an idle one computes a token
+    whole = sum(loss for loss, _ in found) / processes
+    mean = {n: sum(g[n] for _, g in found) / processes for n in theirs[1]}
+    assert sum(computed) == metrics["computed_tokens"][0]
+    assert_same((whole, mean, theirs[2], None), theirs)
+
+
+def test_without_gradient_processes_run_as_many_passes_as_the_one_with_most(tmp_path):
+    trainer = make_trainer(tmp_path, BUDGET, beta=0.5, gather=lambda passes: [passes, 7])
+    ours = batch(trainer)["ref_per_token_logps"]
+    theirs = batch(make_trainer(tmp_path, WHOLE, beta=0.5))["ref_per_token_logps"]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 def without(columns, rows):
@@ -157,7 +167,7 @@ def test_a_single_token_with_loss_in_each_row(tmp_path):
     columns = rollout()
     columns["env_mask"] = [[int(i == 0) for i in range(c)] for _, c in LENGTHS]
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
-    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns, agree=lambda _: 9))
+    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns))
     assert_same(ours, theirs)
 
 
@@ -198,7 +208,7 @@ def test_the_importance_ratio_is_trls_without_a_second_scoring(tmp_path):
     theirs = learned(theirs_trainer)
     ratios = theirs_trainer._metrics["train"]
     trainer = make_trainer(tmp_path, WHOLE, **more)
-    trainer._grow  # noqa: B018
+    trainer._takes_trees  # noqa: B018
     ours = learned(trainer)
     assert_same(ours, theirs)
     for name in (

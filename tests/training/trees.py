@@ -17,7 +17,7 @@ from tests.builders import build_qwen3, build_tokenizer
 
 LENGTHS = [(4, 9), (6, 30), (2, 5), (6, 12), (5, 17), (3, 6), (1, 1), (6, 27)]
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25]
-BUDGET = 60
+BUDGET = 45
 WHOLE = 1_000_000
 """Tokens that any step fits into: one pass."""
 
@@ -33,7 +33,7 @@ def make_trainer(
         columns: see `rollout`.
         more: settings of the optimizer, and arguments of our trainer.
     """
-    ours = {name: more.pop(name) for name in ("agree",) if name in more}
+    ours = {name: more.pop(name) for name in ("gather",) if name in more}
     optimizer = {"max_steps": 2, "micro_batch_tokens": budget} | more
     wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
     wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]

@@ -157,7 +157,7 @@ def attention_obstacle(model: PreTrainedModel) -> str | None:
     if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
         return f"it attends within a window of {config.sliding_window} tokens"
     attention = getattr(config, "_attn_implementation", None)
-    if attention not in ("sdpa", "eager"):
+    if attention not in ("sdpa", "eager", "tree", "tree_flex"):  # tree_attention.py
         return f"its attention implementation {attention!r} takes no mask per row"
     return None
 

@@ -1,0 +1,220 @@
+"""Training steps as they are played, by a player that chooses at random: what benchmarks compute.
+
+The episodes, the tokens and the rows are the real ones; nothing is sampled from a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from miner.background_loop import BackgroundLoop
+from miner.channels.registry import channel_settings, make_channel
+from miner.config.settings import RewardSettings
+from miner.distributed.ranks import Ranks
+from miner.duel.calls import write_calls
+from miner.duel.channel.environment import Duel, DuelSource
+from miner.duel.channel.opponents import Opponents
+from miner.duel.channel.tasks import duel_task
+from miner.duel.games import GAMES
+from miner.duel.memory import MEMORY_TOOLS
+from miner.duel.tools import move_call, shaped
+from miner.duel.turn import Request
+from miner.duel.wording import own_wording
+from miner.environments.base import EnvironmentSource, EpisodeTask, Observation
+from miner.inference.sampler import Sample, Sampler, SamplingParams
+from miner.rollout.episode import EpisodeParams, sampled
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import Scheduler
+from miner.training.episodes import encode_task
+from miner.training.forest import Row
+from miner.training.rollout_function import RolloutFunction
+
+GROUP, DEALS, MOST_TURNS = 8, 3, 8
+OPTION = re.compile(r"^ *(\d+) -> ", re.MULTILINE)
+PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+) \?")
+SIGNS = {"plus": "+", "minus": "-", "times": "*"}
+WORDS = ("hello", "there", "sing", "along", "with", "us", "now")
+
+Answer = Callable[[str, Random], str]
+"""(text of a prompt, randomness of the episode) -> reply."""
+
+
+def option(prompt: str, rng: Random) -> str:
+    """One of the ids that the last list of legal actions names."""
+    return rng.choice(OPTION.findall(prompt.rpartition("egal ")[2]))
+
+
+def call(prompt: str, rng: Random) -> str:
+    """The same as a duel's move."""
+    return write_calls("qwen25", [move_call(int(option(prompt, rng)))])
+
+
+def program(prompt: str, rng: Random) -> str:
+    """A program for a problem, or a guess."""
+    ((left, word, right),) = PROBLEM.findall(prompt)
+    if rng.random() < (0.3 if "<output>" in prompt else 0.8):
+        return f"<code>print({left} {SIGNS[word]} {rng.choice((left, right))})</code>"
+    return str(rng.randrange(60))
+
+
+def words(prompt: str, rng: Random) -> str:
+    """Something to say."""
+    return " ".join(rng.choices(WORDS, k=rng.randint(1, 7)))
+
+
+class ScriptedSampler:
+    """`Sampler` that answers by a script, and counts tokens.
+
+    Args:
+        engine: also prefills each prompt, if given.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        answer: Answer,
+        engine: Sampler | None = None,
+    ) -> None:
+        self._tokenizer, self._answer, self._engine = tokenizer, answer, engine
+        self.renderer = ChatRenderer(tokenizer)
+        self._rngs: dict[int | None, Random] = {}
+        self.rendered = self.sampled = 0
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
+    ) -> Sample:
+        """See `Sampler`."""
+        await asyncio.sleep(0)
+        if self._engine:
+            await self._engine.sample(prompt_ids, SamplingParams(1), session=session)
+        rng = self._rngs.setdefault(session, Random(len(self._rngs)))
+        reply = self._answer(str(self._tokenizer.decode(list(prompt_ids))), rng)
+        ids = self.renderer.encode_reply(reply)
+        cut = any(reply.endswith(end) for end in params.stop)
+        ids = ids[:-1] if cut else ids
+        self.rendered += len(prompt_ids)
+        self.sampled += len(ids)
+        return Sample(ids, (-1.0,) * len(ids), "stop_string" if cut else "stop")
+
+    async def end_session(self, session: int) -> None:
+        """See `Sampler`."""
+        if self._engine:
+            await self._engine.end_session(session)
+
+
+class NotedDuels(DuelSource):
+    """Duels whose players each come with a note that no other has."""
+
+    _opened = 0
+
+    def open(self, avoid: Collection[str] = ()) -> Duel:
+        self._opened += 1
+        return _NotedDuel(self, " ".join(Random(self._opened).choices(WORDS, k=60)))
+
+
+class _NotedDuel(Duel):
+    def __init__(self, source: DuelSource, note: str) -> None:
+        super().__init__(source)
+        self._note = note
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        await super().reset(task)
+        asked = self._request
+        assert asked is not None
+        asked.notes.call(next(iter(MEMORY_TOOLS)), {"slot": 1, "content": self._note})
+        parts = (asked.table, asked.player, asked.notes, self._source.wording)
+        self._request = again = Request(*parts, legal=asked.legal)
+        return Observation(tuple(again.messages), tools=tuple(shaped(again.tools)))
+
+
+@dataclass
+class Step:
+    """A recorded step: its rows, the number of each row's episode, and tokens."""
+
+    name: str
+    rows: dict[int, Row]
+    episodes: list[int]
+    rendered: int
+    sampled: int
+
+    @property
+    def tokens(self) -> int:
+        """Of all rows, each from its first token to the last that another is predicted from."""
+        return sum(len(row.path) for row in self.rows.values())
+
+
+def record(
+    name: str,
+    source: EnvironmentSource,
+    tasks: Sequence[EpisodeTask],
+    sampler: ScriptedSampler,
+    loop: BackgroundLoop,
+) -> Step:
+    """Play `tasks` in groups, as a training step does."""
+    params = EpisodeParams(SamplingParams(200), 100_000)
+    scheduler = Scheduler(source, sampled(sampler, sampler.renderer, params))
+    eos = sampler.renderer.eos_token_id
+    reward = RewardSettings(most_turns=MOST_TURNS)
+    rollout = RolloutFunction(lambda some: loop.run(scheduler.run(some)), reward, eos, Ranks())
+    columns = rollout([encode_task(task) for task in tasks for _ in range(GROUP)], None)
+    parts = zip(
+        *(columns[name] for name in ("prompt_ids", "completion_ids", "env_mask")), strict=True
+    )
+    rows = {
+        number: Row(np.array([*prompt, *completion]), np.flatnonzero(mask) + len(prompt))
+        for number, (prompt, completion, mask) in enumerate(parts)
+        if any(mask)
+    }
+    episodes = [number for number, some in enumerate(columns["turn_ids"]) for _ in some]
+    return Step(name, rows, episodes, sampler.rendered, sampler.sampled)
+
+
+def steps(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Iterator[Step]:
+    """Every kind of step, in this vocabulary."""
+    yield goofspiel(tokenizer, loop)
+    for name, kind in (("duels", DuelSource), ("duels, a note each", NotedDuels)):
+        yield record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)
+    more: dict[str, tuple[str, Answer, list[str]]] = {
+        "code agent": ("code_agent", program, []),
+        "OpenEnv (Echo)": (
+            "openenv",
+            words,
+            ["app=examples/openenv/echo.py", "max_turns=8", "return_range=[0,8]"],
+        ),
+    }
+    for name, (channel, answer, overrides) in more.items():
+        played = make_channel(channel_settings(channel, overrides))
+        opened = loop.run(played.open(patience_s=60))
+        tasks = [played.tasks.training(index, 0) for index in range(8)]
+        yield record(name, opened, tasks, ScriptedSampler(tokenizer, answer), loop)
+        loop.run(opened.close())
+
+
+def goofspiel(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Step:
+    """The demo's step: 12 groups of games with 8 cards."""
+    settings = channel_settings("builtin", ["deck_sizes=[8]"])
+    played = make_channel(settings)
+    source = loop.run(played.open())
+    tasks = [played.tasks.training(index, 0) for index in range(12)]
+    return record("Goofspiel, 8 cards", source, tasks, ScriptedSampler(tokenizer, option), loop)
+
+
+def duel_source(kind: type[DuelSource] = DuelSource) -> DuelSource:
+    """All six games."""
+    return kind(Opponents(list(GAMES)), own_wording(), family="qwen25")
+
+
+def duels(count: int = len(GAMES) * DEALS) -> list[EpisodeTask]:
+    """Deals of each game in turn."""
+    deals = ((game, 7 + deal) for deal in itertools.count() for game in GAMES)
+    return [
+        duel_task(game, seed, seed % 2, "random") for game, seed in itertools.islice(deals, count)
+    ]

@@ -1,0 +1,169 @@
+"""Attention in which a token of a forest sees its ancestors alone, as an implementation that
+transformers models can be set to.
+
+Attention costs what the depth of a token does, not the size of the forest: on GPUs FlexAttention
+skips the blocks in which no token sees another; elsewhere a block of queries is computed with the
+keys that one of them sees, which are the path to the block and the block itself, as nodes are in
+depth-first order. Without a forest it is PyTorch's own attention, as models have it by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from miner.common_prefix import Ints
+
+BLOCKS, FLEX = "tree", "tree_flex"
+"""Names of both ways among the implementations of transformers, see `register`."""
+
+QUERIES = 128
+"""Of a block: more are fewer calls, fewer see fewer keys in vain."""
+
+
+class Forest:
+    """Trees one after another: node q sees node k exactly if k <= q < ends[k].
+
+    Args:
+        ends: of each node the first that is no longer below it, shape (tokens,).
+    """
+
+    def __init__(self, ends: Ints, device: torch.device) -> None:
+        self._ends = ends
+        self._device = device
+        self._starts = range(0, len(ends), QUERIES)
+        self._hidden: dict[torch.dtype, list[Tensor]] = {}
+
+    @cached_property
+    def keys(self) -> list[Ints]:
+        """Of each block of queries the keys that one of them sees, ascending."""
+        return [np.flatnonzero(self._ends[: at + QUERIES] > at) for at in self._starts]
+
+    @cached_property
+    def all_keys(self) -> Tensor:
+        """Those of all blocks, one after another."""
+        return torch.from_numpy(np.concatenate(self.keys)).to(self._device)
+
+    def hidden(self, dtype: torch.dtype) -> list[Tensor]:
+        """Of each block what to add to the scores, shape (queries, keys): 0 where a query sees a
+        key."""
+        if dtype not in self._hidden:
+            self._hidden[dtype] = [
+                torch.zeros(seen.shape, dtype=dtype)
+                .masked_fill_(torch.from_numpy(~seen), -torch.inf)
+                .to(self._device)
+                for seen in map(self._seen, self._starts, self.keys)
+            ]
+        return self._hidden[dtype]
+
+    def _seen(self, start: int, keys: Ints) -> np.ndarray:
+        query = np.arange(start, min(start + QUERIES, len(self._ends)))[:, None]
+        seen: np.ndarray = (keys <= query) & (query < self._ends[keys])
+        return seen
+
+    @cached_property
+    def block_mask(self) -> BlockMask:
+        """The same for FlexAttention."""
+        ends = torch.from_numpy(self._ends).to(self._device)
+
+        def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & (query < ends[key])
+
+        return create_block_mask(seen, None, None, len(ends), len(ends), device=self._device)
+
+
+def register() -> None:
+    """Make both implementations known to transformers (idempotent)."""
+    for name, attend in ((BLOCKS, in_blocks), (FLEX, by_flex)):
+        AttentionInterface.register(name, partial(tree_attention, attend))
+        AttentionMaskInterface.register(name, sdpa_mask)
+
+
+def tree_attention(
+    attend: Callable[[Tensor, Tensor, Tensor, Forest, float], Tensor],
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    forest: Forest | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """See transformers' AttentionInterface.
+
+    Args:
+        query, key, value: of shape (batch, heads, tokens, size), with fewer heads of keys.
+        forest: of the batch's only line; the mask is not looked at then.
+    """
+    if forest is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves float32 here
+    return attend(query, key, value, forest, scale).transpose(1, 2).contiguous(), None
+
+
+def in_blocks(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
+    """PyTorch's attention of one block of queries after the other."""
+    sizes = [len(keys) for keys in forest.keys]
+    queries = query.split(QUERIES, dim=2)
+    keys, values = (
+        whole.index_select(2, forest.all_keys).split(sizes, dim=2) for whole in (key, value)
+    )
+    done = [
+        scaled_dot_product_attention(q, k, v, attn_mask=hidden, scale=scale, enable_gqa=True)
+        for q, k, v, hidden in zip(queries, keys, values, forest.hidden(query.dtype), strict=True)
+    ]
+    return torch.cat(done, dim=2)
+
+
+def by_flex(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
+    """FlexAttention, compiled, which fuses what it does not skip."""
+    mask = forest.block_mask
+    return _compiled_flex()(query, key, value, block_mask=mask, scale=scale, enable_gqa=True)
+
+
+def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -> str | None:
+    """Why FlexAttention cannot be used on `device` (None if it can): by a trial with gradients.
+
+    Args:
+        size: of a head.
+    """
+    ends = np.r_[np.full(200, 600), np.full(150, 350), np.full(250, 600)]  # a trunk, two branches
+    query, key, value = (
+        torch.randn((1, count, len(ends), size), dtype=torch.bfloat16, device=device)
+        for count in (heads, key_heads, key_heads)
+    )
+    found = []
+    try:
+        for attend in (by_flex, in_blocks):
+            held = [each.clone().requires_grad_() for each in (query, key, value)]
+            out = attend(held[0], held[1], held[2], Forest(ends, device), size**-0.5)
+            found.append([out.detach(), *torch.autograd.grad(out.float().square().sum(), held)])
+    except Exception as error:  # of a compiler, and of what it starts
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    for ours, theirs in zip(*found, strict=True):
+        difference = float((ours - theirs).abs().max() / theirs.abs().max())
+        if not difference < 5e-2:
+            return f"outputs or gradients are off by {difference:.2g} (relative)"
+    return None
+
+
+@cache
+def _compiled_flex() -> Callable[..., Tensor]:
+    """Passes differ in length; uncompiled it would hold all weights at once."""
+    compiled: Callable[..., Tensor] = torch.compile(flex_attention, dynamic=True)
+    return compiled
