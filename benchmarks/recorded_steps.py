@@ -6,7 +6,6 @@ The episodes, the tokens and the rows are the real ones; nothing is sampled from
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,19 +15,20 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from miner.background_loop import BackgroundLoop
-from miner.channels.registry import channel_settings, make_channel
-from miner.config.settings import RewardSettings
+from miner.channels.base import Channel
+from miner.channels.registry import make_channel
+from miner.config.settings import RewardSettings, load_settings
 from miner.distributed.ranks import Ranks
 from miner.duel.calls import write_calls
 from miner.duel.channel.environment import Duel, DuelSource
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_task
-from miner.duel.games import GAMES
 from miner.duel.memory import MEMORY_TOOLS
 from miner.duel.tools import move_call, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import EnvironmentSource, EpisodeTask, Observation
+from miner.games import GAMES
 from miner.inference.sampler import Sample, Sampler, SamplingParams
 from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.renderer import ChatRenderer
@@ -187,21 +187,29 @@ def steps(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Iterator[
         "OpenEnv (Echo)": (
             "openenv",
             words,
-            ["app=examples/openenv/echo.py", "max_turns=8", "return_range=[0,8]"],
+            [
+                "environment.openenv.app=examples/openenv/echo.py",
+                "environment.openenv.return_range=[0,8]",
+            ],
         ),
     }
     for name, (channel, answer, overrides) in more.items():
-        played = make_channel(channel_settings(channel, overrides))
+        played = channel_of(channel, *overrides)
         opened = loop.run(played.open(patience_s=60))
         tasks = [played.tasks.training(index, 0) for index in range(8)]
         yield record(name, opened, tasks, ScriptedSampler(tokenizer, answer), loop)
         loop.run(opened.close())
 
 
+def channel_of(name: str, *overrides: str) -> Channel:
+    """The channel `name` with these settings."""
+    wanted = load_settings(None, [f"environment.channel={name}", *overrides], environ={})
+    return make_channel(wanted.environment)
+
+
 def goofspiel(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Step:
     """The demo's step: 12 groups of games with 8 cards."""
-    settings = channel_settings("builtin", ["deck_sizes=[8]"])
-    played = make_channel(settings)
+    played = channel_of("builtin", "environment.deck_sizes=[8]")
     source = loop.run(played.open())
     tasks = [played.tasks.training(index, 0) for index in range(12)]
     return record("Goofspiel, 8 cards", source, tasks, ScriptedSampler(tokenizer, option), loop)
@@ -212,9 +220,8 @@ def duel_source(kind: type[DuelSource] = DuelSource) -> DuelSource:
     return kind(Opponents(list(GAMES)), own_wording(), family="qwen25")
 
 
-def duels(count: int = len(GAMES) * DEALS) -> list[EpisodeTask]:
-    """Deals of each game in turn."""
-    deals = ((game, 7 + deal) for deal in itertools.count() for game in GAMES)
+def duels() -> list[EpisodeTask]:
+    """Deals of each game."""
     return [
-        duel_task(game, seed, seed % 2, "random") for game, seed in itertools.islice(deals, count)
+        duel_task(game, 7 + deal, deal % 2, "random") for game in GAMES for deal in range(DEALS)
     ]
