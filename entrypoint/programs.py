@@ -70,7 +70,7 @@ def vllm_command(topology: Topology, model_dir: Path) -> tuple[str, ...]:
         "--max-logprobs": "-1",
     }
     words = [word for flag in flags.items() for word in flag]
-    return ("vllm", "serve", str(model_dir), *words)
+    return ("vllm", "serve", str(model_dir), *words, "--enable-prompt-tokens-details")
 
 
 def _visible(gpus: tuple[int, ...]) -> dict[str, str]:

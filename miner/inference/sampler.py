@@ -33,12 +33,14 @@ class Sample:
         finish_reason: "stop" when it ends on an end-of-turn token, "stop_string" on the token that
             completed one of `SamplingParams.stop` (and may reach beyond it), else "length".
         weight_version: version of the weights that generated it (0 = the base model).
+        cached_tokens: tokens of the prompt whose states were held; None where that is not known.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     weight_version: int = 0
+    cached_tokens: int | None = None
 
 
 class Sampler(Protocol):

@@ -17,7 +17,15 @@ from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
 from miner.evaluation.references import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
-from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
+from miner.reporting.records import (
+    CHECKPOINT,
+    COMPUTED_TOKENS,
+    LEFT_OUT,
+    ROW_TOKENS,
+    ROWS,
+    EvaluationRecord,
+    Replay,
+)
 from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -184,7 +192,27 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
                 "detail": "mean over all steps",
             }
         )
+        if (work := work_done(run)) is not None:
+            tiles.append({"label": "tokens learned from", "value": work[0], "detail": work[1]})
     return tiles
+
+
+def work_done(run: Run) -> tuple[str, str] | None:
+    """Share of the rows' tokens that were computed to learn from them, and what explains it; None
+    where no step has recorded it."""
+    counted = [record.metrics for record in run.steps if record.metrics.get(ROW_TOKENS)]
+    if not counted:
+        return None
+    rows, left, tokens, computed = (
+        sum(metrics.get(name, 0.0) for metrics in counted)
+        for name in (ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS)
+    )
+    prompts, held = (
+        sum(getattr(record, name) for record in run.steps)
+        for name in ("prompt_tokens", "cached_tokens")
+    )
+    cached = f"; {held / prompts:.0%} of the prompts' tokens were cached" if held else ""
+    return f"{computed / tokens:.0%} computed", f"{left / rows:.0%} of the rows left out{cached}"
 
 
 def _score_tile(record: EvaluationRecord) -> dict[str, str]:

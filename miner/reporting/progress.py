@@ -1,7 +1,8 @@
 """Live progress: a bar where a person watches, fixed plain lines where a log is kept.
 
 Invariant: every plain line of training has the form
-`step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10` (a value that is not known is "-").
+`step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 80/96 rows 9,100/30,000
+tokens`, on one line (a value that is not known is "-").
 """
 
 from __future__ import annotations
@@ -72,8 +73,13 @@ class TrainingProgress(_Shown):
         score: float | None,
         tokens_per_second: float,
         eta_seconds: float | None,
+        work: str = "-",
     ) -> None:
-        """Show that `step` is done."""
+        """Show that `step` is done.
+
+        Args:
+            work: rows and tokens that were computed to learn from, of all.
+        """
         won, rate = _fixed(score), f"{tokens_per_second:,.0f}"
         left = _duration(eta_seconds)
         if self._bar:
@@ -82,7 +88,7 @@ class TrainingProgress(_Shown):
         else:
             self.note(
                 f"step {step}/{self._total} reward {reward:.2f} score {won} "
-                f"tokens/s {rate} eta {left}"
+                f"tokens/s {rate} eta {left} learned {work}"
             )
 
 

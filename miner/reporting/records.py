@@ -80,6 +80,22 @@ class StepRecord(RolloutStats, Record):
     eta_seconds: float | None = None
     metrics: dict[str, float] = {}
 
+    @property
+    def learns(self) -> bool:
+        """Whether a row was computed to learn from, as far as that is known."""
+        return not 0 < self.metrics.get(ROWS, 0) == self.metrics.get(LEFT_OUT)
+
+    @property
+    def work(self) -> str:
+        """Rows learned from of all, and tokens computed for it of all of theirs; "-" if unknown."""
+        if ROWS not in self.metrics:
+            return "-"
+        rows, left, tokens, computed = (
+            round(self.metrics.get(name, 0))
+            for name in (ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS)
+        )
+        return f"{rows - left:,}/{rows:,} rows {computed:,}/{tokens:,} tokens"
+
 
 Split = Literal["grader", "held_out"]
 

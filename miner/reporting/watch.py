@@ -20,7 +20,7 @@ from miner.evaluation.references import MATCH, RANDOM
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.episode_log import EPISODES_FILE
-from miner.reporting.page import curve_evaluations, steps_done, trained_sizes
+from miner.reporting.page import curve_evaluations, steps_done, trained_sizes, work_done
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -214,6 +214,8 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
         facts.append(("time left", _duration(left) if left is not None else "-", "of training"))
         rate = fmean(record.tokens_per_second for record in recent)
         facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
+        if (work := work_done(run)) is not None:
+            facts.append(("tokens learned from", *work))
     return facts
 
 

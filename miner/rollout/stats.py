@@ -25,6 +25,8 @@ class RolloutStats(BaseModel):
             if there are any; None without any.
         tokens: sampled tokens, which carry loss.
         total_tokens: tokens of all rows, prompts included.
+        prompt_tokens, cached_tokens: tokens of all turns' prompts, and those of them whose states
+            the engine held, as far as it reports that.
         episodes: finished episodes.
         lost_episodes, too_long_episodes: episodes that were lost for good, and those of them that
             could have passed the limit of tokens.
@@ -39,6 +41,8 @@ class RolloutStats(BaseModel):
     score: float | None = None
     tokens: int = 0
     total_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     episodes: int = 0
     lost_episodes: int = 0
     too_long_episodes: int = 0
@@ -71,6 +75,8 @@ class RolloutStats(BaseModel):
             score=fmean(scores) if scores else None,
             tokens=sum(trajectory.sampled_tokens for trajectory in finished),
             total_tokens=sum(trajectory.total_tokens for trajectory in finished),
+            prompt_tokens=sum(turn.prompt_tokens for turn in turns),
+            cached_tokens=sum(turn.cached_tokens for turn in turns),
             episodes=len(finished),
             lost_episodes=len(lost),
             too_long_episodes=sum(isinstance(each.error, EpisodeTooLong) for each in lost),

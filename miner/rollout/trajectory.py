@@ -66,6 +66,8 @@ class TurnRecord:
     sampled_tokens: int
     finish_reason: FinishReason
     drift: DriftKind
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class TrajectoryBuilder:
         return reply
 
     def _add(self, sample: Sample) -> None:
+        self._prompt_tokens = len(self.prompt_ids) if self._sampled else 0
         self._rows[-1].extend(
             sample.token_ids, sample.logprobs, len(self._turns), self._sampled > 0
         )
@@ -211,6 +214,8 @@ class TrajectoryBuilder:
                 sampled_tokens=self._sampled,
                 finish_reason=sample.finish_reason,
                 drift=self._drift,
+                prompt_tokens=self._prompt_tokens,
+                cached_tokens=sample.cached_tokens or 0,
             )
         )
         if transition.done:

@@ -106,7 +106,12 @@ class Recorder(TrainerCallback):
             score=record.score,
             tokens_per_second=record.tokens_per_second,
             eta_seconds=record.eta_seconds,
+            work=record.work,
         )
+        if not record.learns:
+            self._progress.note(
+                f"step {record.step}: nothing to learn: no reply was better or worse than its group"
+            )
         self._recorded = time.monotonic()
 
     def _phases(self, seconds: float) -> dict[str, float]:

@@ -144,6 +144,16 @@ async def test_samples_depend_on_seed_and_arrival_but_not_on_who_shares_a_batch(
     assert await run(seed=6, slots=64) != expected
 
 
+async def test_a_sample_counts_the_tokens_that_were_held(tokenizer):
+    model, shared = build_qwen3(), list(range(2, 42))
+    with TransformersSampler(model, tokenizer) as sampler:
+        first = await sampler.sample([*shared, 50], SamplingParams(1), session=1)
+        again = await sampler.sample([*shared, 50, 51, 52], SamplingParams(1), session=1)
+        other = await sampler.sample([*shared, 60], SamplingParams(1), session=2)
+    held = [sample.cached_tokens for sample in (first, again, other)]
+    assert held == [0, len(shared) + 1, len(shared)]
+
+
 async def test_prompt_that_does_not_extend_the_held_ids(tokenizer):
     model = build_qwen3()
     prompts = [[5, 6, 7, 8, 9], [5, 6, 7], [5, 6, 7], [5, 6, 30, 31, 32, 33], [40, 41]]

@@ -101,3 +101,10 @@ def test_a_call_that_does_not_fit_is_named(engine):
 
 def test_every_option_is_in_the_table_that_vllm_is_checked_for():
     assert set(RULES.options(4, 1.0, seed=0)) <= set(SAMPLING)
+
+
+async def test_a_sample_counts_the_tokens_that_the_engine_held(sampler):
+    shared = list(range(2, 42))
+    first = await sampler.sample([*shared, 50], SamplingParams(1))
+    again = await sampler.sample([*shared, 60], SamplingParams(1))
+    assert (first.cached_tokens, again.cached_tokens) == (0, len(shared))

@@ -262,3 +262,12 @@ async def test_prompts_that_cannot_be_run_are_refused_before_they_are_sent(promp
     sampler = build_sampler("http://127.0.0.1:1")
     with pytest.raises(SamplerError, match=r"outside 0\.\.399"):
         await sampler.sample(prompt, SamplingParams(2))
+
+
+async def test_a_sample_counts_the_tokens_that_the_server_held(stub):
+    sampler = build_sampler(stub.url)
+    shared = list(range(2, 42))
+    first = await sampler.sample([*shared, 50], SamplingParams(1))
+    again = await sampler.sample([*shared, 60], SamplingParams(1))
+    assert (first.cached_tokens, again.cached_tokens) == (0, len(shared))
+    await sampler.close()

@@ -38,15 +38,22 @@ def written(console: Console) -> list[str]:
 def test_a_step_is_one_fixed_line_in_a_log() -> None:
     console = log()
     with TrainingProgress(300, console=console) as progress:
-        progress.update(12, reward=0.41, score=0.62, tokens_per_second=5120.4, eta_seconds=2469.9)
+        progress.update(
+            12,
+            reward=0.41,
+            score=0.62,
+            tokens_per_second=5120.4,
+            eta_seconds=2469.9,
+            work="8/9 rows 7/9 tokens",
+        )
         progress.update(
             13, reward=float("nan"), score=None, tokens_per_second=0.0, eta_seconds=86400 + 61
         )
         progress.update(14, reward=-0.256, score=1.0, tokens_per_second=9e6, eta_seconds=None)
     assert written(console) == [
-        "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10",
-        "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01",
-        "step 14/300 reward -0.26 score 1.00 tokens/s 9,000,000 eta -",
+        "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 8/9 rows 7/9 tokens",
+        "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01 learned -",
+        "step 14/300 reward -0.26 score 1.00 tokens/s 9,000,000 eta - learned -",
     ]
 
 

@@ -216,6 +216,7 @@ class StubVllm:
             "object": "text_completion",
             "model": self._name,
             "choices": [choice],
+            "usage": {"prompt_tokens_details": {"cached_tokens": sample.cached_tokens}},
         }
 
     def _check(self, body: dict[str, Any]) -> None:

@@ -107,4 +107,7 @@ class EngineDouble:
         )
         if self.garble:
             self.garble(said)
-        return SimpleNamespace(request_id=name, outputs=[said], finished=True)
+        held = row.reply.cached_tokens
+        return SimpleNamespace(
+            request_id=name, outputs=[said], finished=True, num_cached_tokens=held
+        )

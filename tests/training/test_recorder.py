@@ -5,13 +5,46 @@ from types import SimpleNamespace
 import pytest
 
 from miner.config.heartbeat import HeartbeatWriter
-from miner.reporting.records import LOGPROB_GAP, REGRET
+from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, REGRET, ROW_TOKENS, ROWS
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
 from miner.training.recorder import Recorder
 from miner.training.schedule import Schedule
 from tests.builders import build_task, build_trajectory
+
+
+def make_recorder(folder, progress):
+    result = GroupResult(Group(build_task(), 1), (build_trajectory(),))
+    return Recorder(
+        folder,
+        progress,
+        Schedule(10),
+        SimpleNamespace(latest=RolloutStats.of([result]), regret=0.02),
+        SimpleNamespace(applied_rate=None),
+        HeartbeatWriter(folder),
+    )
+
+
+def record(recorder, step, **logs):
+    state = SimpleNamespace(global_step=step, max_steps=10, is_world_process_zero=True)
+    recorder.on_log(None, state, None, {"reward": 1.0, **logs})
+
+
+def test_a_step_shows_what_was_computed_to_learn_and_one_without_any_has_a_line(tmp_path):
+    notes, shown = [], []
+    progress = SimpleNamespace(
+        note=notes.append, update=lambda step, *, work, **values: shown.append(work)
+    )
+    recorder = make_recorder(tmp_path, progress)
+    counts = {ROWS: 8, ROW_TOKENS: 3000}
+    record(recorder, 1, **counts, **{LEFT_OUT: 2, COMPUTED_TOKENS: 1000})
+    record(recorder, 2, **counts, **{LEFT_OUT: 8, COMPUTED_TOKENS: 0})
+    record(recorder, 3)
+    assert shown == ["6/8 rows 1,000/3,000 tokens", "0/8 rows 0/3,000 tokens", "-"]
+    (note,) = notes
+    assert note.startswith("step 2: nothing to learn")
+    assert RunFolder(tmp_path).read().steps[0].metrics[LEFT_OUT] == 2
 
 
 @pytest.mark.parametrize(
@@ -27,18 +60,9 @@ from tests.builders import build_task, build_trajectory
 def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_path, gaps, alarmed):
     notes = []
     progress = SimpleNamespace(note=notes.append, update=lambda step, **values: None)
-    result = GroupResult(Group(build_task(), 1), (build_trajectory(),))
-    recorder = Recorder(
-        tmp_path,
-        progress,
-        Schedule(10),
-        SimpleNamespace(latest=RolloutStats.of([result]), regret=0.02),
-        SimpleNamespace(applied_rate=None),
-        HeartbeatWriter(tmp_path),
-    )
+    recorder = make_recorder(tmp_path, progress)
     for step, gap in enumerate(gaps, start=1):
-        state = SimpleNamespace(global_step=step, max_steps=10, is_world_process_zero=True)
-        recorder.on_log(None, state, None, {"reward": 1.0, LOGPROB_GAP: gap})
+        record(recorder, step, **{LOGPROB_GAP: gap})
     records = RunFolder(tmp_path).read().steps
     assert [r.metrics[LOGPROB_GAP] for r in records] == pytest.approx(gaps)
     assert {r.metrics[REGRET] for r in records} == {0.02}

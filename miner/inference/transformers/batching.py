@@ -38,8 +38,9 @@ def never(sampled: Sequence[int]) -> bool:
 class DecodeRow:
     """One request: `ids` are the prompt's, then those sampled so far, `limit` of them at most.
 
-    `uniform` draws the row's random numbers; admission replaces it by the session's own stream.
-    `stopped` says of the ids sampled so far whether the last of them has completed a stop string.
+    `held` of the prompt's were cached when the row began. `uniform` draws the row's random numbers;
+    admission replaces it by the session's own stream. `stopped` says of the ids sampled so far
+    whether the last of them has completed a stop string.
     """
 
     ids: list[int]
@@ -48,6 +49,7 @@ class DecodeRow:
     session: int | None
     slot: int = -1
     cached: int = 0
+    held: int = 0
     logprobs: list[float] = field(default_factory=list)
     weight_version: int = 0
     uniform: Callable[[], float] = random.random
@@ -106,6 +108,7 @@ class BatchEngine:
         self._decode([row for row in self._active if row not in followers])
         for row, (leader, length) in followers.items():
             self._forward.share(leader.slot, row, length)
+            row.held = row.cached
         self._decode([row for row in self._active if row in followers])
         return over + self._take_over()
 
@@ -146,6 +149,7 @@ class BatchEngine:
                 break
             row.slot = lease.slot
             self._forward.share(lease.donor, row, lease.cached)
+            row.held = row.cached
             started.append(row)
         self._active += started
         del self._waiting[: len(started)]
@@ -177,6 +181,7 @@ class BatchEngine:
                 logprobs=tuple(row.logprobs),
                 finish_reason=reason,
                 weight_version=row.weight_version,
+                cached_tokens=row.held,
             )
 
     def _take_over(self) -> list[DecodeRow]:

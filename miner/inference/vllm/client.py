@@ -85,7 +85,13 @@ class VllmServer(JsonServer):
             seconds=self._reply_timeout_s,
             headers=None if engine is None else {ENGINE_HEADER: str(engine)},
         )
-        choices = self._decode(CompletionReply, body, _COMPLETIONS).choices
+        reply = self._decode(CompletionReply, body, _COMPLETIONS)
+        choices = reply.choices
+        if n == 1 and reply.usage and (details := reply.usage.prompt_tokens_details):
+            choices = [
+                msgspec.structs.replace(choice, cached_tokens=details.cached_tokens)
+                for choice in choices
+            ]
         if len(choices) != n:
             raise SamplerError(
                 f"{self.url}/{_COMPLETIONS} gave {len(choices)} choices, expected {n}"

@@ -39,6 +39,15 @@ class CompletionLike(Protocol):
     stop_reason: int | str | None
 
 
+class OutputLike(Protocol):
+    """What is read of vLLM's RequestOutput."""
+
+    request_id: str
+    outputs: Sequence[CompletionLike]
+    finished: bool
+    num_cached_tokens: int | None
+
+
 class EngineLike(Protocol):
     """The part of vLLM's LLMEngine that is called."""
 
@@ -46,7 +55,7 @@ class EngineLike(Protocol):
         """Queue a request under an id of ours."""
         ...
 
-    def step(self) -> list[Any]:
+    def step(self) -> Sequence[OutputLike]:
         """One iteration of continuous batching; outputs of requests that finished."""
         ...
 
@@ -183,7 +192,7 @@ class VllmColocatedSampler:
                 if self._engine.has_unfinished_requests():
                     for output in self._engine.step():
                         if output.finished:
-                            self._finish(output.request_id, output.outputs)
+                            self._finish(output)
             except Exception as error:
                 self._fail_all(error)
             with self._lock:
@@ -212,12 +221,12 @@ class VllmColocatedSampler:
                 continue
             self._running[request.name] = request
 
-    def _finish(self, name: str, outputs: Sequence[CompletionLike]) -> None:
-        request = self._running.pop(name, None)
+    def _finish(self, output: OutputLike) -> None:
+        request = self._running.pop(output.request_id, None)
         if request is None:
             return
         try:
-            [said] = outputs
+            [said] = output.outputs
             ids = list(said.token_ids)
             self._resolve(
                 request,
@@ -230,6 +239,7 @@ class VllmColocatedSampler:
                     said_by="the engine",
                     stop=request.stop,
                     stop_reason=said.stop_reason,
+                    cached_tokens=output.num_cached_tokens,
                 ),
             )
         except (SamplerError, ValueError) as error:

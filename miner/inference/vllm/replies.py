@@ -76,12 +76,14 @@ class ReplyRules:
         said_by: str,
         stop: Sequence[str] = (),
         stop_reason: int | str | None = None,
+        cached_tokens: int | None = None,
     ) -> Sample:
         """The reply as a sample.
 
         Args:
             stop: the stop strings that were asked for.
             stop_reason: which of them the engine says has ended the reply, if one has.
+            cached_tokens: see `Sample`.
 
         Raises: `SamplerError`, saying what no engine may answer.
         """
@@ -94,6 +96,7 @@ class ReplyRules:
             logprobs=tuple(min(0.0, value) for value in logprobs),
             finish_reason=cast(FinishReason, reason),
             weight_version=weight_version,
+            cached_tokens=cached_tokens,
         )
 
     def _trouble(

@@ -87,6 +87,7 @@ class VllmServerSampler:
                     said_by=f"{server.url}/v1/completions",
                     stop=params.stop,
                     stop_reason=choice.stop_reason,
+                    cached_tokens=choice.cached_tokens,
                 )
             finally:
                 self._busy[server] -= 1

@@ -35,7 +35,8 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
 class Choice(msgspec.Struct, frozen=True):
     """One reply; its ids include the token it stopped on, or that completed the stop string. The
-    prompt's are with it, which may have been sent as text."""
+    prompt's are with it, which may have been sent as text. `cached_tokens` of it were held: the
+    reply's usage says so of its last choice, see `VllmServer.complete`."""
 
     index: int
     prompt_token_ids: list[int]
@@ -43,12 +44,26 @@ class Choice(msgspec.Struct, frozen=True):
     logprobs: CompletionLogprobs
     finish_reason: str
     stop_reason: int | str | None = None
+    cached_tokens: int | None = None
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    """With `--enable-prompt-tokens-details`."""
+
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a completion has taken."""
+
+    prompt_tokens_details: PromptDetails | None = None
 
 
 class CompletionReply(msgspec.Struct, frozen=True):
     """Answer of `POST /v1/completions`."""
 
     choices: list[Choice]
+    usage: Usage | None = None
 
 
 class ModelCard(msgspec.Struct, frozen=True):
