@@ -63,14 +63,14 @@ def step_cost(
     """
     episodes = topology.groups * group_size
     rollout = rollout_seconds(topology, shape, hardware, episodes, work)
-    forward = 2 * shape.parameters * episodes * work.trained
+    forward = 2 * shape.parameters * episodes * work.computed
     if topology.layout == "cpu":
         return StepCost(rollout, 0.0, 3 * forward / (CPU_FLOPS * hardware.cpus))
     slow = any(name in _squeezed(gpu) for gpu in hardware.gpus for name in WITHOUT_NVLINK)
     link = PCIE_LINK if slow else LINK
     trainers = len(topology.trainer_gpus)
     computing = _forwards(topology) * forward / (_peak(hardware) * TRAINING_SHARE * trainers)
-    passes = max(1.0, episodes * work.trained / (trainers * topology.pass_tokens))
+    passes = max(1.0, episodes * work.computed / (trainers * topology.pass_tokens))
     return StepCost(
         rollout=rollout,
         weights=_weights(topology, shape, link),
@@ -94,16 +94,17 @@ def assumptions(work: Workload) -> str:
     """What an estimate rests on, in one line."""
     return (
         f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
-        f"from, {work.sampled:,.0f} sampled one after another and up to {work.longest:,.0f}; "
+        f"from, of which trees compute {work.computed / work.trained:.0%}; {work.sampled:,.0f} "
+        f"sampled one after another and up to {work.longest:,.0f}; "
         f"{TRAINING_SHARE:.0%} of peak FLOPS in training, {PREFILL_SHARE:.0%} in prefill; waiting "
         "for servers comes on top; not measured"
     )
 
 
 def _forwards(topology: Topology) -> int:
-    """A step's computation in forward passes: scoring what the engine sampled, forward, backward
-    for activations, for weights, and forward once more where activations are recomputed."""
-    return 3 + (topology.tuning == "full") + topology.checkpointing
+    """A step's computation in forward passes: forward, backward for activations, for weights, and
+    forward once more where activations are recomputed."""
+    return 2 + (topology.tuning == "full") + topology.checkpointing
 
 
 def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Workload) -> float:
@@ -130,11 +131,11 @@ def _exchange(topology: Topology, shape: ModelShape, passes: float) -> float:
     """Bytes that each trainer sends in a step (Rajbhandari et al. 2020), none of it hidden.
 
     ZeRO-2 reduces gradients in each pass and gathers the new weights once; ZeRO-3 gathers weights
-    in each forward (scoring too) and backward, as adapters' frozen ones are.
+    in each forward and backward, as adapters' frozen ones are.
     """
     trainers = len(topology.trainer_gpus)
     gradients = passes if topology.tuning == "full" else 0.0
-    weights = 3 * passes if topology.zero_stage == 3 else float(topology.tuning == "full")
+    weights = 2 * passes if topology.zero_stage == 3 else float(topology.tuning == "full")
     return 2 * shape.parameters * (gradients + weights) * (trainers - 1) / trainers
 
 

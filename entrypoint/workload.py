@@ -1,7 +1,8 @@
 """What an episode of a job's games is made of, as the estimates and the memory plan take it.
 
 Counted in Qwen's vocabulary: games of servers over Goofspiel's deck sizes, duels by
-`python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`.
+`python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`; the share of tokens that
+trees compute by `python -m benchmarks.tokens`, in groups of 8 and passes of 8,192 tokens.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the me
 
 
 class _Duel(NamedTuple):
-    """Own turns of a game, tokens of a prompt, and those that the turn before has not brought."""
+    """Own turns of a game, tokens of a prompt, those that the turn before has not brought, and the
+    share of tokens that trees compute."""
 
     turns: float
     prompt: float
     fresh: float
+    computed: float
 
 
 DUELS = {
-    "goofspiel": _Duel(8.4, 1066, 389),
-    "liars_dice": _Duel(2.3, 1384, 959),
-    "leduc_poker": _Duel(2.1, 956, 528),
-    "gin_rummy": _Duel(61.4, 1155, 404),
-    "othello": _Duel(28.2, 1113, 395),
-    "clobber": _Duel(5.9, 1037, 430),
+    "goofspiel": _Duel(8.4, 1066, 389, 0.27),
+    "liars_dice": _Duel(2.3, 1384, 959, 0.19),
+    "leduc_poker": _Duel(2.1, 956, 528, 0.04),
+    "gin_rummy": _Duel(61.4, 1155, 404, 0.32),
+    "othello": _Duel(28.2, 1113, 395, 0.38),
+    "clobber": _Duel(5.9, 1037, 430, 0.25),
 }
 
 
@@ -43,7 +46,8 @@ class Workload:
     """One episode, on average; all but `turns` and `seconds` are tokens.
 
     Attributes:
-        trained: that a forward and backward pass computes.
+        trained: of the rows that are learned from.
+        computed: those of them that a forward and backward pass computes, each beginning once.
         prefilled: of prompts that an engine computes, what its cache holds left out.
         sampled: of all replies, which come one after another.
         longest: the same of the game with the longest episodes.
@@ -54,6 +58,7 @@ class Workload:
     """
 
     trained: float
+    computed: float
     prefilled: float
     sampled: float
     longest: float
@@ -70,6 +75,7 @@ class Workload:
         return replace(
             self,
             trained=min(self.trained, room),
+            computed=min(self.trained, room) * self.computed / self.trained,
             prefilled=min(self.prefilled, room),
             context=min(self.context, room / 2),
             held=episode_tokens,
@@ -77,7 +83,14 @@ class Workload:
 
 
 SERVED = Workload(
-    trained=2800, prefilled=2800, sampled=120, longest=120, turns=12, seconds=0.0, context=1400
+    trained=2800,
+    computed=2100,
+    prefilled=2800,
+    sampled=120,
+    longest=120,
+    turns=12,
+    seconds=0.0,
+    context=1400,
 )
 """Goofspiel on servers: 8 tokens a reply, one growing chat."""
 
@@ -97,10 +110,12 @@ def duels(games: Sequence[str], most_turns: int | None) -> Workload:
     """
     played = [DUELS[name] for name in games]
     learnt = [game.turns if most_turns is None else min(game.turns, most_turns) for game in played]
+    trained = [
+        turns * (game.prompt + REPLY_TOKENS) for turns, game in zip(learnt, played, strict=True)
+    ]
     return Workload(
-        trained=mean(
-            turns * (game.prompt + REPLY_TOKENS) for turns, game in zip(learnt, played, strict=True)
-        ),
+        trained=mean(trained),
+        computed=mean(tokens * game.computed for tokens, game in zip(trained, played, strict=True)),
         prefilled=mean(game.turns * game.fresh for game in played),
         sampled=REPLY_TOKENS * mean(game.turns for game in played),
         longest=REPLY_TOKENS * max(game.turns for game in played),
