@@ -1,4 +1,4 @@
-# The production image: NVIDIA driver 580 or newer, Python 3.11, every package pinned with hashes.
+# The production image: CUDA 13, Python 3.11, every package pinned with hashes.
 # Validators build ops/docker/standalone-text-trainer.dockerfile, or the one in dockerfiles/ where that
 # is missing; a test keeps both equal to this file. The repository is the context. Their builder may be the classic one: no BuildKit features.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
@@ -29,6 +29,19 @@ RUN cuda=$(python -c "import nvidia; print(list(nvidia.__path__)[0] + '/cu13')")
        done \
     && ln -s "$cuda" /usr/local/cuda \
     && /usr/local/cuda/bin/nvcc --version
+
+# Data-center GPUs run CUDA 13 on drivers older than 580 with these libraries; the orchestrator uses
+# them only there. A build that cannot fetch them goes without.
+RUN package=cuda-compat-13-0_580.178.04-1ubuntu1_amd64.deb \
+    && mkdir /tmp/compat \
+    && { /usr/lib/apt/apt-helper -qq -o Acquire::https::Timeout=30 -o Acquire::Retries=2 download-file \
+         "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/$package" \
+         /tmp/compat/compat.deb \
+         SHA256:f7e29a545c1334bb5ca4b054213de9c9ceb70f8bf561aa214075020c4e0b60cf \
+         && dpkg-deb -x /tmp/compat/compat.deb /tmp/compat \
+         && mv /tmp/compat/usr/local/cuda-13.0/compat /usr/local/cuda-compat \
+         || echo "built without CUDA's forward-compatibility libraries: GPUs need driver 580"; } \
+    && rm -rf /tmp/compat
 
 # Two wheels ship compiled files of their own.
 RUN find "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" -name '*.pyc' -delete

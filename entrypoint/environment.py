@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from entrypoint.forward_compatibility import library_path
 from entrypoint.paths import Paths
 
 _WRITABLE_CACHES = {
@@ -44,13 +45,18 @@ _BEHAVIOUR = {
 }
 
 
-def program_environment(paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
+def program_environment(
+    paths: Paths, inherited: Mapping[str, str], cuda_libraries: Path | None = None
+) -> dict[str, str]:
     """`inherited` with offline behaviour and every writable cache below `paths.run_dir`/cache.
 
     The validator's own HF_HOME and WANDB_* values win; all other cache locations are ours.
+    `cuda_libraries` come before all others that a program loads.
     """
     caches = paths.run_dir / "cache"
     environment = {**inherited, **_BEHAVIOUR}
+    if cuda_libraries:
+        environment |= library_path(cuda_libraries, inherited)
     modules = (str(_REPOSITORY), inherited.get("PYTHONPATH"))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, modules))
     environment |= {name: str(caches / folder) for name, folder in _WRITABLE_CACHES.items()}

@@ -38,6 +38,7 @@ class Hardware:
     Attributes:
         driver: NVIDIA driver version, None without a driver.
         note: why there are no GPUs, or that the inventory is pretended; empty otherwise.
+        cuda_libraries: folder that CUDA is taken from where the driver is too old, else None.
     """
 
     gpus: tuple[Gpu, ...]
@@ -46,6 +47,7 @@ class Hardware:
     memory: int
     shared_memory: int
     note: str = ""
+    cuda_libraries: Path | None = None
 
     def without_gpus(self, note: str) -> Hardware:
         """The same machine, its GPUs left alone for the reason given."""

@@ -242,7 +242,8 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
 def supervise(prepared: Prepared) -> Outcome:
     """Write the run's settings, make its folders, run it."""
     plan, topology = prepared.plan, prepared.topology
-    environment = program_environment(prepared.paths, os.environ)
+    libraries = prepared.hardware.cuda_libraries
+    environment = program_environment(prepared.paths, os.environ, libraries)
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
     plan.settings_file.write_text(to_toml(prepared.settings))

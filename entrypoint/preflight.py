@@ -10,17 +10,17 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from entrypoint import forward_compatibility
 from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import health_url, wait_for_answers
 from miner.config.channel_facts import FACTS
 
-OLDEST_DRIVER = 580  # the first for CUDA 13
 OLDEST_CAPABILITY, NEWEST_CAPABILITY = (7, 5), (12, 0)
 BFLOAT16_CAPABILITY = (8, 0)
 MIB = GIB // 1024
@@ -44,14 +44,25 @@ class Check:
         return f"{self.level:<4} {self.name}: {self.message}"
 
 
-def usable(hardware: Hardware) -> Hardware:
+def usable(hardware: Hardware, libraries: Path = forward_compatibility.LIBRARIES) -> Hardware:
     """`hardware`, without its GPUs where this image cannot use them.
+
+    An older driver is usable with CUDA's forward-compatibility `libraries`, where CUDA starts so.
 
     The CPU process, too slow to learn much, still hands over the base model; a container that ends
     here hands over nothing.
     """
-    reason = _why_unusable(hardware)
-    return hardware.without_gpus(reason) if reason else hardware
+    if reason := _unsupported_gpu(hardware):
+        return hardware.without_gpus(reason)
+    if not hardware.gpus or forward_compatibility.is_new_enough(hardware.driver):
+        return hardware
+    if error := forward_compatibility.start_error(libraries):
+        return hardware.without_gpus(
+            f"{UNUSABLE}: driver {hardware.driver} is older than "
+            f"{forward_compatibility.OLDEST_DRIVER}, which CUDA 13 needs, and {error}: "
+            "update the host's NVIDIA driver"
+        )
+    return replace(hardware, cuda_libraries=libraries)
 
 
 def check_gpus(hardware: Hardware) -> list[Check]:
@@ -66,21 +77,16 @@ def check_gpus(hardware: Hardware) -> list[Check]:
     names = ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
     lowest = min(gpu.capability for gpu in hardware.gpus)
     text = f"{len(hardware.gpus)} x {names}, compute capability {lowest[0]}.{lowest[1]}"
-    checks = [Check("ok", "driver", f"{hardware.driver}"), Check("ok", "gpu", text)]
+    driver = f"{hardware.driver}"
+    if hardware.cuda_libraries:
+        driver += f", with the forward-compatibility libraries of {hardware.cuda_libraries}"
+    checks = [Check("ok", "driver", driver), Check("ok", "gpu", text)]
     if lowest < BFLOAT16_CAPABILITY:
         checks[1] = Check("warn", "gpu", f"{text}: bfloat16 is emulated below 8.0, slow")
     return checks
 
 
-def _why_unusable(hardware: Hardware) -> str:
-    if not hardware.gpus:
-        return ""
-    major = (hardware.driver or "").partition(".")[0]
-    if not (major.isdigit() and int(major) >= OLDEST_DRIVER):
-        return (
-            f"{UNUSABLE}: driver {hardware.driver} is older than {OLDEST_DRIVER}, which CUDA 13 "
-            "needs: update the host's NVIDIA driver"
-        )
+def _unsupported_gpu(hardware: Hardware) -> str:
     for gpu in hardware.gpus:
         if not OLDEST_CAPABILITY <= gpu.capability <= NEWEST_CAPABILITY:
             shown = f"{gpu.capability[0]}.{gpu.capability[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from entrypoint import preflight
+from entrypoint.environment import program_environment
 from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB
 from entrypoint.inventory import pretend_hardware
 from entrypoint.model_facts import ModelFacts
+from entrypoint.paths import Paths
 from entrypoint.probes import health_error
 from entrypoint.topology import ModelShape
 
@@ -31,20 +34,75 @@ def check_servers(*servers: str, channel: str = "auto", seconds: float = 0.2) ->
     )
 
 
-@pytest.mark.parametrize(
-    ("driver", "new_enough"),
-    [("580.95.05", True), ("595.1", True), ("575.57.08", False), ("470", False), ("", False)],
-)
-def test_with_a_driver_too_old_for_cuda_13_the_cpu_hands_over_the_base(
-    driver: str, new_enough: bool
+LIBCUDA = """
+int cuInit(unsigned flags) {{ return {status}; }}
+int cuDriverGetVersion(int *version) {{ *version = {version}; return 0; }}
+"""
+
+
+@pytest.fixture
+def build_libcuda(tmp_path: Path) -> Callable[[int, int], Path]:
+    """Makes a folder with a stand-in for libcuda that answers with a status and a version."""
+
+    def build(status: int, version: int) -> Path:
+        source = LIBCUDA.format(status=status, version=version).encode()
+        command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(tmp_path / "libcuda.so.1")]
+        subprocess.run(command, input=source, check=True)
+        return tmp_path
+
+    return build
+
+
+@pytest.mark.parametrize("driver", ["580.95.05", "595.1"])
+def test_a_driver_for_cuda_13_needs_no_other_libraries(driver: str, tmp_path: Path) -> None:
+    hardware = preflight.usable(pretend_hardware("2xH100-80GB", driver=driver), tmp_path)
+    assert len(hardware.gpus) == 2
+    assert hardware.cuda_libraries is None
+
+
+@pytest.mark.parametrize("driver", ["575.57.08", "470", ""])
+def test_with_a_driver_too_old_and_no_libraries_the_cpu_publishes_the_base(
+    driver: str, tmp_path: Path
 ) -> None:
-    hardware = preflight.usable(pretend_hardware("2xH100-80GB", driver=driver))
-    assert bool(hardware.gpus) is new_enough
-    first = preflight.check_gpus(hardware)[0]
-    assert first.level == ("ok" if new_enough else "warn")
-    if not new_enough:
-        assert "older than 580" in first.message
-        assert "update the host's NVIDIA driver" in first.message
+    hardware = preflight.usable(pretend_hardware("2xH100-80GB", driver=driver), tmp_path)
+    assert not hardware.gpus
+    [check] = preflight.check_gpus(hardware)
+    assert check.level == "warn"
+    assert "older than 580" in check.message
+    assert "built without CUDA's forward-compatibility libraries" in check.message
+    assert "update the host's NVIDIA driver" in check.message
+
+
+def test_an_older_driver_runs_cuda_13_with_the_forward_compatibility_libraries(
+    build_libcuda: Callable[[int, int], Path], tmp_path: Path
+) -> None:
+    libraries = build_libcuda(0, 13_000)
+    hardware = preflight.usable(pretend_hardware("2xH100-80GB", driver="570.86"), libraries)
+    assert len(hardware.gpus) == 2
+    assert str(libraries) in preflight.check_gpus(hardware)[0].message
+    inherited = {"LD_LIBRARY_PATH": "/other"}
+    environment = program_environment(
+        Paths(tmp_path, tmp_path, tmp_path, tmp_path), inherited, hardware.cuda_libraries
+    )
+    assert environment["LD_LIBRARY_PATH"] == f"{libraries}:/other"
+    assert environment["TRITON_LIBCUDA_PATH"] == str(libraries)
+
+
+@pytest.mark.parametrize(
+    ("status", "version", "reason"),
+    [
+        (804, 13_000, "for data-center GPUs only"),
+        (803, 13_000, "answer 803"),
+        (0, 12_080, "version 12080"),  # the loader has found the driver's own
+    ],
+)
+def test_libraries_that_do_not_start_leave_the_gpus_alone(
+    build_libcuda: Callable[[int, int], Path], status: int, version: int, reason: str
+) -> None:
+    old = pretend_hardware("2xH100-80GB", driver="570.86")
+    hardware = preflight.usable(old, build_libcuda(status, version))
+    assert not hardware.gpus
+    assert reason in hardware.note
 
 
 @pytest.mark.parametrize(

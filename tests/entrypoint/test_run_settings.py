@@ -267,3 +267,17 @@ def test_the_plan_says_whether_a_person_set_anything(
 ) -> None:
     invocation = parse_invocation(arguments(*words))
     assert main.prepare(invocation, 1000.0, {**os.environ, **roots}).plan.by_hand is by_hand
+
+
+def test_programs_load_cuda_from_where_the_hardware_needs_it(
+    roots: dict[str, str], arguments: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(
+        main, "run_programs", lambda *run: started.append(run[2].get("LD_LIBRARY_PATH", ""))
+    )
+    environ = {**os.environ, **roots}
+    prepared = main.prepare(parse_invocation(arguments()), 1000.0, environ)
+    old = replace(prepared.hardware, cuda_libraries=Path("/compat"))
+    main.supervise(replace(prepared, hardware=old))
+    assert started[0].split(":")[0] == "/compat"
