@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+_POLL_S = 0.1
 
 
 class BackgroundLoop:
@@ -73,6 +74,19 @@ class BackgroundLoop:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+async def unless(stopped: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of `work`, or cancel it and return None as soon as `stopped`."""
+    task = asyncio.create_task(work)
+    try:
+        while not stopped():
+            if (await asyncio.wait([task], timeout=_POLL_S))[0]:
+                return task.result()
+        return None
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def take_back_cancellation() -> None:

@@ -113,10 +113,8 @@ def _train(settings: Settings) -> None:
         )
         raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
     ranks.detach()
-    say(
-        console,
-        f"published step {result.step} (held-out score {result.score:.3f}) at {result.output_dir}",
-    )
+    score = "not evaluated" if result.score is None else f"held-out score {result.score:.3f}"
+    say(console, f"published step {result.step} ({score}) at {result.output_dir}")
     if ranks.leads:
         say(console, f"report      {_report(settings.run_dir)}")
 

@@ -79,9 +79,9 @@ class HeldOut(TrainerCallback):
         self._lead: Estimate | None = None
 
     @property
-    def best(self) -> Evaluated:
-        """Scores of the model that is published now."""
-        return self._model.best
+    def best(self) -> Evaluated | None:
+        """Scores of the model that is published now, None before `start`."""
+        return self._best.best if self._best else None
 
     @property
     def highest(self) -> Evaluated:

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from miner.background_loop import BackgroundLoop
+from miner.background_loop import BackgroundLoop, unless
 from miner.channels.registry import make_channel
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
@@ -28,7 +28,7 @@ from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
-from miner.rollout.episode import EpisodeParams, Guide, never, sampled
+from miner.rollout.episode import EpisodeParams, Guide, RolloutStopped, never, sampled
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.learner import Learner
@@ -94,16 +94,12 @@ class Rollouts:
             waiting=lambda: run.heartbeat.beat("waiting for environment servers"),
         )
 
-    def player(
-        self,
-        temperature: float,
-        stopped: Callable[[], bool] = never,
-        guide: Guide | None = None,
-    ) -> Play:
+    def player(self, temperature: float, guide: Guide | None = None) -> Play:
         """Plays groups at this temperature; those that the engine lost are played again.
 
+        A request to stop ends episodes at their next turn.
+
         Args:
-            stopped: ends episodes at their next turn.
             guide: see `EpisodeParams`.
         """
         rollout = self._settings.rollout
@@ -115,7 +111,7 @@ class Rollouts:
                 EpisodeParams(
                     SamplingParams(rollout.max_reply_tokens, temperature),
                     rollout.episode_limit,
-                    stopped,
+                    self._run.stop,
                     guide,
                 ),
             ),
@@ -132,6 +128,7 @@ class Rollouts:
         """Play round `number` of the search for a temperature, which is no part of training.
 
         Returns: episodes, and those of them that ended by an invalid reply, of all ranks.
+        Raises: `RolloutStopped` on all ranks if one was asked to stop.
         """
         ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
         size = round_size(tasks.kinds)
@@ -141,15 +138,17 @@ class Rollouts:
         ]
         results = self.player(temperature)(games)
         forfeits = [game.forfeited for result in results for game in result.trajectories]
-        counts = ranks.gather((len(forfeits), sum(forfeits)))
-        episodes, forfeited = map(sum, zip(*counts, strict=True))
+        counts = ranks.gather((len(forfeits), sum(forfeits), self._run.stop()))
+        episodes, forfeited, stopped = map(sum, zip(*counts, strict=True))
+        if stopped:
+            raise RolloutStopped
         return episodes, forfeited
 
     def evaluate(self, tasks: Sequence[EpisodeTask]) -> EvaluationResult:
         """Play `tasks` greedily with the current weights.
 
         They are those that would be published; other engines than the trainer's own model get no
-        others.
+        others. Raises: `RolloutStopped` if asked to stop before the first step, on all ranks.
         """
         limits = self._settings.rollout
         policy = SamplerPolicy(
@@ -162,21 +161,26 @@ class Rollouts:
         rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
         share = tasks[self._ranks.rank :: self._ranks.count]
 
-        def play() -> EvaluationResult:
-            return self._run.loop.run(
-                evaluate(
-                    policy,
-                    self._run.source,
-                    share,
-                    rules,
-                    lambda _: self._run.heartbeat.beat("evaluation"),
-                    self._outages,
-                )
+        stopped = never if self._run.trainer.state.global_step else self._run.stop
+
+        def play() -> EvaluationResult | None:
+            playing = evaluate(
+                policy,
+                self._run.source,
+                share,
+                rules,
+                lambda _: self._run.heartbeat.beat("evaluation"),
+                self._outages,
             )
+            return self._run.loop.run(unless(stopped, playing))
 
         own = limits.engine == "transformers"
         with self._run.learner.as_published() if own else nullcontext():
-            return interleaved(self._ranks.gather(repeat_until_held(self._engine, play)))
+            shares = self._ranks.gather(repeat_until_held(self._engine, play))
+        played = [result for result in shares if result is not None]
+        if len(played) < len(shares):
+            raise RolloutStopped
+        return interleaved(played)
 
     def _ended(self, outcome: Outcome) -> None:
         self._run.heartbeat.beat("rollout")

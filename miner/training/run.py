@@ -53,11 +53,11 @@ from miner.training.trl_warnings import silence_harmless_warnings
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of a run: the published model's folder, its step and its held-out score."""
+    """Published model's folder, its step and held-out score (None: a base not evaluated)."""
 
     output_dir: Path
     step: int
-    score: float
+    score: float | None
 
 
 def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
@@ -107,16 +107,38 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         )
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)
         best = _train(OpenRun(settings, ranks, stop, heartbeat, *parts), checkpoint)
-    return TrainResult(output, best.step, best.mean)
+    return TrainResult(output, best.step if best else 0, best.mean if best else None)
 
 
-def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated:
+def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
     """Fit the temperature, evaluate the base, learn, evaluate the end; returns the published."""
-    settings, ranks, trainer, note = run.settings, run.ranks, run.trainer, run.progress.note
+    ranks, note = run.ranks, run.progress.note
     if checkpoint:
         note(f"resuming from step {checkpoint.step}")
-    schedule, rollouts = run.schedule, Rollouts(run)
-    temperature = _fit_temperature(run, rollouts)
+    rollouts = Rollouts(run)
+    held_out = _held_out(run, rollouts)
+    try:
+        temperature = _fit_temperature(run, rollouts)
+        held_out.start()
+    except RolloutStopped:
+        note("asked to stop before training: the published model stays")
+        run.heartbeat.beat("stopped", 0)
+    else:
+        _learn_from(run, rollouts, held_out, temperature, checkpoint)
+    ranks.gather(None)  # nobody ends anything while another rank still works
+    run.engine.detach()
+    return held_out.best
+
+
+def _learn_from(
+    run: OpenRun,
+    rollouts: Rollouts,
+    held_out: HeldOut,
+    temperature: float,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Learn, and evaluate the end."""
+    settings, ranks, trainer, schedule = run.settings, run.ranks, run.trainer, run.schedule
     renderer = run.learner.renderer
     credit = all_moves_credit(settings.reward, renderer, run.source)
     share = settings.rollout.guided
@@ -124,7 +146,7 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated:
     if credit and share:
         guide = credit.guide(lambda: share * (1 - schedule.fraction(trainer.state.global_step)))
     rollout = RolloutFunction(
-        schedule.timed("playing", rollouts.player(temperature, run.stop, guide)),
+        schedule.timed("playing", rollouts.player(temperature, guide)),
         settings.reward,
         renderer.eos_token_id,
         ranks,
@@ -136,20 +158,15 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated:
         schedule.learning_rate_factor(settings.optimizer, ranks),
         None if own_engine else schedule.timed("weights", run.engine.sync_weights),
     )
-    held_out = _held_out(run, rollouts)
-    held_out.start()
     checkpoints = _add_callbacks(run, rollout, held_out)
     _learn(run, checkpoint, checkpoints)
     step = trainer.state.global_step
     if step < settings.optimizer.max_steps and not run.stop.received:
-        note("training ends here: the time given leaves no room for another step")
+        run.progress.note("training ends here: the time given leaves no room for another step")
     held_out.consider(step)
     if held_out.warning:
-        note(held_out.warning)
+        run.progress.note(held_out.warning)
     run.heartbeat.beat("stopped" if run.stop.received else "done", step)
-    ranks.gather(None)  # nobody ends anything while another rank still works
-    run.engine.detach()
-    return held_out.best
 
 
 def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> EpisodeTrainer:
@@ -175,7 +192,7 @@ def _fit_temperature(run: OpenRun, rollouts: Rollouts) -> float:
     """The temperature to sample and train at: as set, or the one that fits the base.
 
     An earlier process of this run has found it already, or it is found now, before anything is
-    learned.
+    learned. Raises: `RolloutStopped` if asked to stop meanwhile.
     """
     limits, ranks, folder = run.settings.rollout, run.ranks, run.settings.run_dir
     if limits.most_invalid is None:

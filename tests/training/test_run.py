@@ -122,6 +122,29 @@ def test_sigterm_before_the_first_step_leaves_the_base(work: Work, at_rollout) -
     assert len(RunFolder(work.run_dir).read().evaluations) == 1, "the base, once"
 
 
+@pytest.mark.parametrize("setting", ["rollout.temperature=1", "rollout.most_invalid=0.5"])
+def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch, setting: str) -> None:
+    """The evaluation of the base and the search for a temperature, which the next run repeats."""
+    played, step = [0], BuiltinEnvironment.step
+
+    async def asked(environment, reply):
+        played[0] += 1
+        if played[0] == 3:
+            ask_to_stop()
+        return await step(environment, reply)
+
+    monkeypatch.setattr(BuiltinEnvironment, "step", asked)
+    result = work.train("optimizer.max_steps=50", "evaluation.episodes=400", setting)
+    assert (result.step, result.score) == (0, None)
+    assert played[0] < 400 * 8 / 2
+    assert (work.steps, work.checkpoint) == ([], None)
+    assert RunFolder(work.run_dir).read().evaluations == []
+    assert "asked to stop before training" in work.said.getvalue()
+    base, published = (load_file(at / "model.safetensors") for at in (work.base, work.published))
+    assert all(torch.equal(published[name], tensor) for name, tensor in base.items())
+    assert work.train("optimizer.max_steps=1", setting).score is not None
+
+
 def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> None:
     """Of the last step, so that nothing is trained on top."""
     overrides = ("optimizer.max_steps=2", "checkpoint.every_steps=2")
