@@ -43,10 +43,11 @@ detail() { # the last step's numbers of a training run, else the last line of th
 import json, sys
 steps = [json.loads(line) for line in open(sys.argv[1])]
 last = steps[-1]
-gap = last["metrics"].get("sampling/sampling_logp_difference/mean")
+gaps = [step["metrics"].get("sampling/sampling_logp_difference/mean") for step in (steps[0], last)]
+shown = "none" if None in gaps else "{:.4f} in the first step, {:.4f} in the last".format(*gaps)
 print(f"{len(steps)} steps, last one {last['seconds']:.1f} s, {last['tokens_per_second']:,.0f} tokens/s,"
       f" reward {last['reward']:.2f}, lost episodes {sum(s['lost_episodes'] for s in steps)},"
-      f" logprob gap {'none' if gap is None else format(gap, '.4f')}")
+      f" logprob gap {shown}")
 P
 }
 
@@ -72,17 +73,17 @@ orchestrator() { # a validator's job of minutes on all GPUs: its own plan, recip
         --hours-to-complete "$job_hours"
 }
 
-split() { # name, trainer processes, KEY=VALUE...: vLLM on GPU 0, the trainer on the next ones
-    local name=$1 processes=$2 status
-    shift 2
-    PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 \
+split() { # name, vLLM's GPUs, trainer processes, KEY=VALUE...: vLLM on the first GPUs
+    local name=$1 engines=$2 processes=$3 status
+    shift 3
+    PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((engines - 1))) \
         "$python" -m entrypoint.inference --kill-after 10 vllm serve "$model" --host 127.0.0.1 \
-        --port "$port" --dtype bfloat16 --max-model-len 4096 --gpu-memory-utilization 0.8 \
+        --port "$port" --dtype bfloat16 --data-parallel-size "$engines" --max-model-len 4096 --gpu-memory-utilization 0.8 \
         --weight-transfer-config '{"backend":"nccl_or_file"}' --logprobs-mode processed_logprobs \
         --worker-extension-cls miner.inference.vllm.worker.NcclOrFile \
         --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
-    train "$(seq -s, 1 "$processes")" "$name" \
+    train "$(seq -s, "$engines" $((engines + processes - 1)))" "$name" \
         model.dtype=bfloat16 rollout.engine=vllm_server "rollout.server=http://127.0.0.1:$port" "$@"
     status=$?
     kill "$server" 2>/dev/null
@@ -133,12 +134,21 @@ if [ "$gpus" -gt 0 ]; then
             rollout.engine=vllm_colocated rollout.memory_share=0.3 rollout.most_invalid=0.25
         stage "the same, 16 cards" cards16.log train 0 cards16 model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 "environment.deck_sizes=[16]"
+        stage "the same, LoRA" colocated-lora.log train 0 colocated-lora model.dtype=bfloat16 \
+            rollout.engine=vllm_colocated rollout.memory_share=0.3 model.tuning=lora
+        if [ -n "${1:-}" ]; then
+            stage "the same, duels, 512 tokens" duels.log train 0 duels model.dtype=bfloat16 \
+                rollout.engine=vllm_colocated rollout.memory_share=0.3 \
+                environment.channel=duel rollout.max_reply_tokens=512
+        else
+            note "the same, duels, 512 tokens" skipped "the demo's tokenizer makes their prompts too long: name a MODEL"
+        fi
     else
         note "vLLM colocated, 1 GPU" skipped "vLLM is not installed"
     fi
     if [ -n "$vllm" ] && [ "$gpus" -gt 1 ]; then
-        stage "vLLM server + trainer, 2 GPUs" split.log split split 1
-        stage "the same, weights by a file" file.log split file 1 rollout.weights=file
+        stage "vLLM server + trainer, 2 GPUs" split.log split split 1 1
+        stage "the same, weights by a file" file.log split file 1 1 rollout.weights=file
     else
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi
@@ -151,9 +161,14 @@ if [ "$gpus" -gt 0 ]; then
     else
         note "transformers, 2 ranks, ZeRO-2" skipped "it needs DeepSpeed and two GPUs"
     fi
+    if [ -n "$vllm" ] && [ "$gpus" -gt 2 ]; then
+        stage "data parallel vLLM + trainer" parallel.log split parallel 2 1
+    else
+        note "data parallel vLLM + trainer" skipped "it needs vLLM and three GPUs"
+    fi
     for zero in 2 3; do
         if [ -n "$vllm" ] && [ -n "$deepspeed" ] && [ "$gpus" -gt 2 ]; then
-            stage "vLLM server + 2 ranks, ZeRO-$zero" "zero$zero.log" split "zero$zero" 2 \
+            stage "vLLM server + 2 ranks, ZeRO-$zero" "zero$zero.log" split "zero$zero" 1 2 \
                 "optimizer.zero_stage=$zero"
         else
             note "vLLM server + 2 ranks, ZeRO-$zero" skipped "it needs vLLM, DeepSpeed and 3 GPUs"

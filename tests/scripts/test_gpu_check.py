@@ -24,7 +24,7 @@ case "$*" in
     {check} {real} "${{@:1:3}}" --dry-run "${{@:4}}" || exit 1
     case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
     for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
-        echo '{metrics}' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
+        printf '{metrics}\\n' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
 *vllm_surface*) echo "40 of 40 fit" ;;
 *tiny_model*) mkdir -p "${{@: -1}}"; echo made ;;
 *"-m entrypoint --task-id"*)
@@ -32,23 +32,33 @@ case "$*" in
 *) exec {real} "$@" ;;
 esac
 """
-METRICS = json.dumps(
+METRICS = [
     {
         "seconds": 1.5,
         "tokens_per_second": 2000.0,
         "reward": 0.25,
         "lost_episodes": 0,
-        "metrics": {"sampling/sampling_logp_difference/mean": 0.0123},
+        "metrics": {"sampling/sampling_logp_difference/mean": gap},
     }
-)
+    for gap in (0.0123, 0.0045)
+]
 
 
-def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-is", checked=True):
+def run(
+    tmp_path: Path,
+    *,
+    gpus: int,
+    vllm: bool = True,
+    broken: str = "nothing-is",
+    checked: bool = True,
+    model: tuple[str, ...] = (),
+):
     """The script's exit status and its last lines by stage.
 
     Args:
         vllm: whether it is installed, and DeepSpeed beside it.
         checked: whether each training's settings are (by a process that takes a second).
+        model: the script's argument, if any.
     """
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -58,7 +68,7 @@ def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-
         "python": PYTHON.format(
             bare=int(not vllm),
             broken=broken,
-            metrics=METRICS,
+            metrics="\\n".join(map(json.dumps, METRICS)),
             real=sys.executable,
             check="" if checked else "true",
         ),
@@ -73,9 +83,8 @@ def run(tmp_path: Path, *, gpus: int, vllm: bool = True, broken: str = "nothing-
         "OUT": str(tmp_path / "out"),
     }
     (tmp_path / "out").mkdir()
-    done = subprocess.run(
-        ["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False
-    )
+    words = ["bash", str(SCRIPT), *model]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     table = done.stdout.rpartition("\n\n")[2].splitlines()[1:]
     return done.returncode, {line[:34].strip(): line[35:] for line in table}
 
@@ -88,14 +97,20 @@ def test_it_runs_what_the_machine_can_run(
     tmp_path: Path, gpus: int, vllm: bool, ran: set[str]
 ) -> None:
     every_stage = gpus > 1 and vllm  # the other machines train with some of its settings
-    status, table = run(tmp_path, gpus=gpus, vllm=vllm, checked=every_stage)
+    model = (str(tmp_path),) if every_stage else ()
+    status, table = run(tmp_path, gpus=gpus, vllm=vllm, checked=every_stage, model=model)
     assert status == 0, table
     for name in ("transformers, float32", "transformers, bfloat16", "transformers, LoRA"):
         assert table[name].startswith("ok")
-        assert "reward 0.25, lost episodes 0, logprob gap 0.0123" in table[name]
+        gaps = "logprob gap 0.0123 in the first step, 0.0045 in the last"
+        assert f"reward 0.25, lost episodes 0, {gaps}" in table[name]
     engines = {"colocated": "vLLM colocated, 1 GPU", "server": "vLLM server + trainer, 2 GPUs"}
     for name, stage in engines.items():
         assert table[stage].split()[0] == ("ok" if name in ran else "skipped")
+    assert ("the same, LoRA" in table) == vllm
+    if vllm:
+        duels = "ok" if model else "skipped"
+        assert table["the same, duels, 512 tokens"].split()[0] == duels
     ranks = table["transformers, 2 ranks, ZeRO-2"]
     assert ranks.split()[0] == ("ok" if every_stage else "skipped")
 
@@ -109,6 +124,7 @@ def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
     for visible, _, command in (line.partition(": ") for line in lines):
         assert f"--processes {len(visible.split(','))} " in command
     assert any(line.startswith("1,2: ") for line in lines)  # vLLM has GPU 0
+    assert any(line.startswith("2: ") for line in lines)  # two engines have GPUs 0 and 1
     assert table["the orchestrator, all GPUs"].endswith("miner: exit 0 (ok): handed over")
 
 
