@@ -10,32 +10,12 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from entrypoint.exit_status import ExitStatus
-from entrypoint.inventory import pretend_hardware
-from entrypoint.programs import vllm_command
-from entrypoint.topology import BatchShape, plan_topology
 from tests.containers.harness import IMAGE, Miner, Place
-from tests.entrypoint.test_topology import MODELS
+from tests.entrypoint.plans import as_parsed, planned_servers
 from tests.images.test_image_files import READABLE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SPLIT = ("4xH100-80GB", "8xH100-80GB", "4xL40S-48GB", "2xA6000-48GB")  # for one model at least
-PARSE = """
-import json, sys
-from vllm.entrypoints.cli.serve import ServeSubcommand
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-parser = FlexibleArgumentParser()
-serve = ServeSubcommand()
-serve.subparser_init(parser.add_subparsers(dest="subparser"))
-parsed = []
-for words in json.load(sys.stdin):
-    arguments = parser.parse_args(words)
-    serve.validate(arguments)
-    parsed.append([arguments.port, arguments.data_parallel_size, arguments.logprobs_mode])
-print(json.dumps(parsed))
-"""
 VERSIONS = """
 import json, sys
 from importlib.metadata import version
@@ -98,29 +78,17 @@ def test_whatever_is_ours_can_be_read() -> None:
     assert inside("find", "/cache", "/app/checkpoints", "-type", "f") == ""
 
 
-@pytest.fixture(scope="module")
-def commands() -> list[list[str]]:
-    """`vllm serve ...` of every plan that has a server of its own."""
-    planned = []
-    for inventory in SPLIT:
-        hardware = pretend_hardware(inventory)
-        batch = BatchShape(servers=len(hardware.gpus))
-        plans = [plan_topology(hardware, shape, batch) for shape in MODELS.values()]
-        split = [plan for plan in plans if plan.layout == "split"]
-        assert split, f"no plan for {inventory} has a server of its own: name another inventory"
-        folder = Path("/cache/models/acme--tiny")
-        planned += [list(vllm_command(plan, folder)[1:]) for plan in split]
-    return planned
-
-
-def test_vllm_takes_every_planned_command(commands: list[list[str]]) -> None:
-    # Without a GPU vLLM parses nothing at all; told that it is on a CPU it parses everything.
+def test_vllm_takes_every_planned_command() -> None:
+    commands = planned_servers()
+    program = (REPOSITORY / "tests/vllm_arguments.py").read_text()
     cpu = ("VLLM_TARGET_DEVICE=cpu", "VLLM_SERVER_DEV_MODE=1")
-    parsed = json.loads(
-        inside("python", "-c", PARSE, given=json.dumps(commands), variables=cpu).splitlines()[-1]
-    )
-    wanted = [[int(_flag(c, "--port")), int(_flag(c, "--data-parallel-size"))] for c in commands]
-    assert parsed == [[*numbers, "processed_logprobs"] for numbers in wanted]
+    printed = inside("python", "-c", program, given=json.dumps(commands), variables=cpu)
+    assert json.loads(printed.splitlines()[-1]) == as_parsed(commands)
+
+
+def test_the_output_heads_kernels_compute_what_torch_does() -> None:
+    program = (REPOSITORY / "tests/head_kernels.py").read_text()
+    inside("python", "-c", program, variables=("TRITON_INTERPRET=1",))
 
 
 def test_a_short_job_trains_publishes_and_exits_0(place: Place, tmp_path: Path) -> None:
@@ -131,7 +99,3 @@ def test_a_short_job_trains_publishes_and_exits_0(place: Place, tmp_path: Path) 
         assert any("step 1/1 reward" in line for line in miner.log)
     finally:
         miner.remove()
-
-
-def _flag(command: list[str], name: str) -> str:
-    return command[command.index(name) + 1]

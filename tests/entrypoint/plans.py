@@ -1,14 +1,22 @@
-"""Plans of runs whose time is never over."""
+"""Plans of runs whose time is never over, and of the servers that they start."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from entrypoint.inventory import pretend_hardware
+from entrypoint.pretended_model import SIZES
+from entrypoint.programs import vllm_command
 from entrypoint.run_plan import RunPlan
+from entrypoint.topology import BatchShape, plan_topology
 
 FOR_EVER = 100_000.0
 """Seconds: however slow the machine is, no run here ends because of its time."""
+
+SPLIT = ("4xH100-80GB", "8xH100-80GB", "4xL40S-48GB", "2xA6000-48GB")
+"""Inventories with a vLLM server for one model at least."""
 
 
 def run_plan(folder: Path, **fields: object) -> RunPlan:
@@ -26,3 +34,27 @@ def run_plan(folder: Path, **fields: object) -> RunPlan:
             **fields,
         }
     )
+
+
+def planned_servers() -> list[list[str]]:
+    """`serve ...` of every plan that has a vLLM server."""
+    planned = []
+    for inventory in SPLIT:
+        hardware = pretend_hardware(inventory)
+        batch = BatchShape(servers=len(hardware.gpus))
+        plans = [plan_topology(hardware, shape, batch) for shape in SIZES.values()]
+        split = [plan for plan in plans if plan.layout == "split"]
+        assert split, f"no plan for {inventory} has a server: name another inventory"
+        folder = Path("/cache/models/acme--tiny")
+        planned += [list(vllm_command(plan, folder)[1:]) for plan in split]
+    return planned
+
+
+def as_parsed(commands: Sequence[list[str]]) -> list[list[object]]:
+    """What `tests.vllm_arguments` prints if vLLM reads these commands as they are meant."""
+
+    def number(command: list[str], flag: str) -> int:
+        return int(command[command.index(flag) + 1])
+
+    flags = ("--port", "--data-parallel-size")
+    return [[*(number(c, flag) for flag in flags), "processed_logprobs"] for c in commands]
