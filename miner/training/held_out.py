@@ -146,7 +146,9 @@ class HeldOut(TrainerCallback):
     @property
     def warning(self) -> str:
         """For the run's last lines, where no candidate has passed the gate; else empty."""
-        return "no candidate has passed: the start stays" * (self._gated and not self.best.step)
+        return "no candidate has passed: the start stays" * (
+            self._gated and not self._model.best.step
+        )
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
