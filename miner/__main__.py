@@ -19,6 +19,7 @@ from miner.cli.distinct import distinct_command
 from miner.cli.duel import duel_command, league_command
 from miner.cli.duel_demo import duel_demo_command
 from miner.cli.evaluate import evaluate_command
+from miner.cli.explain import explain_command
 from miner.cli.gate import gate_command
 from miner.cli.hand_over import hand_over_command
 from miner.cli.new_environment import new_environment_command
@@ -48,6 +49,7 @@ app.command("evaluate")(evaluate_command)
 app.command("probe")(probe_command)
 app.command("new-environment")(new_environment_command)
 app.command("report")(report_command)
+app.command("explain")(explain_command)
 app.command("watch")(watch_command)
 app.command("demo")(demo_command)
 app.command("duel-demo")(duel_demo_command)

@@ -20,10 +20,13 @@ class RewardSettings(Section):
     shaping: Literal["none", "chance_to_win"] = Field(
         "none", description="Potential added to each turn; needs credit = turn to have any effect."
     )
-    credit: Literal["episode", "turn", "all_moves"] = Field(
+    credit: Literal["episode", "turn", "all_moves", "own"] = Field(
         "episode",
-        description="One advantage per episode, one per turn with its own baseline, or for each "
-        "decision a target over all legal replies, from a critic.",
+        description="One advantage per episode, one per turn with its own baseline, for each "
+        "decision a target over all legal replies, from a critic, or a function of yours (entry).",
+    )
+    entry: str = Field(
+        "", description="credit = own: your function, as own_credit.py:credit or package.module:f."
     )
     tau: float = Field(
         0.01,

@@ -255,6 +255,9 @@ class Settings(Section):
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
         (), description="Trackers that are told each step's metrics too; wandb offline."
     )
+    token_records: int = Field(
+        20, ge=-1, description="Newest steps whose tokens `miner explain` can show; -1: all."
+    )
     model: ModelSettings = ModelSettings()
     output: OutputSettings = OutputSettings()
     environment: EnvironmentSettings = EnvironmentSettings()
@@ -268,9 +271,14 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
-        if self.reward.shaping != "none" and self.reward.credit == "episode":
+        if self.reward.shaping != "none" and self.reward.credit in ("episode", "own"):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
+            )
+        if (self.reward.credit == "own") != bool(self.reward.entry):
+            raise ValueError(
+                f"reward.credit={self.reward.credit!r} and reward.entry={self.reward.entry!r}: set "
+                "credit='own' together with a function, such as examples/own_credit.py:credit"
             )
         facts = FACTS[self.environment.channel]
         if self.reward.credit == "all_moves" and not facts.critics:

@@ -4,11 +4,21 @@ action, and optionally shaping. No strategy of any game is in it."""
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import NamedTuple
 
 from miner.config.contract import agent_seat
 from miner.rewards.advantages import TurnReward
 from miner.rewards.potential import Potential, shaped_rewards
 from miner.rollout.trajectory import Trajectory, TurnRecord
+
+
+class TurnParts(NamedTuple):
+    """What the reward of a turn is the sum of; `round` as in `TurnReward`."""
+
+    round: int
+    score: float
+    penalty: float
+    shaping: float
 
 
 class EpisodeReward:
@@ -30,18 +40,23 @@ class EpisodeReward:
         return trajectory.score - self._penalty * sum(map(_is_faulty, trajectory.turns))
 
     def by_turn(self, trajectory: Trajectory) -> list[TurnReward]:
-        """The same by turn: penalties where they arose, the score in the last turn.
+        """The same by turn, see `parts`."""
+        return [(turn.round, sum(turn[1:])) for turn in self.parts(trajectory)]
+
+    def parts(self, trajectory: Trajectory) -> list[TurnParts]:
+        """Of each turn's reward: penalties where they arose, the score in the last turn.
 
         With a potential its change is added. A reply that was no action leaves state, potential
         and round as they were.
         """
         turns = trajectory.turns
-        rewards = [-self._penalty if _is_faulty(turn) else 0.0 for turn in turns]
-        rewards[-1] += trajectory.score
-        if self._potential is not None:
-            rewards = shaped_rewards(rewards, self._potentials(trajectory, self._potential))
         rounds = accumulate((int(turn.valid) for turn in turns[:-1]), initial=0)
-        return list(zip(rounds, rewards, strict=True))
+        scores = [*[0.0] * (len(turns) - 1), trajectory.score]
+        penalties = [-self._penalty if _is_faulty(turn) else 0.0 for turn in turns]
+        shaping = [0.0] * len(turns)
+        if self._potential is not None:
+            shaping = shaped_rewards(shaping, self._potentials(trajectory, self._potential))
+        return list(map(TurnParts, rounds, scores, penalties, shaping))
 
     def _potentials(self, trajectory: Trajectory, potential: Potential) -> list[float]:
         seat = agent_seat(trajectory.task.seed)

@@ -27,6 +27,7 @@ from miner.games.goofspiel import chance_to_win
 from miner.rewards.all_moves import AllMoves, Critic
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
+from miner.rewards.own_credit import load_credit
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
@@ -65,6 +66,7 @@ class RolloutFunction:
         self._play = play
         self._all_moves = all_moves
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
+        self._own_credit = load_credit(reward.entry) if reward.credit == "own" else None
         self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
@@ -82,7 +84,8 @@ class RolloutFunction:
 
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
-            turn_rewards, and lists for each of the episode's rows: turn_ids and weights.
+            turn_rewards, turn_advantages (of a function of the user's), episode (what is recorded
+            of it), and lists for each of the episode's rows: turn_ids and weights.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
             given up; on all ranks.
         """
@@ -103,16 +106,23 @@ class RolloutFunction:
                 f"to: {lost[-1].error}; check the environment servers"
             )
         columns = self._columns(outcomes)
+        if self._own_credit is not None:
+            columns["turn_advantages"] = [
+                values
+                for result in results
+                for values in self._own_credit(_finished(result.outcomes))
+            ]
         if self._all_moves is not None:
             self._all_moves.learn(self.ranks.gather)
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
         worth = self._worth
-        finished = [None if isinstance(o, LostEpisode) else o for o in outcomes]
+        finished = _finished(outcomes)
         return columns_of([self._rows(each) for each in finished], self._eos) | {
             "turn_rewards": [each and worth.by_turn(each) for each in finished],
             "episode_reward": [None if each is None else worth.total(each) for each in finished],
+            "episode": [each and _described(each, worth) for each in finished],
         }
 
     def _rows(self, episode: Trajectory | None) -> list[RolloutRow]:
@@ -167,6 +177,16 @@ def all_moves_credit(
     if isinstance(source, DuelSource):
         critic = DuelValues(source.family)
     return AllMoves(critic, renderer.encode_reply, reward.tau)
+
+
+def _described(episode: Trajectory, worth: EpisodeReward) -> dict[str, Any]:
+    task = episode.task
+    name = f"{task.environment} against {task.opponent}, task {task.task_id}, seed {task.seed}"
+    return {"task": name, "score": episode.score, "parts": worth.parts(episode)}
+
+
+def _finished(outcomes: Sequence[Outcome]) -> list[Trajectory | None]:
+    return [None if isinstance(each, LostEpisode) else each for each in outcomes]
 
 
 def _given_up(outcome: Outcome) -> bool:

@@ -26,6 +26,7 @@ from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
+from miner.reporting.token_records import TokenRecords
 from miner.rollout.episode import RolloutStopped
 from miner.training.checkpoints import (
     Checkpoint,
@@ -180,6 +181,7 @@ def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> Episode
         credit=settings.reward.credit,
         decay=settings.reward.decay,
         results=settings.reward.results,
+        tokens=TokenRecords(settings.run_dir, settings.token_records, ranks.rank),
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,
     )

@@ -37,6 +37,7 @@ MAY_DIFFER: dict[str, Any] = {
     "deadline": True,
     "threads": True,
     "report_to": True,
+    "token_records": True,
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},

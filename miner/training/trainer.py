@@ -26,11 +26,13 @@ from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config, refresh_masters
 from miner.inference.engines import is_out_of_memory
 from miner.reporting.records import HALVINGS
+from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
 from miner.training.checkpoints import checkpoint_folder
+from miner.training.token_log import TokenLog
 from miner.training.tree_trainer import TreeTrainer
 
-Credit = Literal["episode", "turn", "all_moves"]
+Credit = Literal["episode", "turn", "all_moves", "own"]
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +88,11 @@ class EpisodeTrainer(TreeTrainer):
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
             by advantages of each token with loss, from the column `turn_rewards`; with "all_moves"
-            these are multiplied by `results`.
+            these are multiplied by `results`, and with "own" they are in `turn_advantages`.
         results: share of the sampled turns' advantages beside rows that have a weight.
         decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
+        tokens: gets each learned step's tokens.
         tokens_per_pass, gather: see `TreeTrainer`.
 
     Attributes:
@@ -105,6 +108,7 @@ class EpisodeTrainer(TreeTrainer):
         decay: float = 1.0,
         results: float = 0.0,
         guard: UpdateGuard | None = None,
+        tokens: TokenRecords | None = None,
         **kwargs: Any,
     ) -> None:
         self.halvings = 0
@@ -115,7 +119,9 @@ class EpisodeTrainer(TreeTrainer):
         self._results = results if credit == "all_moves" else 1.0
         self.guard = guard or UpdateGuard()
         self._unsound: dict[str, torch.Tensor] = {}
+        self._played: list[dict[str, Any]] = []
         super().__init__(model=model, args=args, **kwargs)
+        self._token_log = tokens and TokenLog(tokens, self.processing_class.batch_decode)
 
     def learn_from(
         self,
@@ -229,6 +235,27 @@ class EpisodeTrainer(TreeTrainer):
         self._watch("loss", loss)
         return loss
 
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The parent's, whose tokens are recorded."""
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if self._token_log:
+            processes = self.accelerator.num_processes
+            clip = (self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max)
+            rules = {
+                "divisor": float(inputs["num_items_in_batch"].clamp(min=1.0)) / processes,
+                "beta": self.beta,
+                "clip": clip if self.use_vllm else None,
+                "temperature": self.temperature,
+                "credit": self._credit,
+                "decay": self._decay,
+                "results": self._results,
+                "group_size": self._group_size,
+            }
+            rows = list(zip(self._rows, self._offsets, strict=True))
+            step = self.state.global_step + 1
+            self._token_log.add(step, rules, self._played, rows, inputs, self._learned_passes)
+        return loss
+
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         self._watch("log-probabilities", found[0])
@@ -265,6 +292,7 @@ class EpisodeTrainer(TreeTrainer):
         if self.halvings:
             self._metrics["train"][HALVINGS].append(float(self.halvings))
         output = super()._generate_and_score_completions(inputs)
+        self._played = inputs
         rows = [(number, ids) for number, one in enumerate(inputs) for ids in one["turn_ids"]]
         if len(rows) != len(output["completion_ids"]):
             raise ValueError(
@@ -292,13 +320,15 @@ class EpisodeTrainer(TreeTrainer):
         if self._credit == "episode":
             by_episode: torch.Tensor = output["advantages"]
             return by_episode[[episode for episode, _ in rows]]
-        # Groups may be split over processes: baselines need the episodes of all of them.
-        rewards = gather_object([one["turn_rewards"] for one in inputs])
-        advantages = turn_advantages(rewards, self._group_size, decay=self._decay)
-        first = self.accelerator.process_index * len(inputs)
+        by_turn = [one.get("turn_advantages") for one in inputs]
+        if self._credit != "own":
+            # Groups may be split over processes: baselines need the episodes of all of them.
+            rewards = gather_object([one["turn_rewards"] for one in inputs])
+            everywhere = turn_advantages(rewards, self._group_size, decay=self._decay)
+            by_turn = everywhere[self.accelerator.process_index * len(inputs) :][: len(inputs)]
         by_token = [
-            [advantages[first + episode][turn] if turn >= 0 else 0.0 for turn in ids]
-            if advantages[first + episode]
+            [values[turn] if turn >= 0 else 0.0 for turn in ids]
+            if (values := by_turn[episode])
             else [0.0] * len(ids)
             for episode, ids in rows
         ]

@@ -67,6 +67,7 @@ class TreeTrainer(GRPOTrainer):
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
+        self._learned_passes: list[tuple[Pass, Tensor]] = []
         super().__init__(*args, **kwargs)
         self._gather = self.accelerator.gather
         self.accelerator.gather = self._gather_rows
@@ -136,7 +137,7 @@ class TreeTrainer(GRPOTrainer):
         *early, last = exactly(most, dealt[self.accelerator.process_index], self._size)
         self._record_work(inputs, rows, len(learned), shares)
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
-        self._gaps = []
+        self._gaps, self._learned_passes = [], []
         done: Tensor | float = 0.0
         for trees in early:
             with self._gradients_kept(model):
@@ -194,6 +195,7 @@ class TreeTrainer(GRPOTrainer):
         mask = (part["completion_mask"] * part["tool_mask"] * bool(trees)).bool()
         said = part["sampling_per_token_logps"]
         sampled = mask & ~said.isnan()
+        self._learned_passes.append((trees, logprobs.detach()))
         gap = logprobs.detach() - said
         self._gaps.append(gap[sampled])
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)

@@ -31,7 +31,7 @@ def load_entry(entry: str) -> type[TextEnvironment]:
             f"environment.entry is {entry!r}: {EXPECTED} (python -m miner new-environment NAME "
             "writes one to begin with)"
         )
-    module = _imported(place, entry)
+    module = imported(place, entry)
     there = [
         value
         for value in vars(module).values()
@@ -61,25 +61,29 @@ def load_entry(entry: str) -> type[TextEnvironment]:
     return _checked(found, entry)
 
 
-def _imported(place: str, entry: str) -> ModuleType:
+def imported(place: str, entry: str, setting: str = "environment.entry") -> ModuleType:
+    """The module that `place` names, a file or a module; `setting` is named in errors.
+
+    Raises: `ConfigurationError` with the line that cannot be imported.
+    """
     try:
         if place.endswith(".py"):
-            return _from_file(Path(place).resolve(), entry)
+            return _from_file(Path(place).resolve(), entry, setting)
         return importlib.import_module(place)
     except ConfigurationError:
         raise
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigurationError(
-            f"environment.entry {entry!r} cannot be imported: {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}, line {where.lineno}); {EXPECTED}"
+            f"{setting} {entry!r} cannot be imported: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}, line {where.lineno})"
         ) from error
 
 
-def _from_file(path: Path, entry: str) -> ModuleType:
+def _from_file(path: Path, entry: str, setting: str) -> ModuleType:
     """The module in `path`, imported once; modules beside it can be imported by it."""
     if not path.is_file():
-        raise ConfigurationError(f"environment.entry {entry!r}: there is no file {path}")
+        raise ConfigurationError(f"{setting} {entry!r}: there is no file {path}")
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"{path.stem}_{digest}"
     if name in sys.modules:

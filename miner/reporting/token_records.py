@@ -1,0 +1,202 @@
+"""Every token of the newest steps with all that its loss was made of (`tokens/STEP.RANK.npz`).
+
+Invariants:
+* the loss that was logged follows from what is kept, and from nothing else;
+* no more steps are kept than asked for, and a disk that refuses one ends the records, not the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miner.config.errors import ConfigurationError
+
+FOLDER = "tokens"
+VERSION = 1
+_RAGGED = ("ids", "turns", "at", "sampled", "learned", "reference", "advantages")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTokens:
+    """One training row.
+
+    Attributes:
+        episode: number of its episode.
+        prompt: how many of `ids` are the prompt; the rest is the completion.
+        turns: of each completion token the turn that sampled it, or -1.
+        at: offsets in the completion of the tokens with loss. The following have one entry of each:
+        sampled, learned, reference: log-probabilities when sampled (NaN: was not), when learned
+            (NaN: the row was not computed), and by the base (empty without a KL term).
+        advantages: as the loss has them, before any importance correction.
+        tree: the tree in which the row was computed, or -1.
+        weight: share in the supervised loss of a row that was not sampled.
+    """
+
+    episode: int
+    prompt: int
+    ids: np.ndarray
+    turns: np.ndarray
+    at: np.ndarray
+    sampled: np.ndarray
+    learned: np.ndarray
+    reference: np.ndarray
+    advantages: np.ndarray
+    tree: int
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTokens:
+    """One step, as one process or all of them learned it.
+
+    Attributes:
+        rules: how the loss is made: `divisor` of the sum over this process's tokens, `beta`, `clip`
+            (bounds of the importance ratio, None without correction), `credit`, `decay`, `results`
+            and `group_size`.
+        episodes: of each the task, score and parts of the reward by turn; None for a lost one.
+        texts: of each token id in the rows.
+    """
+
+    step: int
+    rules: dict[str, Any]
+    episodes: list[dict[str, Any] | None]
+    rows: list[RowTokens]
+    texts: dict[int, str]
+
+    def factor(self, row: RowTokens) -> np.ndarray:
+        """The importance factor of each token with loss; 1 where nothing is corrected."""
+        if self.rules["clip"] is None:
+            return np.ones(len(row.at))
+        ratio = np.clip(np.exp(row.learned - row.sampled), *self.rules["clip"])
+        return np.where(np.isnan(ratio), 1.0, ratio)
+
+    @property
+    def loss(self) -> float:
+        """The loss again, from the record alone; rows that were not computed have none."""
+        total = 0.0
+        for row in self.rows:
+            if row.tree < 0:
+                continue
+            total -= float((row.advantages * self.factor(row)).sum())
+            if self.rules["beta"]:
+                apart = (row.reference - row.learned)[~np.isnan(row.sampled)]
+                total += self.rules["beta"] * float((np.exp(apart) - apart - 1).sum())
+        return total / self.rules["divisor"]
+
+    def write(self, path: Path) -> None:
+        """Replace `path`. Raises: OSError."""
+        rows = self.rows
+        arrays = {name: np.concatenate([getattr(row, name) for row in rows]) for name in _RAGGED}
+        for name in _RAGGED:
+            arrays[f"{name}_count"] = np.array([len(getattr(row, name)) for row in rows])
+        about = {
+            "version": VERSION,
+            "step": self.step,
+            "rules": self.rules,
+            "episodes": self.episodes,
+            "rows": [(row.episode, row.prompt, row.tree, row.weight) for row in rows],
+            "texts": self.texts,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with temporary.open("wb") as file:
+            np.savez_compressed(
+                file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays
+            )
+        temporary.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> StepTokens:
+        """What `write` has written.
+
+        Raises: `ConfigurationError` for a file that is none, or of another version.
+        """
+        try:
+            with np.load(path) as arrays:
+                about = json.loads(arrays["about"].tobytes())
+                if about["version"] != VERSION:
+                    raise ConfigurationError(
+                        f"{path} is of version {about['version']}, and this miner reads {VERSION}: "
+                        "explain it with the miner that wrote it"
+                    )
+                parts = {name: _parts(arrays[name], arrays[f"{name}_count"]) for name in _RAGGED}
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ConfigurationError(f"{path} is no record of tokens: {error}") from None
+        rows = [
+            RowTokens(
+                episode=episode,
+                prompt=prompt,
+                tree=tree,
+                weight=weight,
+                **{name: parts[name][number] for name in _RAGGED},
+            )
+            for number, (episode, prompt, tree, weight) in enumerate(about["rows"])
+        ]
+        texts = {int(token): text for token, text in about["texts"].items()}
+        return cls(about["step"], about["rules"], about["episodes"], rows, texts)
+
+
+class TokenRecords:
+    """The records of a run.
+
+    Args:
+        keep: newest steps that are kept; -1: all.
+        rank: of this process, which writes and removes only its own.
+    """
+
+    def __init__(self, run_dir: Path, keep: int = -1, rank: int = 0) -> None:
+        self._folder = run_dir / FOLDER
+        self._rank = rank
+        self.keep = keep
+
+    def add(self, step: StepTokens) -> None:
+        """Write the step, and remove the oldest beyond the bound."""
+        try:
+            step.write(self._folder / f"{step.step:06d}.{self._rank}.npz")
+            if self.keep > 0:
+                for old in sorted(self._folder.glob(f"*.{self._rank}.npz"))[: -self.keep]:
+                    old.unlink()
+        except OSError as error:
+            self.keep = 0
+            logger.warning("%s is written no more: %s", self._folder, error)
+
+    def steps(self) -> list[int]:
+        """Those that are there, in ascending order."""
+        return sorted({int(path.name.split(".")[0]) for path in self._folder.glob("[0-9]*.npz")})
+
+    def of(self, step: int) -> list[StepTokens]:
+        """The parts of a step, one of each process. Raises: `ConfigurationError`."""
+        paths = self._folder.glob(f"{step:06d}.*.npz")
+        parts = [
+            StepTokens.read(path)
+            for path in sorted(paths, key=lambda path: int(path.name.split(".")[1]))
+        ]
+        if not parts:
+            there = self.steps()
+            known = f"there are {there[0]} to {there[-1]}" if there else "there are none"
+            raise ConfigurationError(
+                f"{self._folder} has no record of step {step}, {known}: the last steps are kept, "
+                "as many as token_records is set to (-1: all)"
+            )
+        return parts
+
+
+def step_loss(parts: Sequence[StepTokens]) -> float:
+    """The loss of a step of several processes, as it is logged: the mean of theirs."""
+    return math.fsum(part.loss for part in parts) / len(parts)
+
+
+def _parts(values: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+    return np.split(values, np.cumsum(counts)[:-1])

@@ -1,0 +1,56 @@
+"""A miner's own idea of credit: a function of yours makes the advantages (`reward.entry`)."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from miner.config.errors import ConfigurationError
+from miner.environments.own.entry import imported
+from miner.rollout.trajectory import Trajectory
+
+OwnCredit = Callable[[Sequence[Trajectory | None]], Sequence[Sequence[float] | None]]
+"""Of a group's episodes, all of one task, None where one was lost: an advantage for each turn."""
+
+
+def load_credit(entry: str) -> OwnCredit:
+    """The function that `entry` names, as own_credit.py:credit; its results are checked.
+
+    Raises: `ConfigurationError` for one that cannot be imported; the returned function does for
+        what it raises, and for results that are not a finite number for each turn.
+    """
+    place, _, name = entry.partition(":")
+    function = getattr(imported(place, entry, "reward.entry"), name or "credit", None)
+    if not callable(function):
+        raise ConfigurationError(
+            f"reward.entry {entry!r}: there is no function {name or 'credit'!r} in {place}"
+        )
+
+    def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
+        try:
+            found = list(function(group))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise ConfigurationError(
+                f"reward.entry {entry!r} raised {type(error).__name__}: {error} "
+                f"({Path(where.filename).name}, line {where.lineno})"
+            ) from error
+        if len(found) != len(group):
+            raise ConfigurationError(
+                f"reward.entry {entry!r} returned {len(found)} lists for a group of {len(group)}"
+            )
+        for member, values in zip(group, found, strict=True):
+            if member is None:
+                continue
+            if values is None or len(values) != len(member.turns):
+                raise ConfigurationError(
+                    f"reward.entry {entry!r} returned {values!r} for an episode of "
+                    f"{len(member.turns)} turns: expected a number for each"
+                )
+            if not all(map(math.isfinite, values)):
+                raise ConfigurationError(f"reward.entry {entry!r} returned {values!r}: not finite")
+        return found
+
+    return credit

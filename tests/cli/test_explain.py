@@ -1,0 +1,127 @@
+"""The step microscope: the record explains the loss that was logged."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.cli.explain import explanation
+from miner.config.errors import ConfigurationError
+from miner.reporting.run_folder import RunFolder
+from miner.reporting.token_records import (
+    RowTokens,
+    StepTokens,
+    TokenRecords,
+    step_loss,
+)
+from miner.rewards.advantages import EPSILON
+from tests.training.in_process import working_in
+from tests.training.test_trainer import make_trainer
+from tests.training.test_weighted_rows import rollout as with_legal_replies
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps with credit by turn, of which the last two are recorded."""
+    with working_in(tmp_path_factory.mktemp("explained")) as work:
+        work.train(
+            "optimizer.max_steps=3", "token_records=2", "reward.credit=turn",
+            "reward.shaping=chance_to_win",
+        )  # fmt: skip
+    return work.run_dir
+
+
+def test_the_loss_from_the_record_is_the_one_that_was_logged(run_dir: Path) -> None:
+    records = TokenRecords(run_dir)
+    assert records.steps() == [2, 3], "the newest two"
+    logged = {step.step: step.metrics["loss"] for step in RunFolder(run_dir).read().steps}
+    for step in records.steps():
+        parts = records.of(step)
+        assert any(part.loss for part in parts)
+        assert step_loss(parts) == pytest.approx(logged[step], rel=1e-3, abs=1e-6)
+
+
+def test_every_advantage_follows_from_the_turns_parts(run_dir: Path) -> None:
+    (part,) = TokenRecords(run_dir).of(3)
+    said = explanation(run_dir, 3, 1)
+    values = {f"{float(a):+.4f}" for row in part.rows if row.episode == 1 for a in row.advantages}
+    assert values
+    for value in values:
+        assert f"advantage {value} = (return" in said
+    assert all(
+        word in said for word in ("shaping", "masked, prompt", "masked, environment", "tree")
+    )
+    replies = [
+        part.texts[int(token)]
+        for row in part.rows
+        if row.episode == 1
+        for token in row.ids[row.prompt :][row.at]
+    ]
+    assert all(repr(text)[:19] in said for text in replies)
+
+
+def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path) -> None:
+    said = CliRunner().invoke(app, ["explain", str(run_dir)]).stdout
+    assert said.startswith("step 3: 8 episodes")
+    assert "own" not in said.splitlines()[1], "both losses are equal"
+    assert len(said.splitlines()) == 3 + 8
+    for step, episode, sentence in ((1, None, "there are 2 to 3"), (3, 8, "episodes 0 to 7")):
+        with pytest.raises(ConfigurationError, match=sentence):
+            explanation(run_dir, step, episode)
+    (part,) = TokenRecords(run_dir).of(3)
+    file = run_dir / "tokens" / "000009.0.npz"
+    part.write(file)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ConfigurationError, match="no record of tokens"):
+        explanation(run_dir, 9, None)
+    file.unlink()
+
+
+@pytest.mark.parametrize(("credit", "corrected"), [("episode", True), ("all_moves", False)])
+def test_rows_that_were_not_sampled_and_corrected_ratios_are_in_the_loss(
+    tmp_path: Path, credit: str, corrected: bool
+) -> None:
+    records = TokenRecords(tmp_path)
+    sync = (lambda: None) if corrected else None
+    trainer = make_trainer(
+        tmp_path, with_legal_replies, credit=credit, tokens=records, sync_weights=sync
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+    loss = trainer.compute_loss(trainer.model, output)
+    (part,) = records.of(1)
+    assert part.loss == pytest.approx(loss.item(), rel=1e-5)
+    assert abs(part.loss) > 1e-3
+    factors = np.concatenate([part.factor(row) for row in part.rows if row.weight is None])
+    assert (np.abs(factors - 1) > 0.1).any() == corrected
+    assert {row.weight for row in part.rows} == {None, 0.75, 0.25}
+    if credit == "episode":
+        first = next(row for row in part.rows if row.weight is None)
+        deviation = math.sqrt(0.5)  # rewards of the group are 0 and 1
+        assert first.advantages[0] == pytest.approx(-0.5 / (deviation + EPSILON), rel=1e-5)
+
+
+def test_a_disk_that_refuses_ends_the_records_and_not_the_run(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("in the way")
+    records = TokenRecords(tmp_path, keep=5)
+    one = np.zeros(1, np.float32)
+    row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
+    records.add(StepTokens(1, {}, [], [row], {}))
+    assert records.keep == 0
+
+
+def test_with_a_kl_term_the_loss_is_recomputed_too(tmp_path: Path) -> None:
+    with working_in(tmp_path) as work:
+        work.train("optimizer.max_steps=2", "optimizer.beta=0.2", "token_records=-1")
+    logged = [step.metrics["loss"] for step in RunFolder(work.run_dir).read().steps]
+    records = TokenRecords(work.run_dir)
+    for step, loss in zip(records.steps(), logged, strict=True):
+        assert step_loss(records.of(step)) == pytest.approx(loss, rel=1e-3, abs=1e-6)
+    assert torch.tensor(logged).abs().max() > 1e-4
