@@ -15,7 +15,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    ProgressCallback,
+    TrainerCallback,
+)
 from trl import GRPOConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -44,6 +49,14 @@ def solved(prompts: list[str], completions: list[str], task: list[int], **_: Any
         PROBLEMS.problem(number).grade(text.rpartition("</output>")[2])
         for number, text in zip(task, completions, strict=True)
     ]
+
+
+class Rewards(TrainerCallback):
+    """Prints a line for what the trainer logs."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "reward" in logs:
+            print(f"step {state.global_step}/{state.max_steps} reward {logs['reward']:.2f}")
 
 
 def main() -> None:
@@ -93,6 +106,8 @@ def main() -> None:
         processing_class=tokenizer,
         environment=my_env,
     )
+    trainer.remove_callback(ProgressCallback)  # it prints raw dictionaries
+    trainer.add_callback(Rewards())
     trainer.train()
     look(my_env, model, tokenizer, [row["prompt"] for row in rows[:3]], None)
     executer.close()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from datasets import Dataset
+from transformers import ProgressCallback
 from trl import GRPOConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -56,7 +57,9 @@ def main() -> None:
         train_dataset=Dataset.from_dict({"prompt": ["12 plus 5 ?"] * 8}),
         environment=MyCustomEnv("please:"),
     )
-    print(trainer.train().metrics)
+    trainer.remove_callback(ProgressCallback)  # it prints raw dictionaries
+    result = trainer.train()
+    print(f"{result.global_step} steps, mean loss {result.training_loss:.4f}")
 
 
 if __name__ == "__main__":

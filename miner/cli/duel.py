@@ -28,6 +28,13 @@ Prompts = Annotated[
     typer.Option(help="Copy of the tournament's files. Default: tournament, if it is there."),
 ]
 Replays = Annotated[int, typer.Option(min=0, help="Games of each match to look at.")]
+Sizes = Annotated[
+    str | None,
+    typer.Option(
+        help="Decks of Goofspiel (5, 8, 10, 13) and boards of Clobber (4x5, 5x5, 5x6) with commas "
+        "between them."
+    ),
+]
 Out = Annotated[Path, typer.Option(help="Folder for JSON, picture and page.")]
 Player = Annotated[str, typer.Argument(help="A player; see below.", show_default=False)]
 
@@ -42,6 +49,7 @@ def duel_command(
     prompts: Prompts = None,
     replays: Replays = 2,
     out: Out = Path("runs/duel"),
+    sizes: Sizes = None,
 ) -> None:
     """Let two players meet in the tournament's games: who won what, with 95% intervals.
 
@@ -53,7 +61,9 @@ def duel_command(
       python -m miner duel mcts:50 random
       python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
     """
-    league_command([first, second], games, minutes, pairs, seed, None, False, prompts, replays, out)
+    league_command(
+        *([first, second], games, minutes, pairs, seed, None, False, prompts, replays, out, sizes)
+    )
 
 
 def league_command(
@@ -72,6 +82,7 @@ def league_command(
     prompts: Prompts = None,
     replays: Replays = 1,
     out: Out = Path("runs/league"),
+    sizes: Sizes = None,
 ) -> None:
     """Let a group of players meet, everybody against everybody, and say who would advance.
 
@@ -88,7 +99,12 @@ def league_command(
     limits = Limits(seconds=minutes * 60, pairs=pairs or None)
     result = asyncio.run(
         run_session(
-            players, games, limits, seed, prompts=prompts, replays=replays, out=out, boss=boss
+            *(players, games, limits, seed),
+            prompts=prompts,
+            replays=replays,
+            out=out,
+            boss=boss,
+            sizes=sizes,
         )
     )
     if rounds:

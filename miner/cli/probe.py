@@ -82,6 +82,11 @@ async def _checked(settings: EnvironmentSettings, model: Path | None) -> Finding
     channel = make_channel(settings, model)
     if settings.channel == "openenv":
         own = settings.openenv
+        if own.app and not Path(own.app.partition(":")[0]).is_file():
+            raise ConfigurationError(
+                f"environment.openenv.app={own.app}: there is no such file; name one that serves "
+                "an environment, such as examples/openenv/echo.py"
+            )
         typer.echo(
             f"waiting for {own.app or ', '.join(settings.servers)} to answer, up to "
             f"{own.start_seconds:g} s, and up to {own.reply_seconds:g} s for each of its replies",

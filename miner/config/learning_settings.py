@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from miner.config.contract import DATASETS_VARIABLE
 from miner.config.section import Section
@@ -48,6 +48,15 @@ class RewardSettings(Section):
         description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
         "duels each is a chat of its own, and long games have sixty.",
     )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> RewardSettings:
+        if (self.credit == "own") != bool(self.entry):
+            raise ValueError(
+                f"reward.credit={self.credit!r} and reward.entry={self.entry!r}: set credit='own' "
+                "together with a function, such as examples/own_credit.py:credit"
+            )
+        return self
 
 
 class DemonstrationSettings(Section):

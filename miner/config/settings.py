@@ -275,11 +275,6 @@ class Settings(Section):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
-        if (self.reward.credit == "own") != bool(self.reward.entry):
-            raise ValueError(
-                f"reward.credit={self.reward.credit!r} and reward.entry={self.reward.entry!r}: set "
-                "credit='own' together with a function, such as examples/own_credit.py:credit"
-            )
         facts = FACTS[self.environment.channel]
         if self.reward.credit == "all_moves" and not facts.critics:
             raise ValueError(

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from miner.duel.channel.tasks import fitting_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import GameRecord
 from miner.duel.play import Rules, play_game
@@ -103,7 +104,8 @@ async def play_match(
         return await play_game(game, seed, players, notes, rules, first_seat=first_seat)
 
     begun = rules.clock()
-    for number, seed in enumerate(game_seeds(rules.evaluation_seed), 1):
+    seeds = fitting_seeds(game.name, game_seeds(rules.evaluation_seed), rules.sizes)
+    for number, seed in enumerate(seeds, 1):
         try:
             for first_seat in (0, 1):
                 await asyncio.sleep(0)  # rule players never wait: let an interrupt in

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from miner.config.contract import DUEL_BOARDS, DUEL_CARDS
 from miner.duel.memory import Notes
 from miner.duel.outcome import (
     Cause,
@@ -48,6 +49,7 @@ class Rules:
         evaluation_seed: the evaluation's seed: draws the games, and stands in requests.
         wording: sentences of requests.
         turn_limit_s: longest turn, and longest reflection, in seconds.
+        sizes: decks of Goofspiel and boards of Clobber that are played.
         keep_plies: keep moves, texts and notes for replays.
         reflections: ask for them; without, where no later game sees the notes.
         clock: seconds that pass; for what turns and matches take.
@@ -56,6 +58,7 @@ class Rules:
     evaluation_seed: int
     wording: Wording
     turn_limit_s: float = 30.0
+    sizes: Collection[int | str] = (*DUEL_CARDS, *DUEL_BOARDS)
     keep_plies: bool = False
     reflections: bool = True
     clock: Clock = time.monotonic

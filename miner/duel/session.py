@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
+from miner.config.contract import DUEL_BOARDS, DUEL_CARDS
 from miner.config.errors import ConfigurationError
 from miner.duel.league import LeagueResult, play_league
 from miner.duel.match import Limits, MatchResult
@@ -26,6 +29,9 @@ from miner.environments.errors import InfrastructureError
 from miner.reporting.progress import say
 from miner.reporting.style import save_figure, styled
 
+LINE_EVERY_S = 15.0
+"""Without a terminal, a match that takes longer prints how far it is."""
+
 
 async def run_session(
     specifications: Sequence[str],
@@ -37,19 +43,21 @@ async def run_session(
     replays: int,
     out: Path,
     boss: str | None = None,
+    sizes: str | None = None,
 ) -> LeagueResult:
     """Play, print, and write `league.json`, `league.png` and `league.html`: see `miner.cli.duel`.
 
     Interrupted, it writes what was played.
 
-    Raises: `ConfigurationError` for players or games that there are not, `InfrastructureError`
-        where not one game could be played.
+    Raises: `ConfigurationError` for players, games or sizes that there are not,
+        `InfrastructureError` where not one game could be played.
     """
     if len(specifications) < 2:
         raise ConfigurationError("a league needs two players: name another one")
     chosen = chosen_games(games)
     wording = wording_of(prompts)
-    rules = Rules(seed, wording, keep_plies=replays > 0)
+    chosen_sizes = _sizes(sizes)
+    rules = Rules(seed, wording, sizes=chosen_sizes, keep_plies=replays > 0)
     console = Console()
     async with AsyncExitStack() as stack:
         players = []
@@ -73,6 +81,8 @@ async def run_session(
         "pairs of games in each match, at most": limits.pairs or "unlimited",
         "wording of the prompts": wording.source,
     }
+    if sizes is not None:
+        settings["sizes"] = ", ".join(map(str, chosen_sizes))
     page = _write(result, settings, replays, out)
     if wording.is_own:
         say(
@@ -99,8 +109,17 @@ async def _play(
     ) as progress:
         bar = progress.add_task("playing", total=matches * most if most else None)
 
+        counts: Counter[tuple[str, str, str]] = Counter()
+        said = time.monotonic()
+
         def on_game(first: str, second: str, record: GameRecord) -> None:
+            nonlocal said
             progress.update(bar, advance=1, description=f"{record.game}: {first}, {second}")
+            counts[key := (record.game, first, second)] += 1
+            if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
+                said = time.monotonic()
+                of = f" of {most}" if most else ""
+                say(console, f"{record.game}: {first} against {second}: {counts[key]}{of} games")
 
         def on_match(match: MatchResult) -> None:
             unplayed = max(0, most - len(match.games)) if most else 0
@@ -111,6 +130,18 @@ async def _play(
         return await play_league(
             players, games, rules, limits, boss=boss, on_game=on_game, on_match=on_match
         )
+
+
+def _sizes(named: str | None) -> tuple[int | str, ...]:
+    """Decks and boards with commas between them; of a game with none among them all."""
+    wanted = [part.strip() for part in named.split(",")] if named else []
+    chosen: list[int | str] = []
+    for of_game in (DUEL_CARDS, DUEL_BOARDS):
+        chosen += [size for size in of_game if str(size) in wanted] or of_game
+    if unknown := [part for part in wanted if part not in map(str, chosen)]:
+        known = ", ".join(map(str, (*DUEL_CARDS, *DUEL_BOARDS)))
+        raise ConfigurationError(f"--sizes {unknown[0]}: duels have the sizes {known}")
+    return tuple(chosen)
 
 
 def _line(match: MatchResult) -> str:

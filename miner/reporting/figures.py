@@ -173,15 +173,16 @@ def point_ranges(
     label: str,
     marker: str = "o",
     line: bool = False,
+    lying: bool = False,
 ) -> None:
-    """Means as markers with their intervals as bars."""
+    """Means as markers with their intervals as bars, upright or lying."""
     means = np.array([interval.mean for interval in intervals])
     below = means - [interval.low for interval in intervals]
     above = [interval.high for interval in intervals] - means
+    errors = np.clip([below, above], 0, None)
     axes.errorbar(
-        x,
-        means,
-        yerr=np.clip([below, above], 0, None),
+        *((means, x) if lying else (x, means)),
+        **({"xerr": errors} if lying else {"yerr": errors}),
         color=color,
         marker=marker,
         markersize=6,

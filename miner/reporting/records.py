@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -215,6 +215,7 @@ class Replay(Record):
         rounds: Goofspiel's rounds; empty in other games.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
+        scenes: what a duel's table showed before and after every move, to be drawn.
     """
 
     environment: str
@@ -230,6 +231,7 @@ class Replay(Record):
     rounds: tuple[Round, ...] = ()
     moves: tuple[Move, ...] = ()
     unanswered: tuple[Reply, ...] = ()
+    scenes: tuple[dict[str, Any], ...] = ()
 
 
 R = TypeVar("R", bound=Record)

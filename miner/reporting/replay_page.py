@@ -1,6 +1,9 @@
-"""A replay as a self-contained page: no scripts, no other files, every text escaped."""
+"""A replay as a self-contained page: no other files, every text escaped; a duel is drawn."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 from miner.reporting.records import Replay
 from miner.reporting.templates import render
@@ -8,12 +11,24 @@ from miner.reporting.templates import render
 
 def replay_html(replay: Replay) -> str:
     """The page of one game: every round with hands, bids and exact replies, or every move."""
+    end = headline(replay)
+    seats = [replay.opponent, replay.opponent]
+    seats[replay.seat or 0] = replay.policy
+    game = replay.environment.rpartition(":")[2]
+    drawn = {"game": game, "seats": seats, "outcome": end, "frames": replay.scenes}
     return render(
         "replay.html.j2",
         replay=replay,
-        headline=headline(replay),
+        headline=end,
         description=description(replay),
+        replays=in_script([drawn]),
+        replay_names=[end],
     )
+
+
+def in_script(value: Any) -> str:
+    """JSON to stand in a page's script, whatever texts are in it."""
+    return json.dumps(value, ensure_ascii=False).replace("</", "<\\/")
 
 
 def headline(replay: Replay) -> str:

@@ -102,3 +102,11 @@ def test_a_dead_openenv_server_is_waited_for_aloud_and_for_seconds(miner) -> Non
     )
     assert last.startswith(f"error: no OpenEnv server answers within 0.5 s ({DEAD}")
     assert out == ""
+
+
+def test_an_openenv_file_that_is_not_there_is_named_at_once(miner) -> None:
+    words = ("environment.channel=openenv", "environment.openenv.app=nofile.py")
+    status, _, err = miner("probe", *words)
+    assert status == 2
+    assert "nofile.py: there is no such file" in err
+    assert "waiting" not in err

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from miner.__main__ import app
 from miner.duel.channel.findings import warning_of
 from miner.reporting.page import write_report
+from miner.reporting.replay_page import in_script, replay_html
 from miner.reporting.run_folder import RunFolder
 
 
@@ -50,6 +51,12 @@ def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:
         call = json.loads(reply.text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
         assert call["arguments"]["action_id"] == reply.action
     assert any(move.by == "opponent" for move in replay.moves)
+    played = [move for move in replay.moves if move.by in ("agent", "opponent")]
+    assert len(replay.scenes) == 1 + len(played)
+    assert {"board", "mover", "move"} <= replay.scenes[-1].keys()
+    page = replay_html(replay)
+    assert '"frames": [{"board"' in page, "drawn as on the league's page"
+    assert "</script>" not in in_script([{"text": "</script>"}])
 
 
 def test_a_look_warns_of_what_forfeits() -> None:

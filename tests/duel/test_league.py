@@ -16,6 +16,7 @@ from miner.__main__ import app
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.duel import session
+from miner.duel.channel.tasks import size_of
 from miner.duel.league import play_league
 from miner.duel.match import Limits
 from miner.duel.play import Rules
@@ -221,3 +222,25 @@ async def test_a_league_wants_names_that_differ() -> None:
         await play_league(players, ["clobber"], RULES, Limits(pairs=1))
     with pytest.raises(ConfigurationError, match="boss"):
         await play_league(players[:1], ["clobber"], RULES, Limits(pairs=1), boss="z")
+
+
+def test_chosen_deck_sizes_are_played_and_others_refused(tmp_path: Path) -> None:
+    words = ["duel", "a=random", "b=random", "--games", "goofspiel", "--pairs", "3"]
+    out = ["--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*words, "--sizes", "5", *out])
+    assert done.exit_code == 0
+    found = json.loads((tmp_path / "out" / "league.json").read_text())
+    seeds = {game["seed"] for match in found["matches"] for game in match["games"]}
+    assert {size_of("goofspiel", seed) for seed in seeds} == {5}
+    assert "sizes 5, 4x5, 5x5, 5x6" in (tmp_path / "out" / "league.html").read_text()
+    refused = CliRunner().invoke(app, [*words, "--sizes", "5,9", *out])
+    assert "--sizes 9: duels have the sizes 5, 8" in str(refused.exception)
+
+
+def test_a_long_match_reports_its_progress_without_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LINE_EVERY_S", -1.0)
+    words = ["duel", "a=random", "b=random", "--games", "clobber", "--pairs", "1"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert "clobber: a against b: 1 of 2 games" in done.stdout

@@ -1,12 +1,18 @@
-"""Replay of an evaluated duel: it is played again from its replies, every move in order."""
+"""Replay of an evaluated duel: it is played again from its replies, and drawn move by move."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import duel_of
+from miner.duel.outcome import GameRecord, Ply, Usage
+from miner.duel.play import LONGEST_CONTENT
+from miner.duel.report.scenes import frames
 from miner.duel.table import Table
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
+from miner.games import Scene
 from miner.reporting.records import Move, Replay
 from miner.reporting.replay import replay_with
 
@@ -32,7 +38,21 @@ async def replay_duel(source: DuelSource, result: EvaluationResult, found: Episo
             f"opponent {task.opponent} does not play the same game twice"
         )
     moves, unanswered = _moves(task, history, found.replies)
-    return replay_with(result, found, moves=moves, unanswered=unanswered)
+    scenes = tuple(_scenes(task, history, moves))
+    return replay_with(result, found, moves=moves, unanswered=unanswered, scenes=scenes)
+
+
+def _scenes(task: EpisodeTask, history: list[int], moves: Sequence[Move]) -> list[Scene]:
+    game, seed, _ = duel_of(task)
+    table, plies = Table(game, seed), []
+    state = table.loaded.new_initial_state()
+    for number, (action, move) in enumerate(zip(history, moves, strict=True)):
+        said = move.replies[0].text[:LONGEST_CONTENT] if move.replies else None
+        if number >= len(table.opening) and state.current_player() >= 0:
+            plies.append(Ply(state.current_player(), action, said))
+        state.apply_action(action)
+    unused = (Usage(), Usage())
+    return frames(GameRecord(game.name, seed, 0, history, [], "draw", None, unused, plies))
 
 
 def _moves(

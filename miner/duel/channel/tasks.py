@@ -69,7 +69,7 @@ class DuelTasks:
         drawn = (
             rng.randrange(TRAINING_SEEDS.start, TRAINING_SEEDS.stop) for _ in itertools.count()
         )
-        return duel_task(game, next(_fitting(game, drawn, self._sizes)), seat, opponent)
+        return duel_task(game, next(fitting_seeds(game, drawn, self._sizes)), seat, opponent)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """See `TaskStream`; games and opponents take turns, each seed has both seats.
@@ -111,13 +111,13 @@ def _pairs(
         for number in itertools.count():
             game = games[number % len(games)]
             opponent = opponents[number // len(games) % len(opponents)]
-            seed = next(_fitting(game, seeds, sizes))
+            seed = next(fitting_seeds(game, seeds, sizes))
             yield from (duel_task(game, seed, seat, opponent) for seat in (0, 1))
 
     return list(islice(tasks(), n))
 
 
-def _fitting(game: str, seeds: Iterator[int], sizes: Collection[Size]) -> Iterator[int]:
+def fitting_seeds(game: str, seeds: Iterator[int], sizes: Collection[Size]) -> Iterator[int]:
     """Those of `seeds` that draw one of these sizes, where the game has several."""
     if game not in _SIZES:
         return seeds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from miner.duel.league import LeagueResult
@@ -12,6 +11,7 @@ from miner.duel.outcome import GameRecord
 from miner.duel.report.figure import game_title, league_figure
 from miner.duel.report.scenes import frames
 from miner.duel.report.tables import advice, price
+from miner.reporting.replay_page import in_script
 from miner.reporting.style import svg_of
 from miner.reporting.templates import render
 
@@ -31,7 +31,7 @@ def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) ->
         advice=advice(result),
         figure=svg_of(league_figure(result)),
         settings=settings,
-        replays=json.dumps(shown, ensure_ascii=False).replace("</", "<\\/"),
+        replays=in_script(shown),
         replay_names=[replay["name"] for replay in shown],
         working_slots=SLOTS[WORKING],
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments.own import TextEnvironment
+from miner.environments.own.check import check_environment
 from miner.environments.own.entry import load_entry
+from miner.environments.own.source import OwnSource
+from miner.environments.seeded_tasks import SeededTasks
 
 HEAD = "from miner.environments.own import Step, TextEnvironment\n"
 WHOLE = """
@@ -34,6 +38,21 @@ def test_a_class_in_a_file_is_found_and_may_use_its_neighbours(tmp_path: Path, n
     assert issubclass(kind, TextEnvironment)
     assert kind is load_entry(entry + name)
     assert kind().reset(0) == "hello"
+
+
+async def test_rewards_are_weighted_a_tool_answers_and_two_environments_share_a_run() -> None:
+    both = load_entry(str(Path(__file__).parents[3] / "examples" / "several.py") + ":Both")
+    findings = await check_environment(both, OwnSource(both), SeededTasks("Both", None))
+    assert findings.remarks == ()
+    episode = both()
+    first = episode.reset(3)
+    terms = [int(word) for word in re.findall(r"\d\d", first)[:2]]
+    called = episode.step(f"<calc>{terms[0]}+{terms[1]}</calc>")
+    assert called.text == f"<result>{sum(terms)}</result>"
+    assert episode.step(str(sum(terms))).score == 1.0
+    assert episode.step(f"it might be {sum(terms)}").score == 0.8
+    assert episode.step("0").score == 0.2
+    assert [both().reset(seed) == "guess" for seed in range(3)] == [False, False, True]
 
 
 def test_a_class_in_a_module_is_found() -> None:
