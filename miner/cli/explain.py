@@ -16,6 +16,9 @@ from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords, step_loss
 from miner.rewards.advantages import EPSILON, decayed_returns, differences_by_round
 
+OVERVIEW_HEAD = 3
+"""Lines of an overview before those of its episodes."""
+
 SHOWN = 50
 """Characters at each end of a masked part."""
 

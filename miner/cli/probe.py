@@ -60,6 +60,12 @@ def probe_command(
     if not settings.environment.openenv.app:  # the user expects the server to run
         settings = settings.having(environment={"openenv": {"start_seconds": limit}})
     environment = settings.environment
+    app = environment.openenv.app
+    if environment.channel == "openenv" and app and not Path(app.partition(":")[0]).is_file():
+        raise ConfigurationError(
+            f"environment.openenv.app={app}: there is no such file; name one that serves an "
+            "environment, such as examples/openenv/echo.py"
+        )
     if environment.channel != "auto":
         _print(asyncio.run(_checked(environment, settings.model.path)), json_file)
         return
@@ -82,11 +88,6 @@ async def _checked(settings: EnvironmentSettings, model: Path | None) -> Finding
     channel = make_channel(settings, model)
     if settings.channel == "openenv":
         own = settings.openenv
-        if own.app and not Path(own.app.partition(":")[0]).is_file():
-            raise ConfigurationError(
-                f"environment.openenv.app={own.app}: there is no such file; name one that serves "
-                "an environment, such as examples/openenv/echo.py"
-            )
         typer.echo(
             f"waiting for {own.app or ', '.join(settings.servers)} to answer, up to "
             f"{own.start_seconds:g} s, and up to {own.reply_seconds:g} s for each of its replies",

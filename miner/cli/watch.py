@@ -8,13 +8,17 @@ import json
 import os
 import secrets
 import time
+from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from aiohttp import web
 
+from miner.cli.container_records import ContainerRecords, container_named
+from miner.cli.explain import OVERVIEW_HEAD, explanation
 from miner.config.errors import ConfigurationError
 from miner.reporting.templates import render
 from miner.reporting.watch import LiveRun, View
@@ -29,7 +33,12 @@ KEEP_ALIVE_S = 15.0
 
 def watch_command(
     run_dir: Annotated[
-        Path, typer.Argument(metavar="[RUN_DIR]", help="Folder of a run; it may not be there yet.")
+        Path,
+        typer.Argument(
+            metavar="[RUN_DIR | CONTAINER]",
+            help="Folder of a run, which may not be there yet; or a container of the miner, or "
+            "CONTAINER:/RUN_DIR.",
+        ),
     ] = Path("runs/train"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -43,22 +52,35 @@ def watch_command(
     """Watch a run learn: alarms, scores, rates, time by phase, newest episodes, what is to come.
 
     The page reads the run's records and nothing else: it may be opened and closed at any time, for
-    a run that trains, has ended or was killed, and costs the trainer nothing.
+    a run that trains, has ended or was killed, and costs the trainer nothing. A container's records
+    are copied out of it by `docker cp`.
 
-    Example:
+    Examples:
       python -m miner watch runs/train
+      python -m miner watch repository-miner-1
     """
-    live = LiveRun(run_dir)
-    if plain:
-        typer.echo(plain_text(live.view()))
-        return
+    with ExitStack() as stack:
+        if not run_dir.exists() and (named := container_named(str(run_dir))):
+            copies = Path(stack.enter_context(TemporaryDirectory())) / named[0]
+            records = ContainerRecords(*named, copies)
+            records.copy()
+            if not plain:
+                records.follow()
+            run_dir = copies
+        if plain:
+            typer.echo(plain_text(LiveRun(run_dir).view()))
+        else:
+            _watch(run_dir, host, port, token)
+
+
+def _watch(run_dir: Path, host: str, port: int, token: str | None) -> None:
     secret = secrets.token_urlsafe(12) if token is None else token
     if not secret and not _is_loopback(host):
         raise ConfigurationError(
             f"--host {host} can be reached from other machines: leave --token out, or name one"
         )
     os.nice(10)
-    asyncio.run(_serve(live, host, port, secret))
+    asyncio.run(_serve(run_dir, host, port, secret))
 
 
 def plain_text(view: View) -> str:
@@ -71,6 +93,7 @@ def plain_text(view: View) -> str:
         lines.append(f"{chart.title:36} first {chart.line[0][1]:.3g}, last {chart.line[-1][1]:.3g}")
     if view.phases:
         lines.append("time: " + ", ".join(f"{name} {share:.0%}" for name, share in view.phases))
+    lines += [" · ".join(row) for row in view.played]
     lines += [f"episode: {shown.headline} · {shown.description}" for shown in view.episodes]
     return "\n".join(lines)
 
@@ -88,7 +111,13 @@ class WatchServer:
         self._body = ""
         self._next = 0.0
         self.app = web.Application(middlewares=[self._only_with_token])
-        self.app.add_routes([web.get("/", self._page), web.get("/events", self._events)])
+        self.app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/events", self._events),
+                web.get("/explain", self._explain),
+            ]
+        )
 
     @web.middleware
     async def _only_with_token(self, request: web.Request, handler: object) -> web.StreamResponse:
@@ -99,10 +128,19 @@ class WatchServer:
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
-        view = self._live.view()
-        text = render("watch.html.j2", view=view)
-        return web.Response(
-            text=text, content_type="text/html", headers={"Cache-Control": "no-store"}
+        return _html(render("watch.html.j2", view=self._live.view(), token=self._token))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        """Of a step the tokens, as `miner explain` prints them; of one episode if it is named."""
+        named = {name: request.query.get(name, "") for name in ("step", "episode")}
+        step, episode = (int(v) if v.isdecimal() else None for v in named.values())
+        try:
+            text = await asyncio.to_thread(explanation, self._live.folder, step, episode)
+        except ConfigurationError as error:
+            return web.Response(status=404, text=f"{error}\n")
+        count = 0 if episode is not None else len(text.splitlines()) - OVERVIEW_HEAD
+        return _html(
+            render("explain.html.j2", text=text, step=step, count=count, token=self._token)
         )
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
@@ -127,14 +165,18 @@ class WatchServer:
         """The page's contents, not older than `PATIENCE` allows."""
         began = time.monotonic()
         if began >= self._next:
-            self._body = render("watch_body.j2", view=self._live.view())
+            self._body = render("watch_body.j2", view=self._live.view(), token=self._token)
             spent = time.monotonic() - began
             self._next = began + max(LOOK_S, PATIENCE * spent)
         return self._body
 
 
-async def _serve(live: LiveRun, host: str, port: int, token: str) -> None:
-    runner = web.AppRunner(WatchServer(live, token).app, access_log=None)
+def _html(text: str) -> web.Response:
+    return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+
+async def _serve(run_dir: Path, host: str, port: int, token: str) -> None:
+    runner = web.AppRunner(WatchServer(LiveRun(run_dir), token).app, access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

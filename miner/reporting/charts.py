@@ -28,6 +28,7 @@ class Chart:
     Args:
         line: (x, y) in ascending order of x.
         top: of the y axis, which begins at 0; None: a little above the largest value.
+        note: what the values mean, in a sentence.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Chart:
     points: Sequence[Point]
     references: Sequence[tuple[str, float]]
     top: float | None = None
+    note: str = ""
 
     @property
     def last_x(self) -> float:

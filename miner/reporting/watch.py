@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,8 +35,10 @@ from miner.reporting.replay import replay_of, replay_with
 from miner.reporting.replay_page import description, headline
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import run_warnings
+from miner.reporting.token_records import TokenRecords
 
 SHOWN_EPISODES = 6
+SHOWN_STEPS = 20
 QUIET_S = 120.0
 """Without a heartbeat for longer, a run hangs or was killed."""
 
@@ -64,6 +67,9 @@ class View:
         facts: (label, value, detail), the most important first.
         phases: (what time is spent on, share) over the last steps.
         plan: what is to come, a sentence each.
+        played: game, opponent, score in the newest training episodes, and held-out score of the
+            game, where there are several.
+        explained: steps whose tokens can be shown, newest first.
     """
 
     name: str
@@ -75,6 +81,8 @@ class View:
     phases: list[tuple[str, float]]
     episodes: list[Shown]
     plan: list[str]
+    played: list[tuple[str, str, str, str]]
+    explained: list[int]
 
 
 class LiveRun:
@@ -92,6 +100,7 @@ class LiveRun:
         clock: Callable[[], float] = time.time,
         free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
     ) -> None:
+        self.folder = folder
         self._folder = RunFolder(folder)
         self._clock = clock
         self._free = free
@@ -127,6 +136,8 @@ class LiveRun:
             phases=_phases(run.steps[-_RECENT:]),
             episodes=_newest(run, self._episodes.records),
             plan=_plan(run, now),
+            played=_played(run, self._episodes.records),
+            explained=TokenRecords(self.folder).steps()[::-1][:SHOWN_STEPS],
         )
 
     def _alarms(self, run: Run, now: float) -> list[str]:
@@ -198,11 +209,11 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
     facts = []
     if held_out:
         base, published = held_out[0], [r for r in held_out if r.published][-1:]
-        facts.append(_score_fact("base", base))
+        facts.append(_score_fact("score of the base", base))
         if published and published[0] is not base:
-            facts.append(_score_fact("published model", published[0]))
+            facts.append(_score_fact("score of the published model", published[0]))
             if (gain := published[0].difference) is not None:
-                sure = "better than chance explains" if gain.low > 0 else "may be chance"
+                sure = "chance does not explain it" if gain.low > 0 else "may be chance"
                 bounds = f"[{gain.low:+.3f}, {gain.high:+.3f}] on the same episodes: {sure}"
                 facts.append(("gain over the base", f"{gain.mean:+.3f}", bounds))
         else:
@@ -240,13 +251,31 @@ def _charts(run: Run) -> list[Chart]:
         references = [(each.name, each.mean(sizes)) for each in (RANDOM, MATCH)]
     charts = [Chart("Score", binned(sampled), held_out, references, top=1.0)]
     signal = [(r.step, 1 - r.flat_groups / r.groups) for r in run.steps if r.groups]
-    series: list[tuple[str, list[tuple[int, float]], float | None]] = [
-        ("Groups with signal", signal, 1.0),
-        ("Tokens/s", [(r.step, r.tokens_per_second) for r in run.steps], None),
-        ("Entropy", _metric(run, "entropy"), None),
-        ("Logprob gap of engine and trainer", _metric(run, LOGPROB_GAP), None),
+    rates: list[tuple[int, float]] = [(r.step, r.tokens_per_second) for r in run.steps]
+    series = [
+        (
+            signal,
+            "Groups with signal",
+            "Share whose episodes differ in reward; others teach nothing.",
+        ),
+        (rates, "Tokens/s", "Tokens of whole episodes per second of training."),
+        (
+            _metric(run, "entropy"),
+            "Entropy",
+            "How varied replies are; near 0 before the game is learned is a collapse.",
+        ),
+        (
+            _metric(run, LOGPROB_GAP),
+            "Logprob gap of engine and trainer",
+            "Healthy: small and level. Growing: the engine does not have the trainer's weights.",
+        ),
     ]
-    return charts + [Chart(title, binned(v), [], [], top=top) for title, v, top in series if v]
+    tops = {"Groups with signal": 1.0}
+    return charts + [
+        Chart(title, binned(values), [], [], top=tops.get(title), note=note)
+        for values, title, note in series
+        if values
+    ]
 
 
 def _metric(run: Run, name: str) -> list[tuple[int, float]]:
@@ -270,6 +299,27 @@ def _newest(run: Run, records: Sequence[TrainedEpisode]) -> list[Shown]:
     return shown
 
 
+def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str, str, str]]:
+    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in records:
+        episode = record.episode
+        if episode.score is not None:
+            scores[episode.environment, episode.opponent].append(episode.score)
+    if len(scores) < 2:
+        return []
+    latest = [record for record in curve_evaluations(run) if record.by_game][-1:]
+    held_out = latest[0].by_game if latest else {}
+    return [
+        (
+            game.rpartition(":")[2].replace("_", " "),
+            opponent,
+            f"{fmean(some):.2f} in {len(some)} episodes",
+            f"{held_out[game]}" if game in held_out else "-",
+        )
+        for (game, opponent), some in sorted(scores.items())
+    ]
+
+
 def _replay(episode: EpisodeRecord, channel: str) -> Replay:
     """Drawn where the game can be played again as it was, else reply by reply."""
     result = EvaluationResult(
@@ -289,8 +339,6 @@ def _plan(run: Run, now: float) -> list[str]:
     every = run.settings.get("evaluation", {}).get("every_steps")
     if every:
         plan.append(f"next held-out evaluation at step {(last.step // every + 1) * every:,}")
-    if last.total_steps:
-        plan.append(f"at most {last.total_steps:,} steps")
     deadline = run.settings.get("deadline", {})
     if deadline.get("seconds"):
         plan.append(f"training takes {_duration(deadline['seconds'])} at most")

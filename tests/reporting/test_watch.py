@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 import pytest
 from aiohttp import web
 from typer.testing import CliRunner
@@ -28,6 +30,7 @@ from miner.reporting.episode_log import EPISODES_FILE, EpisodeLog
 from miner.reporting.records import LOGPROB_GAP, RecordFile, RecordTail, StepRecord, TrainedEpisode
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.templates import render
+from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
 from miner.reporting.watch import LiveRun
 from miner.rollout.groups import LostEpisode
 from tests.builders import build_trajectory
@@ -78,9 +81,9 @@ def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: P
     assert view.subject == "goofspiel with 8 cards against the random opponent, over channel graded"
     assert view.state == "playing episodes, step 40, last sign of life 0:00:03 ago"
     facts = {label: (value, detail) for label, value, detail in view.facts}
-    assert facts["base"][0] == "0.300"
-    assert facts["published model"][0] == "0.500", "the published one, not the last"
-    assert "better than chance explains" in facts["gain over the base"][1]
+    assert facts["score of the base"][0] == "0.300"
+    assert facts["score of the published model"][0] == "0.500", "the published one, not the last"
+    assert "chance does not explain it" in facts["gain over the base"][1]
     assert facts["time left"][0] == "0:01:30"
     assert dict(view.phases) == {"playing": 0.75, "learning": 0.25}
     assert view.episodes[0].replay.rounds, "a game is drawn"
@@ -99,7 +102,7 @@ def test_a_run_in_trouble_says_so_first(tmp_path: Path, kind: str, alarm: str) -
     view = live(tmp_path).view()
     assert alarm in view.alarms[0]
     page = render("watch_body.j2", view=view)
-    assert page.index(alarm) < page.index("published model")
+    assert page.index(alarm) < page.index("score of the base")
 
 
 def test_silence_disk_deadline_and_servers_are_alarms(tmp_path: Path) -> None:
@@ -229,13 +232,77 @@ async def served(folder: Path, server: type[WatchServer] = WatchServer) -> Async
         await runner.cleanup()
 
 
+def test_games_and_opponents_are_told_apart(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    assert live(tmp_path).view().played == []
+    episodes = RecordFile(tmp_path / EPISODES_FILE, TrainedEpisode)
+    for number, opponent in enumerate(("bid", "bid", "mcts:50")):
+        episode = EpisodeRecord(
+            environment="duel:othello", task_id=1, seed=2, opponent=opponent, score=number / 2
+        )
+        episodes.append(TrainedEpisode(time=NOW, episode=episode))
+    held_out = {"duel:othello": Estimate(mean=0.4, low=0.3, high=0.5, n=50)}
+    run.evaluations.append(
+        evaluation("checkpoint", 0.4, step=40, split="held_out", by_game=held_out)
+    )
+    played = live(tmp_path).view().played
+    assert played[0] == ("othello", "bid", "0.25 in 2 episodes", str(held_out["duel:othello"]))
+    assert [row[:2] for row in played[1:]] == [("othello", "mcts:50"), ("goofspiel", "random")]
+    assert "mcts:50" in render("watch_body.j2", view=live(tmp_path).view())
+
+
+DOCKER = """#!/bin/sh
+case "$1" in
+inspect) test "$4" = job-1 || exit 1; echo '["-m", "entrypoint", "--task-id", "{task}"]' ;;
+cp) cp "{root}${{2#*:}}" "$3" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("name", ["job-1", "job-1:/app/checkpoints/t1/.run/train"])
+def test_a_containers_records_are_copied_out_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    task = "t1" if name == "job-1" else "another"
+    run_of(tmp_path / "app" / "checkpoints" / "t1" / ".run" / "train")
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(root=tmp_path, task=task))
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(app, ["watch", name, "--plain"]).stdout
+    assert shown.startswith("job-1: learning goofspiel with 8 cards")
+    assert "step 40" in shown
+    none = CliRunner().invoke(app, ["watch", "job-2", "--plain"]).stdout
+    assert "nothing is recorded yet" in none, "a run folder that is not there yet"
+
+
+async def test_tokens_of_a_step_are_a_link_away(tmp_path: Path) -> None:
+    run_of(tmp_path)
+    task = {"task": "goofspiel", "score": 1.0, "parts": [(0, 1.0, -0.5, 0.0)]}
+    rules = {"divisor": 1.0, "beta": 0.0, "clip": None, "group_size": 1, "credit": "episode"}
+    ids, one = np.array([0, 1], np.int32), np.array([-0.5], np.float32)
+    row = RowTokens(0, 1, ids, ids[:1], ids[:1], one, one, one[:0], one, 0, None)
+    TokenRecords(tmp_path).add(StepTokens(40, rules, [task], [row], {0: "<p>", 1: "7"}))
+    async with served(tmp_path) as url, aiohttp.ClientSession() as session:
+        shown = {}
+        for path in ("?", "explain?step=40&", "explain?step=40&episode=0&", "explain?step=9&"):
+            async with session.get(f"{url}{path}token=secret") as answer:
+                shown[path] = answer.status, await answer.text()
+    assert "explain?token=secret&amp;step=40" in shown["?"][1]
+    assert "step=40&amp;episode=0" in shown["explain?step=40&"][1]
+    assert "&lt;p&gt;" in shown["explain?step=40&episode=0&"][1]
+    assert shown["explain?step=9&"][0] == 404
+
+
 async def test_only_the_address_with_its_token_shows_the_page(tmp_path: Path) -> None:
     run_of(tmp_path)
     async with served(tmp_path) as url, aiohttp.ClientSession() as session:
         for path, status in (("", 403), ("?token=wrong", 403), ("?token=secret", 200)):
             async with session.get(url + path) as answer:
                 assert answer.status == status
-                assert ("published model" in await answer.text()) == (status == 200)
+                assert ("score of the published model" in await answer.text()) == (status == 200)
         async with session.post(url + "?token=secret") as answer:
             assert answer.status == 405
 

@@ -1,0 +1,80 @@
+"""A container's records, copied by `docker cp`, also of one that has ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+from miner.config.contract import CHECKPOINTS_DIR
+from miner.config.errors import ConfigurationError
+from miner.config.run_files import HEARTBEAT_FILE
+from miner.reporting.episode_log import EPISODES_FILE
+
+FILES = (
+    *("settings.toml", "metrics.jsonl", "evaluations.jsonl", "probe.json", "temperature.json"),
+    *(EPISODES_FILE, HEARTBEAT_FILE),
+)
+COPY_EVERY_S = 5.0
+
+_NAME = re.compile(r"([\w][\w.-]*)(?::(/.+))?")
+
+
+class ContainerRecords:
+    """Copies of the records of a run in a container.
+
+    Args:
+        folder: gets the copies.
+
+    Raises: `ConfigurationError` where the run's folder in the container is not known.
+    """
+
+    def __init__(self, container: str, run_dir: str | None, folder: Path) -> None:
+        self._container, self._folder = container, folder
+        self._run_dir = run_dir or _run_dir(container)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def copy(self) -> None:
+        """Copy what is there; a container that is gone leaves the copies as they are."""
+        for name in FILES:
+            _docker("cp", f"{self._container}:{self._run_dir}/{name}", str(self._folder))
+
+    def follow(self) -> None:
+        """Copy every few seconds, until this process ends."""
+
+        def copies() -> None:
+            while True:
+                threading.Event().wait(COPY_EVERY_S)
+                self.copy()
+
+        threading.Thread(target=copies, daemon=True).start()
+
+
+def container_named(text: str) -> tuple[str, str | None] | None:
+    """Container and run folder that `CONTAINER` or `CONTAINER:/RUN_DIR` names; None for no such."""
+    named = _NAME.fullmatch(text)
+    if named is None or shutil.which("docker") is None:
+        return None
+    container, run_dir = named[1], named[2]
+    there = _docker("inspect", "--format", "{{.Id}}", container).returncode == 0
+    return (container, run_dir) if there else None
+
+
+def _run_dir(container: str) -> str:
+    told = _docker("inspect", "--format", "{{json .Args}}", container).stdout
+    arguments = json.loads(told or "[]")
+    for flag, value in pairwise(arguments):
+        if flag == "--task-id":
+            return f"{CHECKPOINTS_DIR}/{value}/.run/train"
+    raise ConfigurationError(
+        f"the container {container} was started without --task-id: name the folder of its run as "
+        f"{container}:/RUN_DIR"
+    )
+
+
+def _docker(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
