@@ -256,7 +256,7 @@ def _charts(run: Run) -> list[Chart]:
         (
             signal,
             "Groups with signal",
-            "Share whose episodes differ in reward; others teach nothing.",
+            "Share whose episodes differ in reward; no other teaches.",
         ),
         (rates, "Tokens/s", "Tokens of whole episodes per second of training."),
         (

@@ -35,6 +35,7 @@ from miner.training.checkpoints import (
     checkpoint_bytes,
     newest_checkpoint,
 )
+from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import with_warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
@@ -172,6 +173,7 @@ def _learn_from(
 
 def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> EpisodeTrainer:
     """The trainer, without callbacks and with nothing to learn from yet."""
+    records = TokenRecords(settings.run_dir, settings.token_records, ranks.rank)
     trainer = EpisodeTrainer(
         model=learner.model,
         args=grpo_config(settings, num_processes=ranks.count, cuda=torch.cuda.is_available()),
@@ -181,10 +183,12 @@ def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> Episode
         credit=settings.reward.credit,
         decay=settings.reward.decay,
         results=settings.reward.results,
-        tokens=TokenRecords(settings.run_dir, settings.token_records, ranks.rank),
+        tokens=records,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,
     )
+    if settings.report_to:
+        trainer.add_callback(CompletionsTable(records, settings.report_to))
     # DeepSpeed moves it only when training begins; the base model is evaluated before
     learner.model.to(trainer.accelerator.device)
     return trainer

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import json
 import os
 import runpy
 import sys
@@ -54,6 +57,28 @@ def test_the_proposals_own_environment_is_trained(tmp_path: Path, model: Path) -
     said = run_example("custom_environment", tmp_path, "--model", str(model))
     assert "1 steps, mean loss" in said
     assert "{" not in said
+
+
+def _cells(folder: str) -> None:
+    """As Jupyter does: each code cell in the same namespace, with `await` at the top."""
+    os.chdir(ROOT)
+    os.environ.update(NOTEBOOK_WORK=folder, NOTEBOOK_BASE_STEPS="30", NOTEBOOK_STEPS="1")
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            made = compile("".join(cell["source"]), f"cell {number}", "exec", flags)
+            if (waits := eval(made, namespace)) is not None:
+                asyncio.run(waits)
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+    process = Forked(tmp_path, _cells, str(tmp_path / "work"))
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "step 0: held-out score" in process.stdout
+    assert "advantage" in process.stdout.rpartition("held-out score")[2]
+    verify_model(tmp_path / "work" / "model", load=False)
 
 
 def test_the_guessing_game_is_trained_on_from_nothing(tmp_path: Path) -> None:

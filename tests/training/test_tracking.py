@@ -7,12 +7,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from miner.config.errors import ConfigurationError
+from miner.reporting.token_records import TokenRecords
 from miner.training import preparation
+from miner.training.completions_table import CompletionsTable
 from tests.training.in_process import Work, working_in
+from tests.training.test_trainer import make_trainer
+from tests.training.test_weighted_rows import rollout
 
 
 @pytest.fixture
@@ -55,6 +61,31 @@ def test_a_tracker_is_told_each_steps_metrics(work: Work, monkeypatch: pytest.Mo
     (writer,) = WRITERS
     assert writer.log_dir == str(work.run_dir / "tensorboard")
     assert {("train/reward", 1), ("train/reward", 2)} <= writer.scalars.keys()
+
+
+def test_a_tracker_with_tables_gets_each_steps_completions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[dict[str, pd.DataFrame]] = []
+    package = ModuleType("trackio")
+    package.Table = lambda dataframe: dataframe  # type: ignore[attr-defined]
+    package.log = logged.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", package)
+    records = TokenRecords(tmp_path)
+
+    def with_legal_replies(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        parts = [[(0, float(number % 2), 0.0, 0.0)] for number in range(len(prompts))]
+        return rollout(prompts, trainer) | {"episode": [{"task": "t", "parts": p} for p in parts]}
+
+    trainer = make_trainer(tmp_path, with_legal_replies, credit="episode", tokens=records)
+    trainer.add_callback(CompletionsTable(records, ["tensorboard", "trackio"]))
+    trainer.train()
+    assert len(logged) == 2
+    table = logged[-1]["completions"]
+    assert list(table["step"]) == [2] * 4
+    assert list(table["reward"]) == [0.0, 1.0, 0.0, 1.0]
+    assert list(table["advantage"] > 0) == [False, True, False, True]
+    assert len(set(table["completion"])) == 1, "sampled rows alone"
 
 
 def test_one_that_is_not_installed_is_refused_before_anything_is_done(
