@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,7 +63,7 @@ def explanation(run_dir: Path, step: int | None, episode: int | None) -> str:
 
 def _overview(parts: Sequence[StepTokens], logged: float) -> Iterator[str]:
     rows = [row for part in parts for row in part.rows]
-    trees = sum(len({row.tree for row in part.rows if row.tree >= 0}) for part in parts)
+    trees = len({row.tree for row in rows if row.tree >= 0})
     loss = step_loss(parts)
     yield (
         f"step {parts[0].step}: {sum(len(part.episodes) for part in parts)} episodes, {len(rows)} "
@@ -107,7 +107,7 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
         return
     size = rules["group_size"]
     place = number % size
-    group = [each and each["parts"] for each in part.episodes[number - place :][:size]]
+    group = [each["parts"] if each else None for each in part.episodes[number - place :][:size]]
     turns = about["parts"]
     if rules["credit"] == "episode":
         rewards = [_reward(each) for each in group if each]
@@ -121,7 +121,9 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
             f"{mean:.3f}) / their deviation {deviation:.3f}"
         )
         return
-    by_turn = [each and [(turn[0], sum(turn[1:])) for turn in each] for each in group]
+    by_turn: list[Any] = [
+        [(turn[0], sum(turn[1:])) for turn in each] if each else None for each in group
+    ]
     differences, deviation = differences_by_round(by_turn, rules["decay"])
     returns = decayed_returns([reward for _, reward in by_turn[place]], rules["decay"])
     factor = rules["results"]

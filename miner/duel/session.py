@@ -136,7 +136,8 @@ def _sizes(named: str | None) -> tuple[int | str, ...]:
     """Decks and boards with commas between them; of a game with none among them all."""
     wanted = [part.strip() for part in named.split(",")] if named else []
     chosen: list[int | str] = []
-    for of_game in (DUEL_CARDS, DUEL_BOARDS):
+    games: tuple[Sequence[int | str], ...] = (DUEL_CARDS, DUEL_BOARDS)
+    for of_game in games:
         chosen += [size for size in of_game if str(size) in wanted] or of_game
     if unknown := [part for part in wanted if part not in map(str, chosen)]:
         known = ", ".join(map(str, (*DUEL_CARDS, *DUEL_BOARDS)))

@@ -111,10 +111,9 @@ class StepTokens:
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         with temporary.open("wb") as file:
-            np.savez_compressed(
-                file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays
-            )
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # of its one flag
         temporary.replace(path)
 
     @classmethod

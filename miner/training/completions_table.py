@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.reporting.token_records import StepTokens, TokenRecords
@@ -37,13 +36,14 @@ class CompletionsTable(TrainerCallback):
         recorded = self._records.keep and step in self._records.steps()
         if not state.is_world_process_zero or not recorded or "reward" not in (logs or {}):
             return
-        table = completions(self._records.of(step)[0])
+        lines = completions(self._records.of(step)[0])
+        table = importlib.import_module("pandas").DataFrame(lines)
         for name in self._trackers:
             tracker = importlib.import_module(name)
             tracker.log({"completions": tracker.Table(dataframe=table)})
 
 
-def completions(step: StepTokens) -> pd.DataFrame:
+def completions(step: StepTokens) -> list[dict[str, Any]]:
     """A line for each sampled row, up to `MOST_ROWS`; its advantage is its tokens' mean."""
     lines = []
     for row in step.rows:
@@ -61,4 +61,4 @@ def completions(step: StepTokens) -> pd.DataFrame:
                 "task": about["task"],
             }
         )
-    return pd.DataFrame(lines[:MOST_ROWS])
+    return lines[:MOST_ROWS]

@@ -12,6 +12,9 @@ from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
 from miner.training.forest import Row
 from miner.training.packing import Pass
 
+Learned = tuple[int, np.ndarray]
+"""The number of the tree in which a row was learned, and the row's log-probabilities."""
+
 _EMPTY = np.zeros(0, np.float32)
 
 
@@ -34,7 +37,7 @@ class TokenLog:
         played: Sequence[dict[str, Any]],
         rows: Sequence[tuple[Row, list[int]]],
         batch: dict[str, Any],
-        passes: Sequence[tuple[Pass, Tensor]],
+        learned: dict[int, Learned],
     ) -> None:
         """Record a step, unless none is kept.
 
@@ -43,12 +46,11 @@ class TokenLog:
             played: the rollout's columns of each episode.
             rows: each with the offsets in its completion that TRL was given.
             batch: TRL's columns, whose `row` is the number of each line's row.
-            passes: trees that were learned together, and their rows' log-probabilities.
+            learned: see `learned_lines`.
         """
         if not self._records.keep:
             return
         columns = _columns(batch)
-        trees = _trees(passes)
         lines = {number: line for line, number in enumerate(batch["row"].tolist())}
         owners = [
             (episode, turns, weight)
@@ -63,7 +65,7 @@ class TokenLog:
         ):
             line = lines[number]
             there = columns["mask"][line, : len(offsets)]
-            tree, learned = trees.get(line, (-1, np.full(len(offsets), np.nan, np.float32)))
+            tree, logprobs = learned.get(line, (-1, np.full(len(offsets), np.nan, np.float32)))
 
             def of_loss(values: np.ndarray, there: np.ndarray = there) -> np.ndarray:
                 return values[: len(there)][there] if len(values) else _EMPTY
@@ -76,7 +78,7 @@ class TokenLog:
                     turns=np.array(turns, np.int32),
                     at=of_loss(np.array(offsets, np.int32)),
                     sampled=of_loss(columns["sampled"][line]),
-                    learned=of_loss(learned),
+                    learned=of_loss(logprobs),
                     reference=of_loss(columns["reference"][line]) if rules["beta"] else _EMPTY,
                     advantages=of_loss(columns["advantages"][line]),
                     tree=tree,
@@ -105,13 +107,33 @@ def _columns(batch: dict[str, Any]) -> dict[str, np.ndarray]:
     return {"mask": mask.cpu().numpy()} | {n: v.float().cpu().numpy() for n, v in values.items()}
 
 
-def _trees(passes: Sequence[tuple[Pass, Tensor]]) -> dict[int, tuple[int, np.ndarray]]:
-    """Of each line that was learned the number of its tree and its log-probabilities."""
-    found: dict[int, tuple[int, np.ndarray]] = {}
+def learned_lines(
+    passes: Sequence[tuple[Pass, Tensor]],
+    lines: int,
+    rank: int,
+    gather: Callable[[Any], list[Any]],
+) -> dict[int, Learned]:
+    """What was learned of each of this process's lines, by whichever process; collective.
+
+    Args:
+        passes: trees that this process learned together, and their rows' log-probabilities; rows
+            are numbered over all processes' lines.
+        lines: of this process.
+    """
+    found: dict[int, Learned] = {}
     number = 0
     for trees, logprobs in passes:
         values = iter(logprobs.float().cpu().numpy())
         for tree in trees:
             found.update((line, (number, next(values))) for line in tree.rows)
             number += 1
-    return found
+    parts = gather((lines, number, found))
+    first = sum(count for count, _, _ in parts[:rank])
+    mine: dict[int, Learned] = {}
+    before = 0
+    for _, trees_there, there in parts:
+        for line, (tree, logprobs) in there.items():
+            if first <= line < first + lines:
+                mine[line - first] = (before + tree, logprobs)
+        before += trees_there
+    return mine

@@ -29,7 +29,7 @@ from miner.reporting.records import HALVINGS
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
 from miner.training.checkpoints import checkpoint_folder
-from miner.training.token_log import TokenLog
+from miner.training.token_log import TokenLog, learned_lines
 from miner.training.tree_trainer import TreeTrainer
 
 Credit = Literal["episode", "turn", "all_moves", "own"]
@@ -121,7 +121,9 @@ class EpisodeTrainer(TreeTrainer):
         self._unsound: dict[str, torch.Tensor] = {}
         self._played: list[dict[str, Any]] = []
         super().__init__(model=model, args=args, **kwargs)
-        self._token_log = tokens and TokenLog(tokens, self.processing_class.batch_decode)
+        self._token_log = (
+            TokenLog(tokens, kwargs["processing_class"].batch_decode) if tokens else None
+        )
 
     def learn_from(
         self,
@@ -239,21 +241,21 @@ class EpisodeTrainer(TreeTrainer):
         """The parent's, whose tokens are recorded."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         if self._token_log:
-            processes = self.accelerator.num_processes
+            processes, step = self.accelerator.num_processes, self.state.global_step + 1
             clip = (self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max)
             rules = {
                 "divisor": float(inputs["num_items_in_batch"].clamp(min=1.0)) / processes,
                 "beta": self.beta,
                 "clip": clip if self.use_vllm else None,
-                "temperature": self.temperature,
                 "credit": self._credit,
                 "decay": self._decay,
                 "results": self._results,
                 "group_size": self._group_size,
             }
             rows = list(zip(self._rows, self._offsets, strict=True))
-            step = self.state.global_step + 1
-            self._token_log.add(step, rules, self._played, rows, inputs, self._learned_passes)
+            place = len(rows), self.accelerator.process_index
+            learned = learned_lines(self._learned_passes, *place, self._gather_values)
+            self._token_log.add(step, rules, self._played, rows, inputs, learned)
         return loss
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
@@ -320,7 +322,7 @@ class EpisodeTrainer(TreeTrainer):
         if self._credit == "episode":
             by_episode: torch.Tensor = output["advantages"]
             return by_episode[[episode for episode, _ in rows]]
-        by_turn = [one.get("turn_advantages") for one in inputs]
+        by_turn: list[Any] = [one.get("turn_advantages") for one in inputs]
         if self._credit != "own":
             # Groups may be split over processes: baselines need the episodes of all of them.
             rewards = gather_object([one["turn_rewards"] for one in inputs])

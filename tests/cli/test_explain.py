@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from miner.reporting.token_records import (
     step_loss,
 )
 from miner.rewards.advantages import EPSILON
+from miner.training.token_log import learned_lines
 from tests.training.in_process import working_in
 from tests.training.test_trainer import make_trainer
 from tests.training.test_weighted_rows import rollout as with_legal_replies
@@ -106,6 +109,27 @@ def test_rows_that_were_not_sampled_and_corrected_ratios_are_in_the_loss(
         first = next(row for row in part.rows if row.weight is None)
         deviation = math.sqrt(0.5)  # rewards of the group are 0 and 1
         assert first.advantages[0] == pytest.approx(-0.5 / (deviation + EPSILON), rel=1e-5)
+
+
+def test_rows_that_another_process_has_learned_are_found_there() -> None:
+    """Two processes with two lines each, which learn lines of each other."""
+
+    def tree(*lines: int) -> SimpleNamespace:
+        return SimpleNamespace(rows=list(lines))
+
+    def values(*logprobs: float) -> torch.Tensor:
+        return torch.tensor(logprobs)[:, None]
+
+    passes = [
+        [([tree(3), tree(0)], values(-0.5, -0.25))],
+        [([tree(1, 2)], values(-0.125, -1.0))],
+    ]
+    parts: list[Any] = []
+    for rank in (0, 1):
+        learned_lines(passes[rank], 2, rank, lambda part: parts.append(part) or [part])
+    found = [learned_lines(passes[rank], 2, rank, lambda _: parts) for rank in (0, 1)]
+    shown = [{line: (at, v.item()) for line, (at, v) in of.items()} for of in found]
+    assert shown == [{0: (1, -0.25), 1: (2, -0.125)}, {1: (0, -0.5), 0: (2, -1.0)}]
 
 
 def test_a_disk_that_refuses_ends_the_records_and_not_the_run(tmp_path: Path) -> None:

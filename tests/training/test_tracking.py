@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from transformers import TrainerControl, TrainerState
 
 from miner.config.errors import ConfigurationError
 from miner.reporting.token_records import TokenRecords
@@ -70,7 +71,6 @@ def test_a_tracker_with_tables_gets_each_steps_completions(
     package = ModuleType("trackio")
     package.Table = lambda dataframe: dataframe  # type: ignore[attr-defined]
     package.log = logged.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "trackio", package)
     records = TokenRecords(tmp_path)
 
     def with_legal_replies(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -78,11 +78,17 @@ def test_a_tracker_with_tables_gets_each_steps_completions(
         return rollout(prompts, trainer) | {"episode": [{"task": "t", "parts": p} for p in parts]}
 
     trainer = make_trainer(tmp_path, with_legal_replies, credit="episode", tokens=records)
-    trainer.add_callback(CompletionsTable(records, ["tensorboard", "trackio"]))
-    trainer.train()
-    assert len(logged) == 2
-    table = logged[-1]["completions"]
-    assert list(table["step"]) == [2] * 4
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+    trainer.compute_loss(trainer.model, output)
+    tables = CompletionsTable(records, ["tensorboard", "trackio"])
+    monkeypatch.setitem(sys.modules, "trackio", package)
+    for step in (1, 2):  # of the second there is no record
+        state = TrainerState(global_step=step, is_world_process_zero=True)
+        tables.on_log(trainer.args, state, TrainerControl(), {"reward": 0.5})
+    (table,) = (each["completions"] for each in logged)
+    assert list(table["step"]) == [1] * 4
     assert list(table["reward"]) == [0.0, 1.0, 0.0, 1.0]
     assert list(table["advantage"] > 0) == [False, True, False, True]
     assert len(set(table["completion"])) == 1, "sampled rows alone"

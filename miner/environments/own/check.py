@@ -81,7 +81,8 @@ def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findi
     turns = [len(episode.said) for episode in episodes]
     openings = len({episode.opening for episode in episodes})
     longest = max(episodes, key=lambda episode: (episode.score, len(episode.said)))
-    lines = [f"seed {longest.task.seed}: {longest.opening}"]
+    seed = longest.task.seed
+    lines = [f"One episode in full, with replies drawn at random (seed {seed}):", longest.opening]
     for reply, answer, valid in longest.said:
         mark = "" if valid else " (not valid)"
         lines.append(f"  > {reply[:80]!r}{mark}  {answer[:200]}".rstrip())

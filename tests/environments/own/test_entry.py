@@ -43,7 +43,8 @@ def test_a_class_in_a_file_is_found_and_may_use_its_neighbours(tmp_path: Path, n
 async def test_rewards_are_weighted_a_tool_answers_and_two_environments_share_a_run() -> None:
     both = load_entry(str(Path(__file__).parents[3] / "examples" / "several.py") + ":Both")
     findings = await check_environment(both, OwnSource(both), SeededTasks("Both", None))
-    assert findings.remarks == ()
+    assert findings.notes == ()
+    assert "One episode in full" in str(findings.picture)
     episode = both()
     first = episode.reset(3)
     terms = [int(word) for word in re.findall(r"\d\d", first)[:2]]
