@@ -119,11 +119,9 @@ class EpisodeTrainer(TreeTrainer):
         self._results = results if credit == "all_moves" else 1.0
         self.guard = guard or UpdateGuard()
         self._unsound: dict[str, torch.Tensor] = {}
-        self._played: list[dict[str, Any]] = []
         super().__init__(model=model, args=args, **kwargs)
-        self._token_log = (
-            TokenLog(tokens, kwargs["processing_class"].batch_decode) if tokens else None
-        )
+        decode = kwargs["processing_class"].batch_decode
+        self._token_log = TokenLog(tokens, decode) if tokens else None
 
     def learn_from(
         self,
