@@ -216,8 +216,11 @@ class EpisodeTrainer(TreeTrainer):
         of several, some would wait for the others."""
         try:
             super()._save_checkpoint(model, trial)
-        except (OSError, SafetensorError, RuntimeError) as error:  # the last one is torch.save's
-            if self.is_deepspeed_enabled or is_out_of_memory(error):
+        except Exception as error:
+            # torch.save raises RuntimeError, tokenizers nothing better than Exception
+            disk = isinstance(error, OSError | SafetensorError | RuntimeError)
+            disk = disk or "os error" in str(error)
+            if not disk or self.is_deepspeed_enabled or is_out_of_memory(error):
                 raise
             step = self.state.global_step
             shutil.rmtree(checkpoint_folder(self.args, step), ignore_errors=True)

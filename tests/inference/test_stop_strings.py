@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -73,7 +74,8 @@ async def test_a_reply_ends_on_the_token_that_completes_a_stop_string(name: str)
 @pytest.mark.parametrize("name", ENGINES)
 async def test_a_stop_string_that_is_not_said_changes_nothing(name: str) -> None:
     async with engine(name) as sampler:
-        assert await greedy(sampler, "never said") == await greedy(sampler)
+        first, again = await greedy(sampler, "never said"), await greedy(sampler)
+        assert replace(again, cached_tokens=first.cached_tokens) == first
 
 
 def test_a_string_counts_wherever_tokens_cut_it() -> None:

@@ -9,6 +9,10 @@ from miner.games import Game
 from miner.games.clobber import CLOBBER
 
 SIMULATIONS = 300
+LATE_MOVES = 6
+LATE_SIMULATIONS = 1000
+"""With so few legal moves or fewer a search of this size solves the ending, in little time."""
+
 _UCT_C = 2.0
 _MEMORY_MB = 64
 
@@ -17,7 +21,8 @@ class ClobberTeacher(ByValue):
     """See the module.
 
     Args:
-        simulations: of one search; endings within reach are solved.
+        simulations: of one search, late in the game at least `LATE_SIMULATIONS`; endings within
+            reach are solved.
     """
 
     def __init__(self, simulations: int = SIMULATIONS) -> None:
@@ -27,8 +32,10 @@ class ClobberTeacher(ByValue):
         state = board(CLOBBER, seen)
         game = state.get_game()
         evaluator = pyspiel.RandomRolloutEvaluator(1, seen.seed)
+        late = LATE_SIMULATIONS if len(seen.actions) <= LATE_MOVES else 0
+        simulations = max(self._simulations, late)
         bot = pyspiel.MCTSBot(
-            game, evaluator, _UCT_C, self._simulations, _MEMORY_MB, True, seen.seed, False
+            game, evaluator, _UCT_C, simulations, _MEMORY_MB, True, seen.seed, False
         )
         root = bot.mcts_search(state)
         values = dict.fromkeys(seen.actions, 0.0)

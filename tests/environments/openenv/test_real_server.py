@@ -171,7 +171,7 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
     status, out, _ = probed(monkeypatch, capsys, f"environment.openenv.app={file}", *settings)
     assert not status
     assert 'the action {"action_id": "{integer}"}' in out
-    assert "seeds: seeded" in out
+    assert "the seed decides about the game" in out
     opening = "...\n...\n...\nLegal actions: 0, 1, 2, 3, 4, 5, 6, 7, 8"
     assert repr(opening) in out
     asked, _ = dialogue(random.Random(0))[0]
