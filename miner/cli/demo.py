@@ -103,11 +103,16 @@ def demo_command(
         from miner.cli.demo_replies import tell_replies  # imports torch: seconds
 
         tell_replies(base, trained, temperature_of(run_dir), console)
+    _show_results(run_dir, published, console)
+    console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def _show_results(run_dir: Path, published: Path, console: Console) -> None:
+    """Write the report, and name what there is to look at."""
     console.print(Rule("5  what to look at", align="left"))
     report_command(run_dir)
     console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)
     console.print(f"model      {published}", highlight=False, soft_wrap=True)
-    console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -80,3 +80,37 @@ class DemonstrationSettings(Section):
         description="Folders of conversations (jsonl, json or parquet with `messages`), half of "
         f"each such step's replies; empty: those of {DATASETS_VARIABLE}.",
     )
+
+
+class OptimizerSettings(Section):
+    learning_rate: float = Field(4e-4, gt=0, le=1, description="Peak learning rate.")
+    schedule: Literal["constant", "linear"] = Field(
+        "linear", description="linear: down to zero at the planned end, by steps or by time."
+    )
+    decay_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="schedule = linear: last share of the run, that it takes.",
+    )
+    warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
+    beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
+    micro_batch_tokens: int = Field(
+        8192,
+        ge=1,
+        description="Tokens of a forward and backward pass at most, padding included; a single "
+        "longer row is a pass of its own.",
+    )
+    max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
+    most_halvings: int = Field(
+        0,
+        ge=0,
+        description="Times at most that training goes back to the best weights so far, at half the "
+        "learning rate, because held-out games fell below theirs by more than the paired interval.",
+    )
+    zero_stage: Literal[0, 2, 3] = Field(
+        0,
+        description="DeepSpeed's ZeRO: 2 spreads gradients and optimizer over the processes, 3 "
+        "weights as well; 0: without DeepSpeed.",
+    )

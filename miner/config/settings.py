@@ -34,7 +34,11 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.learning_settings import DemonstrationSettings, RewardSettings
+from miner.config.learning_settings import (
+    DemonstrationSettings,
+    OptimizerSettings,
+    RewardSettings,
+)
 from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, parse_value, value_at
 from miner.config.recipes import read_recipe
@@ -190,40 +194,6 @@ class RolloutSettings(Section):
         return self.max_episode_tokens
 
 
-class OptimizerSettings(Section):
-    learning_rate: float = Field(4e-4, gt=0, le=1, description="Peak learning rate.")
-    schedule: Literal["constant", "linear"] = Field(
-        "linear", description="linear: down to zero at the planned end, by steps or by time."
-    )
-    decay_share: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="schedule = linear: last share of the run, that it takes.",
-    )
-    warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
-    beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
-    micro_batch_tokens: int = Field(
-        8192,
-        ge=1,
-        description="Tokens of a forward and backward pass at most, padding included; a single "
-        "longer row is a pass of its own.",
-    )
-    max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
-    most_halvings: int = Field(
-        0,
-        ge=0,
-        description="Times at most that training goes back to the best weights so far, at half the "
-        "learning rate, because held-out games fell below theirs by more than the paired interval.",
-    )
-    zero_stage: Literal[0, 2, 3] = Field(
-        0,
-        description="DeepSpeed's ZeRO: 2 spreads gradients and optimizer over the processes, 3 "
-        "weights as well; 0: without DeepSpeed.",
-    )
-
-
 class EvaluationSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
@@ -322,7 +292,7 @@ class Settings(Section):
 
 
 def check_divides(settings: Settings, count: int) -> None:
-    """Return whether each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
+    """Check that each of `count` processes gets whole groups. Raises: `ConfigurationError`."""
     groups = settings.rollout.groups_per_step
     if groups % count:
         raise ConfigurationError(

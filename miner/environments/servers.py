@@ -109,7 +109,7 @@ class ServerPool:
         load.rests_until = self._clock() + load.pause_s
 
     def report_presence(self, url: str, *, there: bool) -> None:
-        """Return whether a server answers; one that comes back need not rest any more."""
+        """Note whether a server answers; one that comes back need not rest any more."""
         load = self._loads[url]
         if there and load.away:
             self.report_success(url)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from miner.config.errors import ConfigurationError
-from miner.environments.own.entry import imported
+from miner.environments.own.entry import imported, with_place
 from miner.rollout.trajectory import Trajectory
 
 OwnCredit = Callable[[Sequence[Trajectory | None]], Sequence[Sequence[float] | None]]
@@ -32,10 +30,8 @@ def load_credit(entry: str) -> OwnCredit:
         try:
             found = list(function(group))
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
             raise ConfigurationError(
-                f"reward.entry {entry!r} raised {type(error).__name__}: {error} "
-                f"({Path(where.filename).name}, line {where.lineno})"
+                f"reward.entry {entry!r} raised {with_place(error)}"
             ) from error
         if len(found) != len(group):
             raise ConfigurationError(

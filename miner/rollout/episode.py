@@ -87,7 +87,6 @@ class SampledPlayer:
         self._builder = TrajectoryBuilder(
             self._renderer, task, observation.messages, observation.tools
         )
-        self._shown = observation.messages
         self._pick = self._params.guide(task) if self._params.guide else None
 
     async def reply(self) -> str:
@@ -95,7 +94,7 @@ class SampledPlayer:
         self._params.check_going()
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
-        picked = self._pick(self._shown[-1]["content"]) if self._pick else None
+        picked = self._pick(self._builder.shown[-1]["content"]) if self._pick else None
         if picked is not None:
             return self._builder.add_picked(picked)
         sample = await self._sampler.sample(
@@ -105,7 +104,6 @@ class SampledPlayer:
 
     def told(self, transition: Transition) -> None:
         self._builder.add_transition(transition)
-        self._shown = transition.messages or self._shown
 
     async def close(self) -> None:
         await self._sampler.end_session(self._session)

@@ -144,7 +144,11 @@ class _OpenRow:
 
 
 class TrajectoryBuilder:
-    """Grows one trajectory: `prompt_ids`, then `add_reply`, then `add_transition`, and again."""
+    """Grows one trajectory: `prompt_ids`, then `add_reply`, then `add_transition`, and again.
+
+    Attributes:
+        shown: messages since the last reply, which the next one answers.
+    """
 
     def __init__(
         self,
@@ -207,7 +211,7 @@ class TrajectoryBuilder:
         self._sample = None
         self._turns.append(
             TurnRecord(
-                messages=self._shown,
+                messages=self.shown,
                 reply=self._reply,
                 action=transition.action,
                 valid=transition.valid,
@@ -242,7 +246,7 @@ class TrajectoryBuilder:
         """A chat of these messages alone, in a row of its own."""
         self._conversation = list(messages)
         self._tools = tools
-        self._shown = tuple(messages)
+        self.shown = tuple(messages)
         self._said = ""
         self._text = self._renderer.render(self._conversation, tools)
         self._drift = DriftKind.CLEAN
@@ -251,7 +255,7 @@ class TrajectoryBuilder:
     def _go_on_replying(self, sample: Sample, appended: str) -> None:
         """The assistant's message stays open, and the next reply goes on with it."""
         self._said += self._reply + appended
-        self._shown = ({"role": "assistant", "content": appended},)
+        self.shown = ({"role": "assistant", "content": appended},)
         self._grow(self._renderer.continue_reply(self._text, sample, appended))
 
     def _continue(self, sample: Sample, transition: Transition) -> None:
@@ -259,7 +263,7 @@ class TrajectoryBuilder:
         self._conversation.append({"role": "assistant", "content": self._said + said})
         self._conversation.extend(transition.messages)
         self._said = ""
-        self._shown = transition.messages
+        self.shown = transition.messages
         self._grow(
             self._renderer.continue_prompt(self._conversation, self._text, sample, self._tools)
         )

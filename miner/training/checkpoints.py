@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.heartbeat import HeartbeatWriter
@@ -56,6 +57,15 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
         if match and marker.get("step") == int(match[1]):
             found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+def refused_by_disk(error: Exception) -> bool:
+    """Return whether writing a checkpoint may have raised this because the disk refused.
+
+    torch.save raises RuntimeError, tokenizers nothing better than Exception.
+    """
+    kinds = (OSError, SafetensorError, RuntimeError)
+    return isinstance(error, kinds) or "os error" in str(error)
 
 
 def checkpoint_folder(args: TrainingArguments, step: int) -> Path:

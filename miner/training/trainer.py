@@ -16,7 +16,6 @@ from typing import Any, Literal
 import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
-from safetensors import SafetensorError
 from transformers import PreTrainedModel
 from trl import GRPOConfig
 from trl.trainer.utils import add_fused_lm_head
@@ -28,7 +27,7 @@ from miner.inference.engines import is_out_of_memory
 from miner.reporting.records import HALVINGS
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
-from miner.training.checkpoints import checkpoint_folder
+from miner.training.checkpoints import checkpoint_folder, refused_by_disk
 from miner.training.token_log import TokenLog, learned_lines
 from miner.training.tree_trainer import TreeTrainer
 
@@ -217,10 +216,8 @@ class EpisodeTrainer(TreeTrainer):
         try:
             super()._save_checkpoint(model, trial)
         except Exception as error:
-            # torch.save raises RuntimeError, tokenizers nothing better than Exception
-            disk = isinstance(error, OSError | SafetensorError | RuntimeError)
-            disk = disk or "os error" in str(error)
-            if not disk or self.is_deepspeed_enabled or is_out_of_memory(error):
+            alone = not self.is_deepspeed_enabled
+            if not (alone and refused_by_disk(error)) or is_out_of_memory(error):
                 raise
             step = self.state.global_step
             shutil.rmtree(checkpoint_folder(self.args, step), ignore_errors=True)

@@ -73,11 +73,15 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
     except ConfigurationError:
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigurationError(
-            f"{setting} {entry!r} cannot be imported: {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}, line {where.lineno})"
+            f"{setting} {entry!r} cannot be imported: {with_place(error)}"
         ) from error
+
+
+def with_place(error: Exception) -> str:
+    """Type, text, file and line of what code of one's own raised."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
 
 
 def _from_file(path: Path, entry: str, setting: str) -> ModuleType:

@@ -9,13 +9,12 @@ Invariants:
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import EnvironmentFault, InfrastructureError, no_episode
+from miner.environments.own.entry import with_place
 from miner.environments.own.text_environment import Step, TextEnvironment
 from miner.environments.own.worker import OverdueError, Worker
 
@@ -117,12 +116,8 @@ class OwnEnvironment:
                 f"{error} (the limit is {self._kind.__name__}.seconds)", server=self.server
             ) from None
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
             said = ", ".join(repr(each)[:80] for each in given)
-            raise self._fault(
-                f"{method.__name__}({said}) raised {type(error).__name__}: {error} "
-                f"({Path(where.filename).name}, line {where.lineno})"
-            ) from error
+            raise self._fault(f"{method.__name__}({said}) raised {with_place(error)}") from error
 
     def _fault(self, what: str) -> InfrastructureError:
         self._open = False
