@@ -96,6 +96,8 @@ def test_a_turn_shows_rules_tools_and_state_and_a_call_survives_the_tokens(made:
 def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Path) -> None:
     ids, labels = row(made)
     learner = Learner(load_settings(None, [], environ={}), made.folder)
+    outside = tuple(f"{name}." for name in outside_text(learner.model))
+    assert not [name for name in learner.trained if name.startswith(outside)]
     losses = two_steps(learner.model, ids, labels)
     assert losses[2] < losses[1] < losses[0]
 
