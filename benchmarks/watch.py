@@ -1,4 +1,4 @@
-"""What `miner watch` costs: CPU seconds to the first page of a long run, and of one new step.
+"""Costs of `miner watch`: CPU seconds to the first page of a long run, and of one new step.
 
 python -m benchmarks.watch
 """

@@ -27,7 +27,7 @@ print(status, version.value)
 
 
 def is_new_enough(driver: str | None) -> bool:
-    """Whether CUDA 13 runs on `driver` ("570.86.10") without other libraries."""
+    """Return whether CUDA 13 runs on `driver` ("570.86.10") without other libraries."""
     major = (driver or "").partition(".")[0]
     return major.isdigit() and int(major) >= OLDEST_DRIVER
 

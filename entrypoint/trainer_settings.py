@@ -179,7 +179,7 @@ def _duels_tree(job: Job) -> Tree:
 
 
 def _learning_tree(job: Job) -> Tree:
-    """How duels are learned: from teachers, and by a gate that has games enough to see."""
+    """Settings for learning duels: from teachers, and by a gate that has games enough to see."""
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
         "reward": {"credit": "all_moves", "tau": DUEL_TAU},

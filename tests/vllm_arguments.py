@@ -1,4 +1,4 @@
-"""What vLLM's own parser makes of `vllm serve` commands: `python -m tests.vllm_arguments`.
+"""vLLM's own parser's reading of `vllm serve` commands: `python -m tests.vllm_arguments`.
 
 Reads a JSON list of commands without "vllm" and prints [port, engines, logprobs mode] of each. Runs
 with the Python that has vLLM; without a GPU that parses only when told that it is for a CPU.

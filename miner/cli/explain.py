@@ -98,7 +98,7 @@ def _reward(turns: Sequence[Sequence[float]]) -> float:
 
 
 def _credit(part: StepTokens, number: int) -> Iterator[str]:
-    """What the advantages of the episode's sampled tokens are made of."""
+    """Parts of the advantages of the episode's sampled tokens."""
     about, rules = part.episodes[number], part.rules
     if about is None:
         return

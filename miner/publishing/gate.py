@@ -107,7 +107,7 @@ class Gate:
 def undecided_pairs(
     games: Sequence[str], candidate: Evaluated, start: Evaluated, number: int = 1
 ) -> list[str]:
-    """What speaks against a candidate that has played the same list of games as the start.
+    """Reasons against a candidate that has played the same list of games as the start.
 
     Each two games are a pair. A forfeited game is a lost one, so that of forfeits only the counts
     are compared.

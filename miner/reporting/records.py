@@ -82,7 +82,7 @@ class StepRecord(RolloutStats, Record):
 
     @property
     def learns(self) -> bool:
-        """Whether a row was computed to learn from, as far as that is known."""
+        """Return whether a row was computed to learn from, as far as that is known."""
         return not 0 < self.metrics.get(ROWS, 0) == self.metrics.get(LEFT_OUT)
 
     @property

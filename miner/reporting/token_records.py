@@ -118,7 +118,7 @@ class StepTokens:
 
     @classmethod
     def read(cls, path: Path) -> StepTokens:
-        """What `write` has written.
+        """The content that `write` has written.
 
         Raises: `ConfigurationError` for a file that is none, or of another version.
         """

@@ -13,7 +13,7 @@ from miner.rollout.trajectory import Trajectory, TurnRecord
 
 
 class TurnParts(NamedTuple):
-    """What the reward of a turn is the sum of; `round` as in `TurnReward`."""
+    """Summands of the reward of a turn; `round` as in `TurnReward`."""
 
     round: int
     score: float

@@ -15,10 +15,10 @@ from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
 Pick = Callable[[str], str | None]
-"""What is shown -> the reply to it; None leaves the reply to the policy."""
+"""The message shown -> the reply to it; None leaves the reply to the policy."""
 
 Guide = Callable[[EpisodeTask], Pick | None]
-"""Who picks the replies of an episode, asked when it begins; None: the policy throughout."""
+"""Task -> the `Pick` of its episode, when that begins; None leaves it to the policy."""
 
 
 def never() -> bool:

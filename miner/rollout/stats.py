@@ -1,4 +1,4 @@
-"""What happened in a rollout, in numbers. A pure function of the outcomes.
+"""Statistics of a rollout. A pure function of the outcomes.
 
 Reports read records with these numbers: importing this module imports no tokenizer.
 """

@@ -113,7 +113,7 @@ def learned_lines(
     rank: int,
     gather: Callable[[Any], list[Any]],
 ) -> dict[int, Learned]:
-    """What was learned of each of this process's lines, by whichever process; collective.
+    """Learned values of each of this process's lines, by whichever process; collective.
 
     Args:
         passes: trees that this process learned together, and their rows' log-probabilities; rows

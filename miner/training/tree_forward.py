@@ -88,7 +88,7 @@ def read_at(backbone: torch.nn.Module, row: Tensor, column: Tensor) -> Iterator[
 
 
 def takes_trees(model: PreTrainedModel) -> bool:
-    """Whether `let_take_trees` has set it to."""
+    """Return whether `let_take_trees` has prepared `model` for them."""
     return model.config.get_text_config()._attn_implementation in (BLOCKS, FLEX)
 
 

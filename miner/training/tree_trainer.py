@@ -275,7 +275,7 @@ class TreeTrainer(GRPOTrainer):
 
     @cached_property
     def _takes_trees(self) -> bool:
-        """Whether rows become trees: by what this model can take."""
+        """Return whether rows become trees: by what this model can take."""
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         obstacle: str | None = "its experts are balanced over whole rows"

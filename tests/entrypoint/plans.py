@@ -51,7 +51,7 @@ def planned_servers() -> list[list[str]]:
 
 
 def as_parsed(commands: Sequence[list[str]]) -> list[list[object]]:
-    """What `tests.vllm_arguments` prints if vLLM reads these commands as they are meant."""
+    """Output of `tests.vllm_arguments` if vLLM reads these commands as they are meant."""
 
     def number(command: list[str], flag: str) -> int:
         return int(command[command.index(flag) + 1])

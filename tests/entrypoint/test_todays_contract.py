@@ -92,7 +92,7 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
 def test_every_combination_of_todays_environments_has_a_plan(
     roots: dict[str, str], arguments: Arguments
 ) -> None:
-    """What can be trained is, in the order given; where nothing can, the base is handed over."""
+    """All that can be trained is, in the order given; else the base is handed over."""
     todays = (*GAMES, "intercode", "swe_infinite")
     for size in range(1, len(todays) + 1):
         for names in combinations(todays, size):

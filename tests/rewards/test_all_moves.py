@@ -96,7 +96,7 @@ def test_the_critic_learns_from_the_bids_of_all_ranks() -> None:
 
 
 def picks(credit: AllMoves, share: float, episodes: int) -> list[list[str]]:
-    """What is picked at FIRST and LATER in the guided ones of so many episodes."""
+    """Picks at FIRST and LATER in the guided ones of so many episodes."""
     guide = credit.guide(lambda: share)
     begun = [guide(TASK) for _ in range(episodes)]
     return [[str(pick(FIRST)), str(pick(LATER))] for pick in begun if pick]

@@ -48,7 +48,7 @@ def look_at(model: Path, games: Sequence[str], source: DuelSource) -> Findings:
 
 
 def warning_of(shows_tools: bool, tokens: Mapping[str, int], context: int | None) -> str:
-    """What the user has to know; empty for nothing.
+    """Warnings for the user; empty for none.
 
     Args:
         shows_tools: whether the chat template puts the tools into the prompt at all.

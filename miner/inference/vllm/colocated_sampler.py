@@ -40,7 +40,7 @@ class CompletionLike(Protocol):
 
 
 class OutputLike(Protocol):
-    """What is read of vLLM's RequestOutput."""
+    """The part of vLLM's RequestOutput that is read."""
 
     request_id: str
     outputs: Sequence[CompletionLike]

@@ -54,7 +54,7 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a completion has taken."""
+    """Tokens of a completion and its prompt."""
 
     prompt_tokens_details: PromptDetails | None = None
 
