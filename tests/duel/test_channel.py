@@ -28,7 +28,7 @@ from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
-from miner.duel.table import game_seeds
+from miner.duel.table import Table, game_seeds
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import Observation, Transition
@@ -168,7 +168,19 @@ async def test_a_position_without_a_legal_action_is_a_draw(
     while shown.messages:
         shown = await duel.step(written(move(next(left))))
     assert (shown.done, shown.score, shown.valid) == (True, 0.5, True)
-    assert duel.history == line["history"]
+    assert duel.table.state.history() == line["history"]
+
+
+async def test_a_game_that_ends_before_the_first_turn_gives_its_place_to_another() -> None:
+    """This opening leaves the policy no move once the opponent has made its own."""
+    task = duel_task("clobber", 1976124014, 1, "random")
+    dead = Table(GAMES["clobber"], task.task_id)
+    duel = source().open()
+    assert (await duel.reset(task)).messages
+    assert duel.table.seed > dead.seed
+    assert duel.table.loaded.get_parameters() == dead.loaded.get_parameters()
+    with pytest.raises(ProtocolError, match="no episode is open"):
+        _ = source().open().table
 
 
 def stream(**named) -> DuelTasks:

@@ -5,19 +5,22 @@ Invariants:
 * a reply without a legal move ends the episode: lost, and marked as no valid reply;
 * an opponent that names no legal move plays a random one: giving up would teach nothing;
 * an opponent that fails is a fault of infrastructure, never a score;
+* a game that ends before the policy's first turn, as one in ten thousand of Clobber's openings
+  does, gives its place to the next seed's of the same size;
 * an episode is one game; the reflection after it is not asked for, since what it is worth shows in
   later games only.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from random import Random
 
 from miner.config.contract import DUEL_CHANNEL
 from miner.duel.calls import parse_calls
 from miner.duel.channel.opponents import Opponents
-from miner.duel.channel.tasks import duel_of
+from miner.duel.channel.tasks import duel_of, fitting_seeds, size_of
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS, forfeit_cause, game_results
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
@@ -75,23 +78,23 @@ class Duel:
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`. Raises: `ConfigurationError`, `InfrastructureError`."""
-        game, seed, self._seat = duel_of(task)
+        game, first, self._seat = duel_of(task)
         self._rival = await self._source.opponents.player(task.opponent)
-        self._table = Table(game, seed)
         self._notes = [Notes(self._source.counter), Notes(self._source.counter)]
         self._notes[1 - self._seat] = Notes(self._rival.counter)
-        self._fallback = Random(f"fallback {seed} {self._seat}")
-        request = await self._until_asked(self._table)
-        assert request is not None  # no game of the six can end before both have moved
+        request = None
+        seeds = fitting_seeds(game.name, itertools.count(first), (size_of(game.name, first),))
+        while request is None:
+            self._table = Table(game, next(seeds))
+            self._fallback = Random(f"fallback {self._table.seed} {self._seat}")
+            request = await self._until_asked(self._table)
         return Observation(tuple(request.messages), tools=tuple(shaped(request.tools)))
 
     async def step(self, text: str) -> Transition:
         """Carry out the reply's calls, and let the opponent move. Raises: `EnvironmentFault`."""
         table, request = self._table, self._request
         if table is None or request is None:
-            raise ProtocolError(
-                "no episode is open: call reset() before step()", server=DUEL_CHANNEL
-            )
+            raise _not_open()
         reply = Reply(parse_calls(self._source.family, text, offered_tools(request.tools)))
         action = carry_out(request, reply.calls)
         if action is None:
@@ -107,9 +110,11 @@ class Duel:
         return Transition((), score, done=True, score=score, action=action)
 
     @property
-    def history(self) -> list[int]:
-        """OpenSpiel's ids of all that has happened in the latest game, chance included."""
-        return self._table.state.history() if self._table else []
+    def table(self) -> Table:
+        """The latest game. Raises: `ProtocolError` before the first `reset`."""
+        if self._table is None:
+            raise _not_open()
+        return self._table
 
     async def close(self) -> None:
         """Drop the episode (idempotent)."""
@@ -135,3 +140,7 @@ class Duel:
                 f"the opponent {self._rival.name} failed: {error}", server=DUEL_CHANNEL
             ) from error
         return self._fallback.choice(request.legal) if move is None else move
+
+
+def _not_open() -> ProtocolError:
+    return ProtocolError("no episode is open: call reset() first", server=DUEL_CHANNEL)

@@ -29,7 +29,7 @@ async def replay_duel(source: DuelSource, result: EvaluationResult, found: Episo
     try:
         for reply in found.replies:
             end = await duel.step(reply.text)
-        history = duel.history
+        table = duel.table
     finally:
         await duel.close()
     if end is not None and end.done and end.score != found.score:
@@ -37,14 +37,13 @@ async def replay_duel(source: DuelSource, result: EvaluationResult, found: Episo
             f"{task} scored {found.score}, and {end.score} when its replies were given again: the "
             f"opponent {task.opponent} does not play the same game twice"
         )
-    moves, unanswered = _moves(task, history, found.replies)
-    scenes = tuple(_scenes(task, history, moves))
+    moves, unanswered = _moves(table, duel_of(task)[2], found.replies)
+    scenes = tuple(_scenes(table, moves))
     return replay_with(result, found, moves=moves, unanswered=unanswered, scenes=scenes)
 
 
-def _scenes(task: EpisodeTask, history: list[int], moves: Sequence[Move]) -> list[Scene]:
-    game, seed, _ = duel_of(task)
-    table, plies = Table(game, seed), []
+def _scenes(table: Table, moves: Sequence[Move]) -> list[Scene]:
+    history, plies = table.state.history(), []
     state = table.loaded.new_initial_state()
     for number, (action, move) in enumerate(zip(history, moves, strict=True)):
         said = move.replies[0].text[:LONGEST_CONTENT] if move.replies else None
@@ -52,17 +51,18 @@ def _scenes(task: EpisodeTask, history: list[int], moves: Sequence[Move]) -> lis
             plies.append(Ply(state.current_player(), action, said))
         state.apply_action(action)
     unused = (Usage(), Usage())
-    return frames(GameRecord(game.name, seed, 0, history, [], "draw", None, unused, plies))
+    return frames(
+        GameRecord(table.game.name, table.seed, 0, history, [], "draw", None, unused, plies)
+    )
 
 
 def _moves(
-    task: EpisodeTask, history: list[int], replies: tuple[Reply, ...]
+    table: Table, seat: int, replies: tuple[Reply, ...]
 ) -> tuple[tuple[Move, ...], tuple[Reply, ...]]:
     """The moves after the opening, and the replies that were none."""
-    game, seed, seat = duel_of(task)
-    table, left, moves = Table(game, seed), list(replies), []
+    left, moves = list(replies), []
     state = table.loaded.new_initial_state()
-    for number, action in enumerate(history):
+    for number, action in enumerate(table.state.history()):
         player = state.current_player()
         label = str(state.action_to_string(player, action))
         state.apply_action(action)

@@ -117,7 +117,7 @@ def _pairs(
     return list(islice(tasks(), n))
 
 
-def fitting_seeds(game: str, seeds: Iterator[int], sizes: Collection[Size]) -> Iterator[int]:
+def fitting_seeds(game: str, seeds: Iterator[int], sizes: Collection[Size | None]) -> Iterator[int]:
     """Those of `seeds` that draw one of these sizes, where the game has several."""
     if game not in _SIZES:
         return seeds
