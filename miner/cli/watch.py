@@ -85,7 +85,7 @@ def _watch(run_dir: Path, host: str, port: int, token: str | None) -> None:
 
 def plain_text(view: View) -> str:
     """The page's contents for a terminal."""
-    lines = [f"{view.name}: learning {view.subject}", view.state]
+    lines = [f"{view.name}: learning {view.subject}", view.verdict, view.state]
     lines += [f"ALARM {alarm}" for alarm in view.alarms] or ["no alarms"]
     lines += [f"{label:22} {value:>14}  {detail}" for label, value, detail in view.facts]
     lines += view.plan
@@ -94,6 +94,7 @@ def plain_text(view: View) -> str:
     if view.phases:
         lines.append("time: " + ", ".join(f"{name} {share:.0%}" for name, share in view.phases))
     lines += [" · ".join(row) for row in view.played]
+    lines += [f"note: {note}" for note in view.notes]
     lines += [f"episode: {shown.headline} · {shown.description}" for shown in view.episodes]
     return "\n".join(lines)
 

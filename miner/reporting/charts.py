@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 MOST_POINTS = 240
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 200.0, 54.0, 10.0, 8.0, 22.0
@@ -27,7 +28,7 @@ class Chart:
 
     Args:
         line: (x, y) in ascending order of x.
-        top: of the y axis, which begins at 0; None: a little above the largest value.
+        top: of the y axis, which begins at 0; None: a round number above the largest value.
         note: what the values mean, in a sentence.
     """
 
@@ -39,6 +40,11 @@ class Chart:
     note: str = ""
 
     @property
+    def first_x(self) -> float:
+        """Left end of the x axis."""
+        return min([x for x, _ in self.line[:1]] + [p.x for p in self.points[:1]], default=0.0)
+
+    @property
     def last_x(self) -> float:
         """Right end of the x axis."""
         return max([x for x, _ in self.line] + [p.x for p in self.points] + [1.0])
@@ -47,11 +53,12 @@ class Chart:
     def ceiling(self) -> float:
         """Upper end of the y axis."""
         largest = max([y for _, y in self.line], default=0.0)
-        return self.top or 1.1 * largest or 1.0
+        return self.top or _round_above(largest)
 
     def x(self, value: float, width: float) -> float:
         """Pixels from the left, in a chart of this width."""
-        return round(LEFT + (width - LEFT - RIGHT) * value / self.last_x, 1)
+        share = (value - self.first_x) / max(1.0, self.last_x - self.first_x)
+        return round(LEFT + (width - LEFT - RIGHT) * share, 1)
 
     def y(self, value: float) -> float:
         """Pixels from the top."""
@@ -61,6 +68,14 @@ class Chart:
     def path(self, width: float) -> str:
         """The line's points for a `<polyline>`."""
         return " ".join(f"{self.x(x, width)},{self.y(y)}" for x, y in self.line)
+
+
+def _round_above(value: float) -> float:
+    """The next of 1, 2, 3, 4, 6 and 8 times a power of ten: half of it is short to write, too."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(value))
+    return next(step * power for step in (1, 2, 3, 4, 6, 8, 10) if step * power >= value)
 
 
 def binned(values: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:

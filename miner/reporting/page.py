@@ -72,7 +72,7 @@ def write_report(folder: Path) -> Path:
         groups=[Markup(svg_of(figure)) for figure in groups],
         replays=[write_replay(folder, name, replay) for name, replay in best_first(run.replays)],
         probe=_probe(run.probe),
-        scoring=_scoring(run),
+        scoring=scoring(run),
         settings=_settings(run),
     )
     path = folder / "report.html"
@@ -193,12 +193,12 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
             }
         )
         if (work := work_done(run)) is not None:
-            tiles.append({"label": "tokens learned from", "value": work[0], "detail": work[1]})
+            tiles.append(dict(zip(("label", "value", "detail"), work, strict=True)))
     return tiles
 
 
-def work_done(run: Run) -> tuple[str, str] | None:
-    """Share of the rows' tokens that were computed to learn from them, and what explains it; None
+def work_done(run: Run) -> tuple[str, str, str] | None:
+    """Label, share of the rows' tokens that were not computed to learn from them, and why not; None
     where no step has recorded it."""
     counted = [record.metrics for record in run.steps if record.metrics.get(ROW_TOKENS)]
     if not counted:
@@ -211,8 +211,12 @@ def work_done(run: Run) -> tuple[str, str] | None:
         sum(getattr(record, name) for record in run.steps)
         for name in ("prompt_tokens", "cached_tokens")
     )
-    cached = f"; {held / prompts:.0%} of the prompts' tokens were cached" if held else ""
-    return f"{computed / tokens:.0%} computed", f"{left / rows:.0%} of the rows left out{cached}"
+    why = "beginnings that rows share are computed once"
+    if left:
+        why += f", {left / rows:.0%} of the rows not at all: nothing is to be learned from them"
+    if held:
+        why += f"; {held / prompts:.0%} of the prompts' tokens were cached"
+    return "tokens saved in learning", f"{1 - computed / tokens:.0%}", why
 
 
 def _score_tile(record: EvaluationRecord) -> dict[str, str]:
@@ -230,8 +234,8 @@ def trained_sizes(run: Run) -> Sequence[int]:
     return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
 
 
-def _scoring(run: Run) -> str:
-    """What a score means, in a sentence."""
+def scoring(run: Run) -> str:
+    """The meaning of a score, in a sentence."""
     if run.of_games:
         return "A win scores 1, a draw 0.5, a loss 0."
     return str(run.probe.get("scoring") or "Scores lie between 0 and 1, and 1 is best.")

@@ -134,7 +134,8 @@ class Run:
     @property
     def of_games(self) -> bool:
         """Return whether episodes are games against somebody, which are won and lost."""
-        return not self.environments or any(map(is_game, self.environments))
+        names = [name.partition(":")[0] for name in self.environments]
+        return not names or "duel" in names or any(map(is_game, names))
 
     @property
     def first_gap(self) -> float:

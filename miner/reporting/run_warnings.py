@@ -1,16 +1,19 @@
-"""What a person should know before trusting a run: lost episodes, drift, invalid replies, ..."""
+"""Warnings about a run: alarms, which want something done, and notes."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from math import isnan
+from statistics import fmean
 
-from miner.reporting.records import LOGPROB_GAP, gap_is_wide
+from miner.reporting.records import LOGPROB_GAP, StepRecord, gap_is_wide
 from miner.reporting.run_folder import Run
 
 _RECENT_STEPS = 10
 _MANY_INVALID = 0.05
 _MANY_FLAT = 0.5
+_EXTREME = 0.05
 _CUT_OFF = "were cut off at rollout.max_reply_tokens"
 _DRIFT = {
     "fork": "where the chat template rewrote earlier tokens, so that a new row began (fork)",
@@ -25,18 +28,28 @@ _FAILED = {
     "too_long": "had prompts beyond rollout.max_episode_tokens and are not counted",
     "infrastructure": "were lost to the infrastructure and are not counted",
 }
-_FLAT = "had no variance in their rewards, so nothing was learned from them"
 
 
 def run_warnings(run: Run) -> list[str]:
     """Sentences, the gravest first; empty for a run without trouble."""
-    found = [
-        *_channel(run),
-        *_numbers(run),
-        *_environment(run),
-        *_replies(run),
-        *_evaluations(run),
-    ]
+    return alarms(run) + notes(run)
+
+
+def alarms(run: Run) -> list[str]:
+    """Reasons to act: as it is, the run learns badly, or something else than what is graded."""
+    found = [*_numbers(run), *_environment(run), *_replies(run)]
+    warning, channel = _channel(run)
+    if warning and channel == "auto":
+        found.insert(0, f"Not trained on what is graded: {warning}.")
+    return found
+
+
+def notes(run: Run) -> list[str]:
+    """What explains a number of the run, without a need to act."""
+    warning, channel = _channel(run)
+    chosen = channel in ("auto", "step", "graded", "builtin")
+    found = [f"Channel {channel}: {warning}."] if warning and not chosen else []
+    found += [*_drift(run), *_evaluations(run)]
     if run.torn_lines:
         found.append(
             f"{run.torn_lines} line(s) of the records were cut off by a kill and are missing here."
@@ -44,14 +57,10 @@ def run_warnings(run: Run) -> list[str]:
     return found
 
 
-def _channel(run: Run) -> list[str]:
-    warning = run.probe.get("warning")
+def _channel(run: Run) -> tuple[str, str]:
+    """The probe's warning, and the channel that the settings name."""
     channel = run.settings.get("environment", {}).get("channel", "auto")
-    if not warning or channel in ("step", "graded", "builtin"):  # chosen by who knows
-        return []
-    if channel == "auto":
-        return [f"Not trained on what is graded: {warning}."]
-    return [f"Channel {channel}: {warning}."]
+    return str(run.probe.get("warning") or ""), channel
 
 
 def _numbers(run: Run) -> list[str]:
@@ -62,9 +71,11 @@ def _numbers(run: Run) -> list[str]:
     if gaps:
         worst, step = max(gaps)
         found.append(
-            f"Engine and trainer disagreed about sampled tokens in {len(gaps)} step(s), by "
-            f"{worst:.2f} in log-probability on average at step {step}: they did not have the same "
-            "weights, dtype or temperature."
+            f"Engine and trainer disagree about the same tokens: their logprob gap was "
+            f"{run.first_gap:.3f} at first and {worst:.3f} at step {step}, too wide in "
+            f"{len(gaps)} step(s). The engine plays with other weights, dtype or temperature than "
+            "the trainer has, so that scores are not those of the trained model: stop the run and "
+            "read the engine's log."
         )
     return found
 
@@ -94,31 +105,52 @@ def _environment(run: Run) -> list[str]:
     return found
 
 
-def _replies(run: Run) -> list[str]:
-    found = []
+def _drift(run: Run) -> list[str]:
     drift: Counter[str] = Counter()
     for record in run.steps:
         drift.update(record.drift)
     troubled = {kind: count for kind, count in drift.items() if kind != "clean" and count}
-    if troubled:
-        kinds = ", ".join(f"{count:,} {_DRIFT[kind]}" for kind, count in sorted(troubled.items()))
-        share = sum(troubled.values()) / sum(drift.values())
-        found.append(f"Token drift at {share:.1%} of the turn boundaries: {kinds}.")
+    if not troubled:
+        return []
+    kinds = ", ".join(f"{count:,} {_DRIFT[kind]}" for kind, count in sorted(troubled.items()))
+    share = sum(troubled.values()) / sum(drift.values())
+    return [f"Token drift at {share:.1%} of the turn boundaries: {kinds}."]
+
+
+def _replies(run: Run) -> list[str]:
+    found = []
     recent = run.steps[-_RECENT_STEPS:]
     replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
     credit = run.settings.get("reward", {}).get("credit")  # turns differ, whether totals do or not
     flat = 0 if credit in ("turn", "all_moves") else sum(r.flat_groups for r in recent)
     illegal = "held no legal action" if run.of_games else "were not valid"
-    for kind, count, whole, most, what in (
-        ("replies", sum(r.invalid_replies for r in recent), replies, _MANY_INVALID, illegal),
-        ("replies", sum(r.cut_replies for r in recent), replies, _MANY_INVALID, _CUT_OFF),
-        ("groups", flat, groups, _MANY_FLAT, _FLAT),
+    for count, what in (
+        (sum(r.invalid_replies for r in recent), illegal),
+        (sum(r.cut_replies for r in recent), _CUT_OFF),
     ):
-        if whole and count / whole > most:
+        if replies and count / replies > _MANY_INVALID:
             found.append(
-                f"{count / whole:.1%} of the {kind} in the last {len(recent)} steps {what}."
+                f"{count / replies:.1%} of the replies in the last {len(recent)} steps {what}."
             )
+    if groups and flat / groups > _MANY_FLAT:
+        found.append(
+            f"Flat groups: in {flat / groups:.1%} of the groups of the last {len(recent)} steps "
+            f"all episodes had the same reward, so nothing was learned from them. {_cause(recent)}"
+        )
     return found
+
+
+def _cause(recent: Sequence[StepRecord]) -> str:
+    """The likely cause of flat groups by the mean score, and its remedy."""
+    score = fmean([record.score for record in recent if record.score is not None] or [0.5])
+    if score > 1 - _EXTREME:
+        return f"Their mean score is {score:.2f}: this is learned; train on harder episodes."
+    if score < _EXTREME:
+        return f"Their mean score is {score:.2f}: too hard for this model; begin with easier ones."
+    return (
+        f"Their mean score is {score:.2f}, so the replies within a group are too much alike: raise "
+        "rollout.temperature or rollout.group_size."
+    )
 
 
 def _evaluations(run: Run) -> list[str]:

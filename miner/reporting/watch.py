@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 from miner.config.contract import GOOFSPIEL
 from miner.config.errors import ConfigurationError
@@ -21,7 +21,7 @@ from miner.evaluation.references import MATCH, RANDOM
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.episode_log import EPISODES_FILE
-from miner.reporting.page import curve_evaluations, steps_done, trained_sizes, work_done
+from miner.reporting.page import curve_evaluations, scoring, steps_done, trained_sizes, work_done
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -34,7 +34,7 @@ from miner.reporting.records import (
 from miner.reporting.replay import replay_of, replay_with
 from miner.reporting.replay_page import description, headline
 from miner.reporting.run_folder import Run, RunFolder
-from miner.reporting.run_warnings import run_warnings
+from miner.reporting.run_warnings import alarms, notes
 from miner.reporting.token_records import TokenRecords
 
 SHOWN_EPISODES = 6
@@ -44,8 +44,15 @@ QUIET_S = 120.0
 
 FREE_BYTES = 2_000_000_000
 _RECENT = 10
+_SERVED = {
+    "step": "through the environment servers' /step",
+    "graded": "through the environment servers' own grading",
+    "builtin": "with the miner's built-in game",
+}
 _ENDED = ("done", "stopped")
 _FALLEN, _CONVERGED = 0.1, 0.9
+_LEAST = 0.005
+"""Share of time that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +71,28 @@ class View:
 
     Attributes:
         state: what the run does now, in a sentence.
+        verdict: whether a better model than the base was published, and how certain that is.
+        notes: what explains a number, without a need to act.
         facts: (label, value, detail), the most important first.
         phases: (what time is spent on, share) over the last steps.
         plan: what is to come, a sentence each.
-        played: game, opponent, score in the newest training episodes, and held-out score of the
-            game, where there are several.
+        played: game, scores in the newest training episodes by opponent, and held-out score, where
+            there are several.
         explained: steps whose tokens can be shown, newest first.
     """
 
     name: str
     state: str
     subject: str
+    verdict: str
     alarms: list[str]
+    notes: list[str]
     facts: list[tuple[str, str, str]]
     charts: list[Chart]
     phases: list[tuple[str, float]]
     episodes: list[Shown]
     plan: list[str]
-    played: list[tuple[str, str, str, str]]
+    played: list[tuple[str, str, str]]
     explained: list[int]
 
 
@@ -130,7 +141,9 @@ class LiveRun:
             name=run.name,
             state=_state(run, now),
             subject=_subject(run),
+            verdict=_verdict(run),
             alarms=[*unreadable, *self._alarms(run, now)],
+            notes=_notes(run),
             facts=_facts(run),
             charts=_charts(run),
             phases=_phases(run.steps[-_RECENT:]),
@@ -162,7 +175,7 @@ class LiveRun:
                 )
         if self._folder.path.is_dir() and (free := self._free(self._folder.path)) < FREE_BYTES:
             found.append(f"Only {free / 1e9:.1f} GB are free where the run writes.")
-        return [*found, *_entropy(run), *run_warnings(run)]
+        return [*found, *_entropy(run), *alarms(run)]
 
 
 def _entropy(run: Run) -> list[str]:
@@ -194,39 +207,74 @@ def _subject(run: Run) -> str:
     environment = run.settings.get("environment", {})
     channel = run.probe.get("channel") or environment.get("channel", "auto")
     if channel == "duel":
-        games = ", ".join(environment.get("games", [])).replace("_", " ")
-        return f"duels of {games} against {', '.join(environment.get('opponents', []))}"
+        listed = Counter(environment.get("games", []))
+        games = ", ".join(
+            f"{game.replace('_', ' ')} ({count / listed.total():.0%})"
+            for game, count in listed.items()
+        )
+        return f"duels in {games}, against {', '.join(environment.get('opponents', []))}"
     if not run.of_games:
-        return f"{', '.join(run.environments)} over channel {channel}"
+        return f"{', '.join(run.environments)} (channel {channel})"
     sizes = ", ".join(map(str, trained_sizes(run)))
     cards = f" with {sizes} cards" if sizes and environment.get("name") == GOOFSPIEL else ""
     name, opponent = environment.get("name", "?"), environment.get("opponent", "random")
-    return f"{name}{cards} against the {opponent} opponent, over channel {channel}"
+    game, way = name.replace("_", " ").capitalize(), _SERVED.get(channel, f"channel {channel}")
+    return f"{game}{cards} against the {opponent} opponent, {way}"
+
+
+def _verdict(run: Run) -> str:
+    held_out = [record for record in curve_evaluations(run) if record.score]
+    if not held_out:
+        return "Not known yet whether it learns: no held-out episodes were played so far."
+    if len(held_out) == 1:
+        return "Not known yet whether it learns: of held-out episodes only the base has played."
+    published = [record for record in held_out if record.published][-1:] or held_out[:1]
+    gain, count = published[0].difference, len(held_out) - 1
+    if gain is None:
+        return (
+            f"No better than its base so far: none of {count} checkpoint(s) was clearly better on "
+            "held-out episodes, and the base stays published."
+        )
+    found = (
+        f"{gain.signed} on the same {gain.n} held-out episodes (95% interval), published at step "
+        f"{published[0].step}"
+    )
+    widened = NormalDist().inv_cdf(1 - 0.025 / count) / NormalDist().inv_cdf(0.975)
+    if gain.mean > widened * (gain.mean - gain.low):  # Bonferroni
+        return f"Better than its base: {found}. More than chance, even for the best of {count}."
+    return f"Perhaps better than its base: {found}. As the best of {count} it may be chance."
+
+
+def _notes(run: Run) -> list[str]:
+    label, value, why = work_done(run) or ("", "", "")
+    saved = [f"{label.capitalize()}: {value}, as {why}."] if label else []
+    return [*notes(run), *saved]
 
 
 def _facts(run: Run) -> list[tuple[str, str, str]]:
     held_out = [record for record in curve_evaluations(run) if record.score]
     facts = []
     if held_out:
-        base, published = held_out[0], [r for r in held_out if r.published][-1:]
-        facts.append(_score_fact("score of the base", base))
-        if published and published[0] is not base:
-            facts.append(_score_fact("score of the published model", published[0]))
-            if (gain := published[0].difference) is not None:
-                sure = "chance does not explain it" if gain.low > 0 else "may be chance"
-                bounds = f"[{gain.low:+.3f}, {gain.high:+.3f}] on the same episodes: {sure}"
-                facts.append(("gain over the base", f"{gain.mean:+.3f}", bounds))
-        else:
-            facts.append(("published model", "the base", "no checkpoint was shown better yet"))
+        published = [r for r in held_out if r.published][-1:]
+        shown = {"base": held_out[0], "published model": (published or held_out)[0]}
+        shown["newest checkpoint"] = held_out[-1]
+        seen: set[int | None] = set()
+        for label, record in shown.items():
+            if record.step not in seen:
+                seen.add(record.step)
+                facts.append(_score_fact(f"{label}, score", record))
     if run.steps:
         last, recent = run.steps[-1], run.steps[-_RECENT:]
-        facts.append(("progress", f"step {last.step:,}", steps_done(run)))
-        left = last.eta_seconds
-        facts.append(("time left", _duration(left) if left is not None else "-", "of training"))
-        rate = fmean(record.tokens_per_second for record in recent)
-        facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
-        if (work := work_done(run)) is not None:
-            facts.append(("tokens learned from", *work))
+        seconds = run.settings.get("deadline", {}).get("seconds")
+        ended = run.heartbeat is not None and run.heartbeat.phase in _ENDED
+        most = f"of at most {last.total_steps:,} steps" if last.total_steps else "steps"
+        facts.append(("progress", f"step {last.step:,}", steps_done(run) if ended else most))
+        if last.eta_seconds is not None and not ended:
+            whole = f"of {_duration(seconds)} of training" if seconds else "of training, estimated"
+            facts.append(("time left", _duration(last.eta_seconds), whole))
+        if any(record.episodes for record in recent):
+            rate = fmean(record.tokens_per_second for record in recent)
+            facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
     return facts
 
 
@@ -249,25 +297,29 @@ def _charts(run: Run) -> list[Chart]:
     if served and run.evaluations:
         sizes = trained_sizes(run)
         references = [(each.name, each.mean(sizes)) for each in (RANDOM, MATCH)]
-    charts = [Chart("Score", binned(sampled), held_out, references, top=1.0)]
+    note = scoring(run)
+    if sampled and sampled[0][0] > run.steps[0].step:
+        note += f" Own episodes are played since step {sampled[0][0]:,}, after demonstrations."
+    charts = [Chart("Score", binned(sampled), held_out, references, top=1.0, note=note)]
     signal = [(r.step, 1 - r.flat_groups / r.groups) for r in run.steps if r.groups]
-    rates: list[tuple[int, float]] = [(r.step, r.tokens_per_second) for r in run.steps]
+    rates = [(r.step, r.tokens_per_second) for r in run.steps if r.episodes]
     series = [
         (
             signal,
             "Groups with signal",
-            "Share whose episodes differ in reward; no other teaches.",
+            "Share of groups whose episodes differ in reward; only these teach.",
         ),
-        (rates, "Tokens/s", "Tokens of whole episodes per second of training."),
+        (rates, "Tokens/s", "Tokens of whole episodes, prompts included, per second."),
         (
             _metric(run, "entropy"),
             "Entropy",
-            "How varied replies are; near 0 before the game is learned is a collapse.",
+            "How varied replies are. It falls with learning; near 0 before that is a collapse.",
         ),
         (
             _metric(run, LOGPROB_GAP),
-            "Logprob gap of engine and trainer",
-            "Healthy: small and level. Growing: the engine does not have the trainer's weights.",
+            "Logprob gap between engine and trainer",
+            "Mean |log p| difference of the same tokens. Healthy: small and level. Growing: the "
+            "engine does not get the trainer's weights.",
         ),
     ]
     tops = {"Groups with signal": 1.0}
@@ -287,7 +339,9 @@ def _phases(recent: Sequence[StepRecord]) -> list[tuple[str, float]]:
     names = {name for record in recent for name in record.phases}
     spent = {name: sum(record.phases.get(name, 0.0) for record in recent) for name in names}
     whole = sum(spent.values())
-    shares = [(name, seconds / whole) for name, seconds in spent.items() if whole]
+    shares = [
+        (name, seconds / whole) for name, seconds in spent.items() if seconds > _LEAST * whole
+    ]
     return sorted(shares, key=lambda pair: -pair[1])
 
 
@@ -299,25 +353,24 @@ def _newest(run: Run, records: Sequence[TrainedEpisode]) -> list[Shown]:
     return shown
 
 
-def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str, str, str]]:
-    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for record in records:
-        episode = record.episode
+def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str, str]]:
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for episode in (record.episode for record in records):
         if episode.score is not None:
-            scores[episode.environment, episode.opponent].append(episode.score)
-    if len(scores) < 2:
+            scores[episode.environment][episode.opponent].append(episode.score)
+    if sum(map(len, scores.values())) < 2:
         return []
     latest = [record for record in curve_evaluations(run) if record.by_game][-1:]
     held_out = latest[0].by_game if latest else {}
-    return [
-        (
-            game.rpartition(":")[2].replace("_", " "),
-            opponent,
-            f"{fmean(some):.2f} in {len(some)} episodes",
-            f"{held_out[game]}" if game in held_out else "-",
+    rows = []
+    for game, by_opponent in sorted(scores.items()):
+        trained = ", ".join(
+            f"{fmean(some):.2f} against {opponent} ({len(some)})"
+            for opponent, some in sorted(by_opponent.items())
         )
-        for (game, opponent), some in sorted(scores.items())
-    ]
+        name = game.rpartition(":")[2].replace("_", " ")
+        rows.append((name, f"{held_out.get(game, '-')}", trained))
+    return rows
 
 
 def _replay(episode: EpisodeRecord, channel: str) -> Replay:
@@ -340,8 +393,6 @@ def _plan(run: Run, now: float) -> list[str]:
     if every:
         plan.append(f"next held-out evaluation at step {(last.step // every + 1) * every:,}")
     deadline = run.settings.get("deadline", {})
-    if deadline.get("seconds"):
-        plan.append(f"training takes {_duration(deadline['seconds'])} at most")
     if deadline.get("ends_at"):
         plan.append(f"the time given ends in {_duration(deadline['ends_at'] - now)}")
     return plan

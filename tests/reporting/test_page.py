@@ -190,12 +190,13 @@ def test_trouble_is_told(folder: RunFolder) -> None:
         "Not a number in the metrics, first at step 21", "5 episodes were lost",
         "2 episodes did not fit into rollout.max_episode_tokens",
         "of the replies in the last 10 steps were cut off",
-        "about sampled tokens in 1 step(s), by 0.30 in log-probability on average at step 21",
+        "logprob gap was 0.300 at first and 0.300 at step 21, too wide in 1 step(s)",
         "only 28.0% of the actions", "10.0% of the turn boundaries: 10 where the chat template",
         "8.3% of the replies in the last 10 steps", "100.0% of the groups",
         "In evaluations 5 episodes ran out of time (trained 3, base 2)", "1 line(s)",
     ):  # fmt: skip
         assert text in told
+    assert told.index("Flat groups") < told.index("Token drift"), "alarms are before notes"
     assert "Worth knowing" in write_report(folder.path).read_text()
 
 

@@ -78,12 +78,16 @@ def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: P
     run_of(tmp_path / "run")
     view = live(tmp_path / "run").view()
     assert view.alarms == []
-    assert view.subject == "goofspiel with 8 cards against the random opponent, over channel graded"
+    assert view.subject == (
+        "Goofspiel with 8 cards against the random opponent, through the environment servers' own "
+        "grading"
+    )
     assert view.state == "playing episodes, step 40, last sign of life 0:00:03 ago"
     facts = {label: (value, detail) for label, value, detail in view.facts}
-    assert facts["score of the base"][0] == "0.300"
-    assert facts["score of the published model"][0] == "0.500", "the published one, not the last"
-    assert "chance does not explain it" in facts["gain over the base"][1]
+    scores = {label: facts[f"{label}, score"][0] for label in ("base", "published model")}
+    assert scores == {"base": "0.300", "published model": "0.500"}, "the published, not the last"
+    assert facts["newest checkpoint, score"][0] == "0.700"
+    assert view.verdict.startswith("Better than its base: +0.200 [+0.100, +0.300]")
     assert facts["time left"][0] == "0:01:30"
     assert dict(view.phases) == {"playing": 0.75, "learning": 0.25}
     assert view.episodes[0].replay.rounds, "a game is drawn"
@@ -95,14 +99,36 @@ def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("kind", "alarm"), [("flat", "87.5% of the groups"), ("gap", "Engine and trainer disagreed")]
+    ("kind", "alarm"), [("flat", "87.5% of the groups"), ("gap", "Engine and trainer disagree")]
 )
 def test_a_run_in_trouble_says_so_first(tmp_path: Path, kind: str, alarm: str) -> None:
     run_of(tmp_path, kind)
     view = live(tmp_path).view()
     assert alarm in view.alarms[0]
     page = render("watch_body.j2", view=view)
-    assert page.index(alarm) < page.index("score of the base")
+    assert page.index(alarm) < page.index("Better than its base") < page.index("base, score")
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([], "Not known yet whether it learns"),
+        ([None, None], "No better than its base so far: none of 2 checkpoint(s)"),
+        ([0.106], "Better than its base: +0.106"),
+        ([0.106] * 3, "Perhaps better than its base: +0.106"),
+    ],
+)
+def test_a_gain_is_more_than_chance_for_the_best_of_as_many(
+    tmp_path: Path, gains: list[float | None], verdict: str
+) -> None:
+    run = RunFolder(tmp_path)
+    for number, gain in enumerate([None, *gains]):
+        about = gain and Estimate(mean=gain, low=gain - 0.1, high=gain + 0.1, n=100)
+        run.evaluations.append(
+            evaluation("checkpoint", 0.5, step=number, split="held_out",
+                       published=number == 0 or bool(gain), difference=about)
+        )  # fmt: skip
+    assert live(tmp_path).view().verdict.startswith(verdict)
 
 
 def test_silence_disk_deadline_and_servers_are_alarms(tmp_path: Path) -> None:
@@ -245,9 +271,10 @@ def test_games_and_opponents_are_told_apart(tmp_path: Path) -> None:
     run.evaluations.append(
         evaluation("checkpoint", 0.4, step=40, split="held_out", by_game=held_out)
     )
-    played = live(tmp_path).view().played
-    assert played[0] == ("othello", "bid", "0.25 in 2 episodes", str(held_out["duel:othello"]))
-    assert [row[:2] for row in played[1:]] == [("othello", "mcts:50"), ("goofspiel", "random")]
+    othello, goofspiel = live(tmp_path).view().played
+    trained = "0.25 against bid (2), 1.00 against mcts:50 (1)"
+    assert othello == ("othello", str(held_out["duel:othello"]), trained)
+    assert goofspiel[:2] == ("goofspiel", "-")
     assert "mcts:50" in render("watch_body.j2", view=live(tmp_path).view())
 
 
@@ -272,7 +299,7 @@ def test_a_containers_records_are_copied_out_of_it(
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["watch", name, "--plain"]).stdout
-    assert shown.startswith("job-1: learning goofspiel with 8 cards")
+    assert shown.startswith("job-1: learning Goofspiel with 8 cards")
     assert "step 40" in shown
     none = CliRunner().invoke(app, ["watch", "job-2", "--plain"]).stdout
     assert "nothing is recorded yet" in none, "a run folder that is not there yet"
@@ -302,7 +329,7 @@ async def test_only_the_address_with_its_token_shows_the_page(tmp_path: Path) ->
         for path, status in (("", 403), ("?token=wrong", 403), ("?token=secret", 200)):
             async with session.get(url + path) as answer:
                 assert answer.status == status
-                assert ("score of the published model" in await answer.text()) == (status == 200)
+                assert ("published model, score" in await answer.text()) == (status == 200)
         async with session.post(url + "?token=secret") as answer:
             assert answer.status == 405
 
