@@ -29,7 +29,7 @@ from miner.config.settings import Settings, resolve
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
 
-DUEL_OPPONENTS = ("random", "mcts:10")
+DUEL_OPPONENTS = ("random", "teacher", "rival")
 """Nobody knows the models that will be met; a search shows what chance does not punish."""
 
 DUEL_TURNS = 8

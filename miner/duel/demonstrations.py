@@ -14,6 +14,7 @@ from random import Random
 
 from miner.duel.channel.tasks import duel_of
 from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
+from miner.duel.players.rival import rival_move
 from miner.duel.table import Table
 from miner.duel.teachers import Seen
 from miner.duel.tools import shaped
@@ -27,6 +28,9 @@ MOST_TURNS = 6
 
 ERRORS = (0.0, 0.3, 1.0)
 """Shares of random moves of the two sides, drawn for each: games that are won, lost and odd."""
+
+RIVALS = 0.25
+"""Share of the sides whose other moves are a rival's: some taught moves answer those."""
 
 _NOTES = (
     "Game {n}: won as Player {p}.",
@@ -83,14 +87,19 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
     game, seed, _ = duel_of(task)
     table = Table(game, seed)
     errors = [rng.choice(ERRORS) for _ in range(2)]
+    rivals = [rng.random() < RIVALS for _ in range(2)]
     notes = [_notes(style, rng) for _ in range(2)]
     while request := next_request(table, notes, style.wording):
         player, legal = request.player, request.legal
         values = values_by_reply(style.family, game.name, Seen.of(request))
         shown = tuple(request.messages), tuple(shaped(request.tools))
         yield Demonstration(game.name, *shown, values)
-        taught = max(zip(values.values(), legal, strict=True), key=itemgetter(0))[1]
-        table.apply(rng.choice(legal) if rng.random() < errors[player] else taught)
+        if rng.random() < errors[player]:
+            table.apply(rng.choice(legal))
+        elif rivals[player]:
+            table.apply(rival_move(request))
+        else:
+            table.apply(max(zip(values.values(), legal, strict=True), key=itemgetter(0))[1])
 
 
 def _notes(style: Style, rng: Random) -> Notes:

@@ -43,12 +43,13 @@ class Meeting:
 MEETINGS = (
     Meeting("leduc_poker", "random"),
     Meeting("leduc_poker", "cfr"),
+    Meeting("leduc_poker", "rival"),
     Meeting("goofspiel", "random", 5),
     Meeting("goofspiel", "bid", 5),
     Meeting("goofspiel", "random", 8),
     Meeting("goofspiel", "bid", 8),
     Meeting("liars_dice", "random"),
-    Meeting("liars_dice", "teacher"),
+    Meeting("liars_dice", "rival"),
     Meeting("clobber", "random", "4x5"),
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from miner.config.errors import ConfigurationError
 from miner.duel.players.base import Player
+from miner.duel.players.rival import rival_move
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.teachers import taught_move
@@ -24,8 +25,9 @@ MOST_NUMBER = 10_000
 
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
-    "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), a model folder, "
-    "or an endpoint such as http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
+    "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), rival (rules "
+    "that public winners imitate), a model folder, or an endpoint such as "
+    "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
 )
 
 
@@ -97,6 +99,7 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
     "mcts": lambda number, seat: ("", search(number or SIMULATIONS)),
     "cfr": lambda number, seat: ("leduc_poker", equilibrium(number or CFR_ITERATIONS)),
     "teacher": lambda number, seat: ("", taught_move),
+    "rival": lambda number, seat: ("", rival_move),
     "strong": lambda number, seat: ("", _strong(number or STRONG_SIMULATIONS)),
 }
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""

@@ -1,0 +1,73 @@
+"""The rules of thumb that public winners of the tournament imitate, as an opponent.
+
+Against them it shows what a model has learned beyond its teachers: results count by sign, so in
+Leduc "raise, never fold" holds its own against everything, and in Goofspiel the prize's value wins
+against all that do not expect it.
+"""
+
+from __future__ import annotations
+
+from math import comb
+
+import pyspiel
+
+from miner.duel.players.rules import bid_the_prize
+from miner.duel.teachers import taught_move
+from miner.duel.teachers.base import Seen
+from miner.duel.turn import Request
+from miner.games.liars_dice import DICE, FACES
+
+PLIES = 3
+"""Of Clobber's search; 0.68 against random moves on 4x5."""
+
+
+def rival_move(request: Request) -> int:
+    """A legal action by the game's rule; the teacher's where it has none."""
+    game = request.table.game.name
+    if game == "goofspiel":
+        return bid_the_prize(request)
+    if game == "leduc_poker":
+        return max(request.legal)  # 0 folds, 1 calls, 2 raises
+    if game == "liars_dice":
+        return _by_the_odds(Seen.of(request))
+    if game == "clobber":
+        return _within_plies(request.table.state, PLIES)
+    return taught_move(request)
+
+
+def _by_the_odds(seen: Seen) -> int:
+    """Doubt a bid that is rather false than true, else raise to the likeliest of all bids."""
+    dice = [int(face) for face in seen.field("Your dice")[1 : 3 * DICE - 1 : 3]]
+    bids = [action for action in seen.actions if action < 2 * DICE * FACES]
+    doubt = next((action for action in seen.actions if action not in bids), None)
+    if doubt is not None:
+        last = (bids[0] if bids else doubt) - 1
+        if not bids or _chance(last, dice) < 0.5:
+            return doubt
+    return max(bids, key=lambda bid: (_chance(bid, dice), -bid))
+
+
+def _chance(bid: int, dice: list[int]) -> float:
+    """That a bid is true, where the other hand may be any; the highest face is wild."""
+    quantity, face = bid // FACES + 1, bid % FACES + 1
+    missing = quantity - sum(die in (face, FACES) for die in dice)
+    odds = (1 + (face != FACES)) / FACES
+    return sum(
+        comb(DICE, count) * odds**count * (1 - odds) ** (DICE - count)
+        for count in range(max(0, missing), DICE + 1)
+    )
+
+
+def _within_plies(state: pyspiel.State, plies: int) -> int:
+    """The first move that wins within so many plies, else the first that does not lose."""
+    moves = state.legal_actions()
+    return int(max(moves, key=lambda move: -_value(state.child(move), plies - 1)))
+
+
+def _value(state: pyspiel.State, plies: int) -> int:
+    """1, 0 or -1 for the player to move: won, undecided or lost within so many plies."""
+    if state.is_terminal():
+        return -1
+    if not plies:
+        return 0
+    return max(-_value(state.child(move), plies - 1) for move in state.legal_actions())
