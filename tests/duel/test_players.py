@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyspiel
 import pytest
 
 from miner.config.errors import ConfigurationError
@@ -9,6 +10,7 @@ from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.play import Rules
 from miner.duel.players.catalog import chosen_games, make_player
+from miner.duel.players.rival import rival_move
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium, search
 from miner.duel.table import Table
@@ -42,6 +44,37 @@ async def test_bidding_the_prize_beats_random_bids() -> None:
     assert (
         await _score(RulePlayer("bid", bid_the_prize), "goofspiel", 25) > 0.8
     )  # known: .89 to .97
+
+
+@pytest.mark.parametrize(
+    ("game", "least"),
+    [("leduc_poker", 0.74), ("goofspiel", 0.85), ("liars_dice", 0.93)],
+)
+async def test_a_rival_beats_random_moves_by_its_rule(game: str, least: float) -> None:
+    assert await _score(RulePlayer("rival", rival_move), game, pairs=25) > least
+
+
+def _won(state: pyspiel.State) -> bool:
+    """Whether who has just moved wins now, or by their next move whatever the other does."""
+    children = [state.child(reply) for reply in state.legal_actions()]
+    return all(
+        any(child.child(move).is_terminal() for move in child.legal_actions()) for child in children
+    )
+
+
+def test_a_rival_wins_clobber_where_it_is_about_to_be_won() -> None:
+    won = 0
+    for seed in range(20):
+        table = Table(GAMES["clobber"], seed)
+        while legal := table.state.legal_actions():
+            winning = [move for move in legal if table.state.child(move).is_terminal()]
+            if winning:
+                notes, player = Notes(WordCounter()), table.state.current_player()
+                request = Request(table, player, notes, own_wording(), legal=legal)
+                assert _won(table.state.child(rival_move(request)))
+                won += len(winning) < len(legal)
+            table.apply(legal[-1])
+    assert won
 
 
 async def test_a_search_beats_random_moves() -> None:
