@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import ClassVar, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from miner.config.errors import ConfigurationError
 
 CONNECT_S: Final = 5.0
 HEALTH_S: Final = 5.0
+HEALTH_PAUSE_S: Final = 0.2
+"""Between two questions to a server that is waited for."""
 KEEP_ALIVE_S: Final = 4.0
 """uvicorn closes a connection that was idle for 5 s: an older one is not used again."""
 
@@ -132,6 +135,27 @@ class JsonServer:
                 return f"HTTP {response.status}" if response.status >= 500 else ""
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return describe(error)
+
+    async def wait_until_healthy(
+        self,
+        seconds: float,
+        *,
+        pause_s: float = HEALTH_PAUSE_S,
+        alive: Callable[[], object] = lambda: None,
+    ) -> str:
+        """Ask for its health until it answers, or `seconds` are over.
+
+        Args:
+            alive: called after each question in vain; what it raises ends the wait.
+
+        Returns: the last health error, "" where it answers.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while (error := await self.health_error()) and clock() < end:
+            alive()
+            await asyncio.sleep(pause_s)
+        return error
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.agents.completions import Completion, Completions
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
-from miner.inference.sampler import EngineLostError, Sampler, SamplerError, SamplingParams
+from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.wire import Choice
 from miner.rollout.completions import sample_all
@@ -129,16 +129,8 @@ class VLLMClient:
         return [_completion(choice) for choice in choices]
 
     async def _up(self, patience_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        latest = loop.time() + patience_s
-        while True:
-            try:
-                await self._server.model_name()
-                return
-            except EngineLostError:
-                if loop.time() >= latest:
-                    raise
-                await asyncio.sleep(0.5)
+        await self._server.wait_until_healthy(patience_s)
+        await self._server.model_name()
 
 
 class SamplerClient:

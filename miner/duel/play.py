@@ -1,4 +1,4 @@
-"""One game between two players, by the tournament's rules.
+"""One game of two seats, by the tournament's rules: in leagues, and in episodes of training.
 
 Invariants:
 * each turn is one request; a reply without a legal move loses the game, there is no retry;
@@ -48,7 +48,7 @@ class Rules:
     Attributes:
         evaluation_seed: the evaluation's seed: draws the games, and stands in requests.
         wording: sentences of requests.
-        turn_limit_s: longest turn, and longest reflection, in seconds.
+        turn_limit_s: longest turn, and longest reflection, in seconds; None: not limited.
         sizes: decks of Goofspiel and boards of Clobber that are played.
         keep_plies: keep moves, texts and notes for replays.
         reflections: ask for them; without, where no later game sees the notes.
@@ -57,7 +57,7 @@ class Rules:
 
     evaluation_seed: int
     wording: Wording
-    turn_limit_s: float = 30.0
+    turn_limit_s: float | None = 30.0
     sizes: Collection[int | str] = (*DUEL_CARDS, *DUEL_BOARDS)
     keep_plies: bool = False
     reflections: bool = True
@@ -81,80 +81,128 @@ async def play_game(
 
     Raises: what a player raises, other than `ReplyForfeit`.
     """
-    table = Table(game, seed)
     for held in notes:
         held.begin_game()
     order = (first_seat, 1 - first_seat)
-    play = _Play(table, [players[i] for i in order], [notes[i] for i in order], rules)
-    await play.turns()
-    results = game_results(play.returns)
-    for seat in order:
-        if rules.reflections and (play.forfeit is None or play.forfeit.player != seat):
-            await play.reflection(seat, results[seat])
+    table = Table(game, seed)
+    turns = Turns(table, [players[i] for i in order], [notes[i] for i in order], rules)
+    await turns.play()
+    results = turns.results
+    if rules.reflections:
+        for seat in order:
+            await turns.reflect(seat)
     return GameRecord(
         game=game.name,
         seed=seed,
         first_seat=first_seat,
         history=table.state.history(),
-        returns=play.returns,
+        returns=turns.returns,
         result=results[first_seat],
-        forfeit=play.forfeit,
-        usage=play.usage,
-        plies=play.plies,
+        forfeit=turns.forfeit,
+        usage=turns.usage,
+        plies=turns.plies,
     )
 
 
-class _Play:
+class Turns:
+    """The turns of one game: asks its players in turn and carries out their replies.
+
+    Args:
+        players: by seat; None for a seat that the caller plays, as a policy that learns is.
+        notes: by seat.
+
+    Attributes:
+        table: the game.
+        forfeit: how the game was forfeited; None where it was not.
+        usage: by seat.
+        plies: the moves, where the rules keep them.
+    """
+
     def __init__(
-        self, table: Table, players: Sequence[Player], notes: Sequence[Notes], rules: Rules
+        self,
+        table: Table,
+        players: Sequence[Player | None],
+        notes: Sequence[Notes],
+        rules: Rules,
     ) -> None:
-        self._table = table
+        self.table = table
         self._players = players
         self._notes = notes
         self._rules = rules
         self.usage = (Usage(), Usage())
         self.plies: list[Ply] = []
-        self.returns: list[float] = [0.0, 0.0]
         self.forfeit: Forfeit | None = None
 
-    async def turns(self) -> None:
-        """Play to the end, a forfeit, or a position without a legal action."""
-        table, rules = self._table, self._rules
-        while request := next_request(table, self._notes, rules.wording, rules.evaluation_seed):
-            seat = request.player
+    @property
+    def returns(self) -> list[float]:
+        """Of both seats, by the forfeit if there was one; zeros, a draw, where nobody can move."""
+        if self.forfeit is not None:
+            return self.table.forfeit_returns(self.forfeit.player)
+        return self.table.returns()
+
+    @property
+    def results(self) -> list[Result]:
+        """Of both seats."""
+        return game_results(self.returns)
+
+    async def play(self) -> Request | None:
+        """Play until the game is over, or a seat without a player has to move.
+
+        Returns: that seat's request, to be answered with `carry_out`; None if the game is over.
+        Raises: what a player raises, other than `ReplyForfeit`.
+        """
+        rules = self._rules
+        while self.forfeit is None:
+            request = next_request(self.table, self._notes, rules.wording, rules.evaluation_seed)
+            player = self._players[request.player] if request else None
+            if request is None or player is None:
+                return request
             try:
-                reply = await self._ask(request)
+                reply = await self._ask(player, request)
             except ReplyForfeit as forfeit:
-                self._give_away(seat, Cause(forfeit.cause))
-                return
-            action = carry_out(request, reply.calls)
-            if action is None:
-                self._give_away(seat, forfeit_cause(reply), _shown(reply))
-                return
-            if rules.keep_plies:
-                self._keep(seat, action, reply)
-            table.apply(action)
-        self.returns = table.returns()
+                self.forfeit = Forfeit(request.player, Cause(forfeit.cause))
+            else:
+                self.carry_out(request, reply)
+        return None
 
-    async def reflection(self, seat: int, result: Result) -> None:
-        """Let a player revise its notes."""
-        held, rules = self._notes[seat], self._rules
-        seed = rules.evaluation_seed
-        request = Request(self._table, seat, held, rules.wording, result=result, seed=seed)
+    def carry_out(self, request: Request, reply: Reply) -> int | None:
+        """Carry out a reply's calls.
+
+        Returns: the action played; None where the reply has no legal move, which forfeits the game.
+        """
+        action = carry_out(request, reply.calls)
+        if action is None:
+            cause, shown = forfeit_cause(reply), _shown(reply)[:LONGEST_CONTENT]
+            self.forfeit = Forfeit(request.player, cause, shown)
+            return None
+        if self._rules.keep_plies:
+            self._keep(request.player, action, reply)
+        self.table.apply(action)
+        return action
+
+    async def reflect(self, seat: int) -> None:
+        """Let a seat's player revise its notes, unless it has forfeited."""
+        player, held, rules = self._players[seat], self._notes[seat], self._rules
+        if player is None or (self.forfeit is not None and self.forfeit.player == seat):
+            return
+        result, seed = self.results[seat], rules.evaluation_seed
+        request = Request(self.table, seat, held, rules.wording, result=result, seed=seed)
         try:
-            carry_out(request, (await self._ask(request)).calls)
+            carry_out(request, (await self._ask(player, request)).calls)
         except Exception as error:
-            logger.debug("%s: no reflection: %s", self._players[seat].name, error)
+            logger.debug("%s: no reflection: %s", player.name, error)
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, player: Player, request: Request) -> Reply:
         clock, usage = self._rules.clock, self.usage[request.player]
-        player = self._players[request.player]
+        limit = None if isinstance(player, RulePlayer) else self._rules.turn_limit_s
         begun = clock()
         try:
-            if isinstance(player, RulePlayer):
+            async with asyncio.timeout(limit) as timeout:
                 reply = await player.reply(request)
-            else:
-                reply = await self._in_time(player, request)
+        except TimeoutError as error:
+            if not timeout.expired():
+                raise  # the player's own
+            raise ReplyForfeit(Cause.SLOW, f"no reply within {limit:g} s") from error
         finally:
             usage.seconds += clock() - begun
             if request.kind == "turn":
@@ -164,20 +212,6 @@ class _Play:
         usage.prompt_tokens += reply.prompt_tokens
         usage.tokens += reply.tokens
         return reply
-
-    async def _in_time(self, player: Player, request: Request) -> Reply:
-        limit = self._rules.turn_limit_s
-        try:
-            async with asyncio.timeout(limit) as timeout:
-                return await player.reply(request)
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise  # the player's own
-            raise ReplyForfeit(Cause.SLOW, f"no reply within {limit:g} s") from error
-
-    def _give_away(self, seat: int, cause: Cause, reply: str = "") -> None:
-        self.forfeit = Forfeit(seat, cause, reply[:LONGEST_CONTENT])
-        self.returns = self._table.forfeit_returns(seat)
 
     def _keep(self, seat: int, action: int, reply: Reply) -> None:
         content = reply.content[:LONGEST_CONTENT] if reply.content else None

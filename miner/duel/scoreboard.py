@@ -68,7 +68,7 @@ async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
     Raises: what a player raises.
     """
     game, opponent = game_named(meeting.game), make_player(meeting.opponent, [meeting.game], seat=1)
-    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=float("inf"), reflections=False)
+    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None, reflections=False)
 
     async def play(seed: int, seat: int) -> GameRecord:
         notes = Notes(player.counter), Notes(opponent.counter)

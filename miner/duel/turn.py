@@ -123,15 +123,15 @@ def next_request(
     return Request(table, seat, notes[seat], wording, legal=legal, seed=seed)
 
 
-def carry_out(request: Request, calls: Sequence[ToolCall]) -> int | None:
-    """Carry out a reply's calls on the player's notes.
+def legal_move(request: Request, calls: Sequence[ToolCall]) -> int | None:
+    """The first legal move among a reply's calls; None if there is none, as in a reflection."""
+    moves = (move_of(call.decoded(), request.legal) for call in calls if call.name == MOVE)
+    return next((move for move in moves if move is not None), None)
 
-    Returns: the first legal move among them; None if there is none, as always in a reflection.
-    """
-    move: int | None = None
+
+def carry_out(request: Request, calls: Sequence[ToolCall]) -> int | None:
+    """Carry out a reply's calls on the player's notes. Returns: `legal_move` of them."""
     for call in calls:
         if call.name != MOVE:
             request.notes.call(call.name, call.decoded())
-        elif move is None:
-            move = move_of(call.decoded(), request.legal)
-    return move
+    return legal_move(request, calls)

@@ -1,11 +1,11 @@
-"""One episode, whoever plays it: show, answer, step, until the environment says done.
+"""The turn loop of an episode: show, reply, step, until the environment is done.
 
-Training, evaluation and the probe all play here. What answers is a `Player`; what becomes of
-trouble is the caller's rule.
+Training, evaluation and the probe all play here; a `Conversation` replies. How a failure counts is
+the caller's rule.
 
 Invariants:
 * an episode ends with its graded score or raises a typed error; trouble never becomes a score;
-* the player is closed in every case; the environment belongs to the caller.
+* the conversation is closed in every case; the environment belongs to the caller.
 """
 
 from __future__ import annotations
@@ -24,45 +24,48 @@ from miner.environments.base import (
 from miner.environments.errors import ProtocolError
 
 
-class Player(Protocol):
-    """What answers in one episode: `begin`, then `reply` and `told` in turn, then `close`."""
+class Conversation(Protocol):
+    """The replying side of one episode: `begin`, then `reply` and `observe` in turn, then `close`.
+
+    A `miner.duel.players.base.Player`, in contrast, answers requests of many duels at once.
+    """
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
-        """The episode has begun and shows what is to be answered first."""
+        """Take the messages to be answered first."""
         ...
 
     async def reply(self) -> str:
-        """The text of the next reply. What it raises ends the episode."""
+        """Return the next reply. What it raises ends the episode."""
         ...
 
-    def told(self, transition: Transition) -> None:
-        """What the latest reply has led to; the episode's last one included."""
+    def observe(self, transition: Transition) -> None:
+        """Take the result of the latest reply, also of the episode's last one."""
         ...
 
     async def close(self) -> None:
-        """The episode is over, in whatever way (idempotent, never raises)."""
+        """Release what the episode held (idempotent, never raises)."""
         ...
 
 
-async def play(environment: Environment, task: EpisodeTask, player: Player) -> float:
+async def play(environment: Environment, task: EpisodeTask, conversation: Conversation) -> float:
     """Play `task` to its end.
 
     Returns: the graded score in [0, 1].
-    Raises: `EnvironmentFault`, and what the player raises.
+    Raises: `EnvironmentFault`, and what the conversation raises.
     """
     try:
         observation = await environment.reset(task)
         _check_messages(observation.messages, environment)
-        player.begin(task, observation)
+        conversation.begin(task, observation)
         while True:
-            reply = await player.reply()
+            reply = await conversation.reply()
             transition = await environment.step(reply)
             score = _checked_score(transition, environment)
-            player.told(transition)
+            conversation.observe(transition)
             if score is not None:
                 return score
     finally:
-        await player.close()
+        await conversation.close()
 
 
 Answer = Callable[[Observation], Awaitable[str]]
@@ -70,8 +73,8 @@ Answer = Callable[[Observation], Awaitable[str]]
 the assistant is to be continued. Where the chat offers tools, the answer has its special tokens."""
 
 
-class ChatPlayer:
-    """`Player` that keeps the chat as the grader would send it.
+class TextConversation:
+    """`Conversation` that keeps the chat as the grader would send it.
 
     Args:
         answer: answers it each turn; used in one episode only.
@@ -98,15 +101,15 @@ class ChatPlayer:
         self._reply = await self.answer(self._chat)
         return self._reply
 
-    def told(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         self.on_turn(self._reply, transition)
         self._chat = replace(
             self._chat,
             messages=continued(self._chat.messages, self._reply, transition),
             tools=transition.tools if transition.fresh else self._chat.tools,
         )
-        told = [message["content"] for message in transition.messages]
-        self.shown = (transition.appended,) if transition.appended else tuple(told)
+        shown = [message["content"] for message in transition.messages]
+        self.shown = (transition.appended,) if transition.appended else tuple(shown)
 
     async def close(self) -> None:
         if self._ended:
@@ -116,21 +119,21 @@ class ChatPlayer:
 def continued(chat: Sequence[Message], reply: str, transition: Transition) -> tuple[Message, ...]:
     """The chat after a reply to `chat`, as the history shows it.
 
-    Where the assistant's message goes on, it stays the last one.
+    An assistant's message that is continued stays the last one.
     """
     if transition.fresh:
         return transition.messages
-    said = reply if transition.recorded is None else transition.recorded
+    recorded = reply if transition.recorded is None else transition.recorded
     begun = chat[-1]["content"] if chat[-1]["role"] == "assistant" else ""
     before = chat[:-1] if begun else chat
-    whole: Message = {"role": "assistant", "content": begun + said + transition.appended}
+    whole: Message = {"role": "assistant", "content": begun + recorded + transition.appended}
     return (*before, whole, *transition.messages)
 
 
 def _check_messages(messages: Sequence[Message], environment: Environment) -> None:
     if not messages:
         raise ProtocolError(
-            f"{environment.server} went on with the episode but showed no messages to answer",
+            f"{environment.server} continued the episode but showed no messages to answer",
             server=environment.server,
         )
 

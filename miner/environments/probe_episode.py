@@ -36,8 +36,8 @@ class ProbeEpisode:
 
 
 class Prober:
-    """`Player` with an episode's planned replies, then legal ids drawn with its seed; it keeps what
-    was shown and said in the episode."""
+    """`Conversation` of an episode's planned replies, then of legal ids drawn with its seed; both
+    sides are recorded in the episode."""
 
     def __init__(self, episode: ProbeEpisode) -> None:
         self._episode = episode
@@ -57,7 +57,7 @@ class Prober:
         self._episode.conversation.append({"role": "assistant", "content": clean_reply(reply)})
         return reply
 
-    def told(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         self._episode.conversation.extend(transition.messages)
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from miner.environments.base import EpisodeTask, Observation
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.statistics import Estimate
 
@@ -47,13 +47,13 @@ class FixedPolicy:
         self.name = name
         self._reply = NO_PLAY[name]
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        """A player that keeps nothing."""
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        """A conversation of one fixed reply."""
 
         async def reply(chat: Observation) -> str:
             return self._reply(chat)
 
-        return ChatPlayer(reply)
+        return TextConversation(reply)
 
     async def close(self) -> None:
         """Nothing to release."""

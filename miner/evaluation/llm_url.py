@@ -9,7 +9,7 @@ from typing import Any
 from miner.chat_client import ChatAwayError, ChatClient, ChatError
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Message, Observation
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 from miner.evaluation.policies import PolicyError
 from miner.http_replies import API_KEY_VARIABLE, chat_base_url
 
@@ -45,8 +45,8 @@ class LlmUrlPolicy:
         """The model's name, or the URL while it is not known."""
         return self._model or self._client.url
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        """A player that sends the task's seed along."""
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        """A conversation whose requests carry the task's seed."""
 
         async def reply(chat: Observation) -> str:
             if chat.tools:
@@ -56,7 +56,7 @@ class LlmUrlPolicy:
                 )
             return ended_at(await self.complete(chat.messages, task.seed), chat.stop)
 
-        return ChatPlayer(reply)
+        return TextConversation(reply)
 
     async def connect(self) -> None:
         """Make sure that the endpoint answers, and choose its first model if none was named.

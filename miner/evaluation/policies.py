@@ -1,7 +1,7 @@
 """Policies: baselines that read what is shown, any OpenAI-compatible endpoint, a local model.
 
 Invariant: a policy sees only the chat, as the grader would send it, and answers with text; each
-episode has a separate player, so that many can be under way at once.
+episode has a separate conversation, so that many can be under way at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Tool
 from miner.environments.games.reference import REFERENCE_POLICIES
 from miner.environments.listing import parse_listing
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 from miner.evaluation.references import MATCH
 from miner.games import StateTextError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
@@ -35,7 +35,7 @@ class PromptTooLongError(PolicyError):
 
 
 class Policy(Protocol):
-    """Makes players, whose replies may raise `PolicyError`."""
+    """Makes conversations, whose replies may raise `PolicyError`."""
 
     @property
     def name(self) -> str:
@@ -47,8 +47,8 @@ class Policy(Protocol):
         """Sampling temperature, None where there is none."""
         ...
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        """A fresh player for an episode of `task`."""
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        """A new conversation for an episode of `task`."""
         ...
 
     async def close(self) -> None:
@@ -73,8 +73,8 @@ class BaselinePolicy:
         self._rule_name = name
         self.name = DISPLAY_NAMES.get(name, name)
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        """A player with a separate generator."""
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        """A conversation with a separate generator."""
         rng = Random(task.seed)
         if self._rule_name != "random" and task.environment != "goofspiel":
             raise ConfigurationError(
@@ -92,7 +92,7 @@ class BaselinePolicy:
             except StateTextError as error:
                 raise PolicyError(str(error)) from error
 
-        return ChatPlayer(drawn if self._rule_name == "random" else by_rule)
+        return TextConversation(drawn if self._rule_name == "random" else by_rule)
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -155,10 +155,10 @@ class SamplerPolicy:
         """Sampling temperature, 0 for greedy."""
         return self._params.temperature
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        """A player with a separate session in the sampler."""
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        """A conversation with a separate session in the sampler."""
         session = new_session()
-        return ChatPlayer(
+        return TextConversation(
             lambda chat: self._reply(chat, session), lambda: self._sampler.end_session(session)
         )
 

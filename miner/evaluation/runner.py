@@ -5,7 +5,7 @@ Invariants:
 * only an environment whose infrastructure failed in every try and a prompt that the engine has no
   room for exclude an episode; a time-out, a protocol violation, a failing policy and three invalid
   replies all score 0;
-* each try opens one environment and one player, and closes both whatever happens.
+* each try opens one environment and one conversation, and closes both whatever happens.
 """
 
 from __future__ import annotations
@@ -129,11 +129,13 @@ async def _attempt(
     score: float | None = 0.0
     failure: Failure | None = None
     message = ""
-    player = policy.player(task)
-    player.on_turn = lambda text, to: replies.append(_reply(text, to, player.shown, task))
+    conversation = policy.conversation(task)
+    conversation.on_turn = lambda text, to: replies.append(
+        _reply(text, to, conversation.shown, task)
+    )
     try:
         async with asyncio.timeout(timeout_s):
-            score = await play(environment, task, player)
+            score = await play(environment, task, conversation)
         if not replies[-1].valid:
             failure, fault = "invalid_replies", replies[-1].fault or "no legal action"
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"

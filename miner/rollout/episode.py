@@ -33,7 +33,7 @@ class EpisodeParams:
     Attributes:
         sampling: how to sample each reply.
         max_tokens: most tokens that prompt and completion of the episode may have together.
-        stopped: whether to give episodes up; asked before each turn.
+        stopped: whether to abort episodes; asked before each turn.
         guide: picks replies in the policy's place, whose tokens are no sampled ones.
     """
 
@@ -49,7 +49,7 @@ class EpisodeParams:
 
 
 class RolloutStopped(Exception):
-    """Episodes were given up between two turns, as the run was asked to stop."""
+    """Episodes were aborted between two turns, as the run was asked to stop."""
 
 
 class EpisodeTooLong(Exception):
@@ -61,11 +61,11 @@ class EpisodeTooLong(Exception):
     """
 
 
-class SampledPlayer:
-    """`Player` that samples its replies and keeps all tokens, as a `TrajectoryBuilder` does.
+class SampledConversation:
+    """`Conversation` that samples its replies and keeps all tokens with a `TrajectoryBuilder`.
 
     Args:
-        session: of this conversation in the sampler; None for one of its own.
+        session: of this conversation in the sampler; None for a new one.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SampledPlayer:
         )
         return self._builder.add_reply(sample)
 
-    def told(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         self._builder.add_transition(transition)
 
     async def close(self) -> None:
@@ -134,13 +134,13 @@ async def play_episode(
     params: EpisodeParams,
     session: int | None = None,
 ) -> Trajectory:
-    """Play `task` to its end with a `SampledPlayer`.
+    """Play `task` to its end with a `SampledConversation`.
 
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong, RolloutStopped.
     """
-    player = SampledPlayer(sampler, renderer, params, session)
-    score = await play(environment, task, player)
-    return replace(player.trajectory(score), server=environment.server)
+    conversation = SampledConversation(sampler, renderer, params, session)
+    score = await play(environment, task, conversation)
+    return replace(conversation.trajectory(score), server=environment.server)
 
 
 def _check_room(prompt_ids: Sequence[int], params: EpisodeParams, task: EpisodeTask) -> None:

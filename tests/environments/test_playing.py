@@ -3,7 +3,7 @@
 import pytest
 
 from miner.environments import InfrastructureError, ProtocolError, Transition
-from miner.environments.playing import ChatPlayer, play
+from miner.environments.playing import TextConversation, play
 from tests.builders import SYSTEM, CountingEnvironment, build_task
 
 
@@ -46,7 +46,7 @@ def answer(content):
 async def test_the_chat_goes_on_as_the_environment_says(way, shown):
     conversation, turns = Said("1", "2", "3"), []
     environment = CountingEnvironment(3, goes_on=[way])
-    player = ChatPlayer(conversation.answer, conversation.close)
+    player = TextConversation(conversation.answer, conversation.close)
     player.on_turn = lambda reply, to: turns.append((reply, to.action))
     assert await play(environment, build_task(), player) == 1.0
     assert conversation.shown[0] == [SYSTEM, question(1)]
@@ -64,7 +64,9 @@ async def test_the_history_shows_what_was_recorded():
 
     conversation = Said("long", ProtocolError("enough"))
     with pytest.raises(ProtocolError, match="enough"):
-        await play(Recording(), build_task(), ChatPlayer(conversation.answer, conversation.close))
+        await play(
+            Recording(), build_task(), TextConversation(conversation.answer, conversation.close)
+        )
     assert conversation.shown[1][-2:] == [answer("short"), question(2)]
     assert conversation.closed == 1
 
@@ -78,5 +80,7 @@ async def test_the_player_is_closed_when_the_environment_fails(at):
     conversation = Said("1")
     environment = CountingEnvironment(before=fail)
     with pytest.raises(InfrastructureError):
-        await play(environment, build_task(), ChatPlayer(conversation.answer, conversation.close))
+        await play(
+            environment, build_task(), TextConversation(conversation.answer, conversation.close)
+        )
     assert conversation.closed == 1

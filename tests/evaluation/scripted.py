@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from miner.environments import EpisodeTask, Message, Observation, Transition
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 
 Event = Transition | Exception | None
 """What a step leads to: a transition, a fault, or (None) silence for ever."""
@@ -91,7 +91,7 @@ class ScriptedPolicy:
     opened: int = 0
     closed: int = 0
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
+    def conversation(self, task: EpisodeTask) -> TextConversation:
         self.opened += 1
         replies = chain(self.replies, repeat(self.replies[-1]))
 
@@ -105,7 +105,7 @@ class ScriptedPolicy:
         async def ended() -> None:
             self.closed += 1
 
-        return ChatPlayer(reply, ended)
+        return TextConversation(reply, ended)
 
     async def close(self) -> None:
         pass

@@ -66,7 +66,7 @@ def test_the_time_given_is_counted_in_steps() -> None:
 )
 async def test_policies_without_play_reply_so(name: str, reply: str) -> None:
     chat = Observation(({"role": "user", "content": "say something"},))
-    player = FixedPolicy(name).player(EpisodeTask("Guess", 1, 1))
+    player = FixedPolicy(name).conversation(EpisodeTask("Guess", 1, 1))
     assert name in NO_PLAY
     assert await player.answer(chat) == reply
 

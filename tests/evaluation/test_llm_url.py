@@ -71,7 +71,7 @@ async def policy(
 async def test_a_reply_is_asked_for_as_the_grader_asks(
     endpoint: Endpoint, policy: LlmUrlPolicy
 ) -> None:
-    assert await policy.player(TASK).answer(Observation(CHAT)) == "4"
+    assert await policy.conversation(TASK).answer(Observation(CHAT)) == "4"
     assert endpoint.requests == [
         {"model": "named", "messages": CHAT, "temperature": 0.0, "seed": 17}
     ]
@@ -80,12 +80,12 @@ async def test_a_reply_is_asked_for_as_the_grader_asks(
 
 async def test_no_words_are_an_empty_reply(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
     endpoint.answers = [(200, {"choices": [{"message": {"content": None}}]})]
-    assert await policy.player(TASK).answer(Observation(CHAT)) == ""
+    assert await policy.conversation(TASK).answer(Observation(CHAT)) == ""
 
 
 async def test_a_server_error_is_tried_again(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
     endpoint.answers = [(500, "oops"), (503, "busy"), (200, KNOWN)]
-    assert await policy.player(TASK).answer(Observation(CHAT)) == "4"
+    assert await policy.conversation(TASK).answer(Observation(CHAT)) == "4"
     assert len(endpoint.requests) == 3
 
 
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_none_is_named_and_never_shows_the_key(
 ) -> None:
     endpoint.answers = [answer]
     with pytest.raises(PolicyError, match=message) as caught:
-        await policy.player(TASK).answer(Observation(CHAT))
+        await policy.conversation(TASK).answer(Observation(CHAT))
     assert len(endpoint.requests) == tries
     assert SECRET not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -122,7 +122,7 @@ async def test_the_first_listed_model_is_taken_however_the_url_ends(
     try:
         await policy.connect()
         assert policy.name == "first"
-        await policy.player(TASK).answer(Observation(CHAT))
+        await policy.conversation(TASK).answer(Observation(CHAT))
     finally:
         await policy.close()
     assert endpoint.requests[0]["model"] == "first"

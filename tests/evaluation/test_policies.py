@@ -30,7 +30,7 @@ async def test_baselines_bid_as_they_are_called() -> None:
     chat = await environment.reset(TASK)
     assert "Current point card: 5" in chat.messages[-1]["content"]
     replies = {
-        name: await BaselinePolicy(name).player(TASK).answer(chat)
+        name: await BaselinePolicy(name).conversation(TASK).answer(chat)
         for name in ("match", "highest", "lowest")
     }
     assert replies == {"match": "4", "highest": "7", "lowest": "0"}
@@ -47,14 +47,14 @@ def test_what_a_baseline_cannot_play_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'best'.*random, match"):
         BaselinePolicy("best")
     with pytest.raises(ConfigurationError, match=r"goofspiel only.*leduc_poker"):
-        BaselinePolicy("match").player(EpisodeTask("leduc_poker", 200_000_000, 0))
+        BaselinePolicy("match").conversation(EpisodeTask("leduc_poker", 200_000_000, 0))
 
 
 @pytest.mark.parametrize("name", ["match", "random"])
 async def test_a_chat_without_a_game_is_the_policys_failure(name: str) -> None:
     chat = Observation(({"role": "user", "content": "Hi"},))
     with pytest.raises(PolicyError):
-        await BaselinePolicy(name).player(TASK).answer(chat)
+        await BaselinePolicy(name).conversation(TASK).answer(chat)
 
 
 async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() -> None:
@@ -63,7 +63,7 @@ async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() 
     said = build_sample([*renderer.encode("12"), renderer.eos_token_id])
     sampler = ScriptedSampler(lambda _: said)
     policy = SamplerPolicy("tiny", sampler, renderer, SamplingParams(5, temperature=0.0))
-    one, other = policy.player(TASK), policy.player(TASK)
+    one, other = policy.conversation(TASK), policy.conversation(TASK)
     assert await one.answer(Observation(CHAT)) == "12"
     longer = [*CHAT, {"role": "assistant", "content": "12"}, {"role": "user", "content": "Next?"}]
     await one.answer(Observation(longer))
@@ -91,7 +91,7 @@ async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
     renderer = ChatRenderer(build_tokenizer())
     policy = SamplerPolicy("tiny", ScriptedSampler(broken), renderer, SamplingParams(5))
     with pytest.raises(PolicyError, match="leaves no room"):
-        await policy.player(TASK).answer(Observation(CHAT))
+        await policy.conversation(TASK).answer(Observation(CHAT))
 
 
 async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -> None:
@@ -103,10 +103,10 @@ async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -
     needed = len(renderer.encode(renderer.render(CHAT))) + 5
     params = SamplingParams(5)
     policy = SamplerPolicy("tiny", sampler, renderer, params, most_tokens=needed)
-    assert await policy.player(TASK).answer(Observation(CHAT)) == "0"
+    assert await policy.conversation(TASK).answer(Observation(CHAT)) == "0"
     short = SamplerPolicy("tiny", sampler, renderer, params, most_tokens=needed - 1)
     with pytest.raises(PromptTooLongError, match=r"raise rollout\.max_episode_tokens"):
-        await short.player(TASK).answer(Observation(CHAT))
+        await short.conversation(TASK).answer(Observation(CHAT))
     result = await evaluate(short, BuiltinSource(), [TASK])
     [episode] = result.episodes
     assert (episode.score, episode.failure, episode.tries) == (None, "too_long", 1)

@@ -14,7 +14,7 @@ from miner.environments import (
 )
 from miner.environments.builtin import BuiltinSource
 from miner.environments.graded import GradedSource
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError
 from miner.evaluation.results import EpisodeRecord
@@ -137,12 +137,12 @@ class Gathering(ScriptedPolicy):
         super().__init__()
         self.barrier = asyncio.Barrier(size)
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
+    def conversation(self, task: EpisodeTask) -> TextConversation:
         async def reply(chat: Observation) -> str:
             await self.barrier.wait()
             return "0"
 
-        return ChatPlayer(reply)
+        return TextConversation(reply)
 
 
 @pytest.mark.parametrize(("asked", "capacity", "played"), [(4, 100, 4), (100, 3, 3)])

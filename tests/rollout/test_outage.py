@@ -10,7 +10,7 @@ import pytest
 from miner.environments import EpisodeTask, Observation
 from miner.environments.graded import GradedSource
 from miner.environments.outages import Outages, Stopwatch
-from miner.environments.playing import ChatPlayer
+from miner.environments.playing import TextConversation
 from miner.environments.step import StepSource
 from miner.evaluation.runner import Rules, evaluate
 from miner.inference.sampler import Sample, SamplingParams
@@ -81,17 +81,17 @@ class CountedPolicy(ScriptedPolicy):
         super().__init__(("0 or 1",))
         self._at_reply = at_reply
 
-    def player(self, task: EpisodeTask) -> ChatPlayer:
-        player = super().player(task)
-        answer = player.answer
+    def conversation(self, task: EpisodeTask) -> TextConversation:
+        conversation = super().conversation(task)
+        answer = conversation.answer
 
         async def counted(chat: Observation) -> str:
             reply = await answer(chat)
             self._at_reply(len(self.shown))
             return reply
 
-        player.answer = counted
-        return player
+        conversation.answer = counted
+        return conversation
 
 
 def scheduler(source: Source, watched: Watched, at_reply: Callable[[int], None]) -> Scheduler:

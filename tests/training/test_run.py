@@ -23,7 +23,7 @@ from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.reporting.run_folder import RunFolder
-from miner.rollout.episode import SampledPlayer
+from miner.rollout.episode import SampledConversation
 from miner.training import playing
 from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
@@ -55,16 +55,16 @@ def at_rollout(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def at_reply(monkeypatch: pytest.MonkeyPatch):
     """Have something done at an episode's reply; counts those sampled from then on."""
-    reply, counted = SampledPlayer.reply, [0]
+    reply, counted = SampledConversation.reply, [0]
 
     def at(number: int, do: Callable[[], object]) -> list[int]:
-        async def replies(player: SampledPlayer) -> str:
+        async def replies(player: SampledConversation) -> str:
             counted[0] += 1
             if counted[0] == number:
                 do()
             return await reply(player)
 
-        monkeypatch.setattr(SampledPlayer, "reply", replies)
+        monkeypatch.setattr(SampledConversation, "reply", replies)
         return counted
 
     return at

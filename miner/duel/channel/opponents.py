@@ -1,4 +1,4 @@
-"""Who sits opposite in an episode: rules and searches, a folder's model, the newest published one.
+"""Opponents of an episode: rules and searches, a folder's model, the newest published one.
 
 Invariants:
 * equal games are played equally, so that members of a group meet the same opponent;
@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
+from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import BASE, SNAPSHOT
-from miner.duel.players.base import Player
+from miner.duel.players.base import Player, PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.players.catalog import make_player
+from miner.duel.tools import move_call
+from miner.duel.turn import Request, legal_move
+from miner.environments.errors import InfrastructureError
 from miner.publishing.output_path import PUBLICATION_FILE
 
 
@@ -68,7 +74,7 @@ class Opponents:
         return self._players[described][1]
 
     def check(self, specification: str) -> None:
-        """Whether there is such a player, without loading a model. Raises: `ConfigurationError`."""
+        """Check that there is such a player without loading it. Raises: `ConfigurationError`."""
         if specification == SNAPSHOT:
             if self._published is None:
                 raise ConfigurationError(
@@ -84,6 +90,40 @@ class Opponents:
         """Release all players."""
         for _, player in self._players.values():
             await player.close()
+
+
+class TrainingOpponent:
+    """An opponent that never forfeits: where it names no legal move it plays a random one.
+
+    A game that it gave away would reward the policy for nothing.
+
+    Args:
+        player: answers; it belongs to the caller.
+        rng: draws the random moves.
+    """
+
+    def __init__(self, player: Player, rng: Random) -> None:
+        self.name = player.name
+        self.counter = player.counter
+        self._player = player
+        self._rng = rng
+
+    async def reply(self, request: Request) -> Reply:
+        """The player's reply, with a legal move. Raises: `InfrastructureError`."""
+        try:
+            reply = await self._player.reply(request)
+        except ReplyForfeit:
+            reply = Reply()
+        except (PlayerError, UnreachableError) as error:
+            raise InfrastructureError(
+                f"the opponent {self.name} failed: {error}", server=DUEL_CHANNEL
+            ) from error
+        if legal_move(request, reply.calls) is not None:
+            return reply
+        return replace(reply, calls=(*reply.calls, move_call(self._rng.choice(request.legal))))
+
+    async def close(self) -> None:
+        """The player belongs to the caller."""
 
 
 def is_model(specification: str) -> bool:

@@ -113,24 +113,23 @@ async def revive(host: LocalApp) -> None:
 
 
 async def _answers(host: LocalApp, seconds: float) -> None:
+    def alive() -> None:
+        if words := host.ended():
+            raise ConfigurationError(
+                f"the OpenEnv server that was to be started ended at once: {words}"
+            )
+
     server = OpenEnvServer(host.url)
     try:
-        async with asyncio.timeout(seconds):
-            while health_error := await server.health_error():
-                words = await asyncio.to_thread(host.ended)
-                if words:
-                    raise ConfigurationError(
-                        f"the OpenEnv server that was to be started ended at once: {words}"
-                    )
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise ConfigurationError(
-            f"the OpenEnv server that was started at {host.url} did not answer within "
-            f"{seconds:g} s ({health_error}): raise environment.openenv.start_seconds, or see "
-            "whether it listens"
-        ) from None
+        error = await server.wait_until_healthy(seconds, pause_s=0.05, alive=alive)
     finally:
         await server.close()
+    if error:
+        raise ConfigurationError(
+            f"the OpenEnv server that was started at {host.url} did not answer within "
+            f"{seconds:g} s ({error}): raise environment.openenv.start_seconds, or see "
+            "whether it listens"
+        )
 
 
 def _last_words(output: bytes) -> str:

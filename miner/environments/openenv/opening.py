@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 
 from miner.config.channel_settings import OpenEnvSettings
@@ -23,13 +22,11 @@ from miner.environments.servers import check_server_urls
 
 logger = logging.getLogger(__name__)
 
-_PAUSE_S = 0.2
-
 
 async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEnvSource:
     """A source on the server of our own that the settings name, else on all of `urls`.
 
-    Servers that do not answer within `settings.start_seconds` are left out, and said so.
+    Servers that do not answer within `settings.start_seconds` are left out with a warning.
 
     Raises: `ConfigurationError` for settings that cannot work, `InfrastructureError` where no
         server answers, `ProtocolError` for one that is no OpenEnv server.
@@ -72,30 +69,20 @@ async def _open(
 async def _that_answer(
     servers: dict[str, OpenEnvServer], seconds: float
 ) -> dict[str, OpenEnvServer]:
-    """Those of them that give a sign of life in time. Raises: `InfrastructureError`."""
-    until = time.monotonic() + seconds
-
-    async def health_error(server: OpenEnvServer) -> str:
-        while True:
-            said = await server.health_error()
-            if not said or time.monotonic() >= until:
-                return said
-            await asyncio.sleep(_PAUSE_S)
-
-    said = dict(
-        zip(servers, await asyncio.gather(*map(health_error, servers.values())), strict=True)
-    )
-    if all(said.values()):
-        reasons = ", ".join(f"{url}: {reason}" for url, reason in said.items())
+    """Those that answer in time. Raises: `InfrastructureError`."""
+    waits = (server.wait_until_healthy(seconds) for server in servers.values())
+    errors = dict(zip(servers, await asyncio.gather(*waits), strict=True))
+    if all(errors.values()):
+        reasons = ", ".join(f"{url}: {reason}" for url, reason in errors.items())
         raise InfrastructureError(
             f"no OpenEnv server answers within {seconds:g} s ({reasons}): start one, correct "
             "environment.servers, or raise environment.openenv.start_seconds"
         )
-    for url, reason in said.items():
+    for url, reason in errors.items():
         if reason:
             logger.warning("the OpenEnv server at %s does not answer (%s): left out", url, reason)
             await servers[url].close()
-    return {url: server for url, server in servers.items() if not said[url]}
+    return {url: server for url, server in servers.items() if not errors[url]}
 
 
 async def _codec(server: OpenEnvServer, settings: OpenEnvSettings) -> Codec:

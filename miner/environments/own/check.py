@@ -99,14 +99,14 @@ def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findi
     )
 
 
-class _Trier:
-    """`Player` that says anything, the same for the same task and number."""
+class _AnyReplies:
+    """`Conversation` of any replies, the same for the same task and number."""
 
     def __init__(self, kind: type[TextEnvironment], number: int) -> None:
         self._own = kind.replies
         self._number = number
         self.opening = ""
-        self.said: list[tuple[str, str, bool]] = []
+        self.turns: list[tuple[str, str, bool]] = []
         self._reply = ""
 
     def begin(self, task: EpisodeTask, observation: Any) -> None:
@@ -123,10 +123,10 @@ class _Trier:
         self._reply = self._rng.choice(pool)
         return self._reply
 
-    def told(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         answer = transition.messages[-1]["content"] if transition.messages else ""
         self._words = _WORD.findall(answer) or self._words
-        self.said.append((self._reply, answer, transition.valid))
+        self.turns.append((self._reply, answer, transition.valid))
 
     async def close(self) -> None:
         pass
@@ -135,14 +135,14 @@ class _Trier:
 async def _episode(
     environment: Environment, kind: type[TextEnvironment], task: EpisodeTask, number: int
 ) -> Episode:
-    player = _Trier(kind, number)
+    conversation = _AnyReplies(kind, number)
     try:
-        score = await play(environment, task, player)
+        score = await play(environment, task, conversation)
     except EnvironmentFault as error:
         raise ProtocolError(f"{error} (seed {task.seed})", server=error.server) from error
     finally:
         await environment.close()
-    return Episode(task, player.opening, tuple(player.said), score)
+    return Episode(task, conversation.opening, tuple(conversation.turns), score)
 
 
 def _compare(first: Sequence[Episode], second: Sequence[Episode], how: str) -> None:

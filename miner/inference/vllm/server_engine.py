@@ -166,11 +166,9 @@ def wait_until_healthy(
     """Return once every server answers. Raises: `EngineLostError` after `seconds`."""
     end = time.monotonic() + seconds
     for server in servers:
-        while loop.run(server.health_error()):
-            if time.monotonic() > end:
-                raise EngineLostError(
-                    f"the inference server {server.url} did not answer for {seconds:g} s: see its "
-                    "own last lines, or raise rollout.start_seconds"
-                )
-            alive()
-            time.sleep(HEALTH_PAUSE_S)
+        left = end - time.monotonic()
+        if loop.run(server.wait_until_healthy(left, pause_s=HEALTH_PAUSE_S, alive=alive)):
+            raise EngineLostError(
+                f"the inference server {server.url} did not answer for {seconds:g} s: see its "
+                "own last lines, or raise rollout.start_seconds"
+            )
