@@ -114,10 +114,10 @@ class GameTasks:
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
         deck_size, seat = kinds[position]
         rng = random.Random(f"{seed}/game/{index}")
-        lowest, highest = game_named(self.name).task_ids
-        task_id = rng.randint(lowest, highest)
+        game = game_named(self.name)
+        task_id = rng.randint(*game.task_ids)
         if deck_size is not None:
-            task_id += DECK_SIZES.index(deck_size) - task_id % 5
+            task_id += game.sizes.index(deck_size) - task_id % len(game.sizes)
         drawn = rng.randrange(TRAINING_SEEDS.start // 2 + 1, TRAINING_SEEDS.stop // 2 - 1)
         return EpisodeTask(
             environment=self.name,

@@ -11,10 +11,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from miner.config.contract import GOOFSPIEL, is_game
+from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, load_settings
 from miner.evaluation.audit import NO_PLAY, Audit, FixedPolicy
+from miner.games import GAMES, RANDOM
 
 _TASKS = 32
 """At least, for policies that cost nothing."""
@@ -81,9 +82,9 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
             rules = Rules(concurrency=source.capacity, timeout_s=rollout.episode_seconds)
             policies: list[Policy] = [FixedPolicy(name) for name in NO_PLAY]
             if is_game(tasks[0].environment):
-                policies.append(BaselinePolicy("random"))
-            if tasks[0].environment == GOOFSPIEL:
-                policies.append(BaselinePolicy("match"))
+                policies.append(BaselinePolicy(RANDOM))
+            if game := GAMES.get(tasks[0].environment):
+                policies += [BaselinePolicy(best) for best in list(game.policies)[:1]]
             others = [loop.run(evaluate(policy, source, tasks, rules)) for policy in policies]
             with model_policy(
                 settings.model.path,

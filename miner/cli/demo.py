@@ -33,7 +33,7 @@ from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, load_settings
 from miner.environments import InfrastructureError
-from miner.evaluation.references import MATCH
+from miner.games.goofspiel import MATCH
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 

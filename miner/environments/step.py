@@ -1,6 +1,6 @@
 """The step channel: the server's `/reset` and `/step`, shown to the policy as the grader would.
 
-The server's own observations have no system prompt and, in Goofspiel, no list of actions; the
+The server's own observations have no system prompt and, in some games, no list of actions; the
 dialogue around them (prompts, retries, the third failure) is played here by the grader's rule.
 
 Invariants:

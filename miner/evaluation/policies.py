@@ -14,15 +14,11 @@ from typing import Protocol
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, Observation, Tool
-from miner.environments.games.reference import REFERENCE_POLICIES
 from miner.environments.listing import parse_listing
 from miner.environments.playing import TextConversation
-from miner.evaluation.references import MATCH
-from miner.games import StateTextError
+from miner.games import GAMES, RANDOM, StateTextError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
-
-DISPLAY_NAMES = {"match": MATCH.name}
 
 
 class PolicyError(RuntimeError):
@@ -57,7 +53,7 @@ class Policy(Protocol):
 
 
 class BaselinePolicy:
-    """A fixed rule: "random" (any game), "match", "highest" or "lowest" (Goofspiel).
+    """A fixed rule: "random" (any game), or one of a game's `policies`.
 
     Randomness is seeded by the episode, so equal tasks give equal replies.
     Raises: `ConfigurationError` for another name.
@@ -66,33 +62,34 @@ class BaselinePolicy:
     temperature = None
 
     def __init__(self, name: str) -> None:
-        if name not in REFERENCE_POLICIES:
-            raise ConfigurationError(
-                f"unknown policy {name!r}: choose one of {', '.join(REFERENCE_POLICIES)}"
-            )
-        self._rule_name = name
-        self.name = DISPLAY_NAMES.get(name, name)
+        known = [RANDOM, *(rule for game in GAMES.values() for rule in game.policies)]
+        if name not in known:
+            raise ConfigurationError(f"unknown policy {name!r}: choose one of {', '.join(known)}")
+        self._rules = {
+            game.name: game.policies[name] for game in GAMES.values() if name in game.policies
+        }
+        scores = (score for game in GAMES.values() for score in game.references)
+        self.name = next((score.name for score in scores if score.policy == name), name)
 
     def conversation(self, task: EpisodeTask) -> TextConversation:
         """A conversation with a separate generator."""
         rng = Random(task.seed)
-        if self._rule_name != "random" and task.environment != "goofspiel":
+        rule = self._rules.get(task.environment)
+        if self._rules and rule is None:
             raise ConfigurationError(
-                f"policy {self.name!r} plays goofspiel only, not {task.environment!r}: "
-                "use random there"
+                f"policy {self.name!r} plays {', '.join(self._rules)} only, not "
+                f"{task.environment!r}: use random there"
             )
 
-        async def drawn(chat: Observation) -> str:
-            return _drawn(chat, rng)
-
-        async def by_rule(chat: Observation) -> str:
-            rule = REFERENCE_POLICIES[self._rule_name]
+        async def reply(chat: Observation) -> str:
+            if rule is None:
+                return _drawn(chat, rng)
             try:
                 return str(rule(chat.messages[-1]["content"], agent_seat(task.seed), rng))
             except StateTextError as error:
                 raise PolicyError(str(error)) from error
 
-        return TextConversation(drawn if self._rule_name == "random" else by_rule)
+        return TextConversation(reply)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -57,7 +57,7 @@ class EpisodeRecord(BaseModel):
     Attributes:
         score: graded score in [0, 1]; None if the episode was excluded.
         seat: which player the agent was, None where there is only one.
-        deck_size: cards per hand in Goofspiel, None in other games.
+        deck_size: cards per hand; None in games of one size.
         failure: why the score is 0 or None; None for an episode played to its end.
         message: the failure in words.
         tries: how often the episode was started.
@@ -132,7 +132,7 @@ class EvaluationResult(BaseModel):
 
     @property
     def by_deck_size(self) -> dict[int, Estimate]:
-        """Score of each deck size (Goofspiel), ascending."""
+        """Score of each deck size, ascending."""
         return self._by(lambda episode: episode.deck_size)
 
     @property

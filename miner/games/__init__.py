@@ -11,7 +11,7 @@ server's public source; they were not recorded.
 """
 
 from miner.config.errors import ConfigurationError
-from miner.games.base import BLOCK, Game, Scene, StateTextError, Turn
+from miner.games.base import BLOCK, RANDOM, Game, ReferenceScore, Scene, StateTextError, Turn
 from miner.games.clobber import CLOBBER
 from miner.games.gin_rummy import GIN_RUMMY
 from miner.games.goofspiel import GOOFSPIEL
@@ -57,7 +57,9 @@ def deck_size(environment: str, task_id: int) -> int | None:
 
 __all__ = [
     "GAMES",
+    "RANDOM",
     "Game",
+    "ReferenceScore",
     "Scene",
     "StateTextError",
     "Turn",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from math import fsum
+from random import Random
 from typing import Any
 
 import pyspiel
+
+RANDOM = "random"
+"""Name of the policy, and of the opponent, whose legal actions are uniformly random."""
 
 Parameters = dict[str, int | str | bool]
 
@@ -20,6 +25,35 @@ BLOCK = 100_000_000
 
 class StateTextError(ValueError):
     """A text that should hold a game's state block does not."""
+
+
+Rule = Callable[[str, int, Random], int]
+"""Text with a server's state block, the agent's seat, generator -> action id.
+
+Raises: `StateTextError` when the text holds no state block.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceScore:
+    """A policy's expected score against a uniformly random opponent.
+
+    Attributes:
+        policy: the rule of `Game.policies` that scores so; empty for all others.
+        overall: over all sizes of the game, equally often.
+        by_deck_size: for each.
+    """
+
+    name: str
+    overall: float
+    by_deck_size: Mapping[int, float]
+    policy: str = ""
+
+    def mean(self, sizes: Collection[int] = ()) -> float:
+        """Mean over `sizes`, each equally often; over all sizes when empty."""
+        if not sizes or set(sizes) == self.by_deck_size.keys():
+            return self.overall
+        return fsum(self.by_deck_size[size] for size in sizes) / len(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +97,10 @@ class Game:
         random_opening: duels begin with a few random moves, so that deterministic players play
             more than one game.
         sizes: deck sizes of the servers' game, by task id; empty where it has one.
+        duel_sizes: the same of duels, by configuration number: cards or boards.
+        policies: simple rules for the servers' game, the best one first; they measure, and nothing
+            is trained on them.
+        references: known scores on servers, ascending.
         read_turn: the turn that a server's text puts to a seat, None where the text shows none;
             raises `StateTextError` for a block that contradicts itself. None where a text cannot
             be read back.
@@ -81,6 +119,9 @@ class Game:
     search: tuple[int, int] = (0, 0)
     random_opening: bool = False
     sizes: tuple[int, ...] = ()
+    duel_sizes: tuple[int | str, ...] = ()
+    policies: Mapping[str, Rule] = field(default_factory=dict)
+    references: tuple[ReferenceScore, ...] = ()
     read_turn: Callable[[str, int], Turn | None] | None = None
     rounds: Callable[[int, Sequence[str], Sequence[int], Sequence[int]], list[Scene]] | None = None
 

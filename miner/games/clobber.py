@@ -56,4 +56,5 @@ CLOBBER = Game(
     duel_text=_duel_text,
     search=(1500, 100),
     random_opening=True,
+    duel_sizes=DUEL_BOARDS,
 )

@@ -9,12 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from miner.config.contract import GOOFSPIEL
-from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.evaluation.statistics import Estimate
+from miner.games import RANDOM, ReferenceScore
 from miner.reporting.records import HALVINGS, EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
-from miner.reporting.tables import deck_sizes
+from miner.reporting.tables import deck_sizes, known_scores
 
 WIDE, NARROW = (9.2, 4.8), (4.6, 4.8)
 """Sizes in inches: for a page, and for one on a telephone."""
@@ -22,7 +21,7 @@ WIDE, NARROW = (9.2, 4.8), (4.6, 4.8)
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
 _LEGEND_ROW = 0.22  # inches
-_KNOWN = f"{MATCH.name}, expected"
+_EXPECTED = ", expected"
 
 
 def learning_curve(
@@ -37,8 +36,8 @@ def learning_curve(
     Args:
         steps: training steps in ascending order.
         evaluations: those with a step and a score are drawn, others are passed over.
-        sizes: the servers' Goofspiel: deck sizes trained on, for the reference lines (empty: all
-            five). Other games have no such lines.
+        sizes: deck sizes trained on, for the lines of known scores (empty: all); games without
+            known scores have no such lines.
         size: width and height in inches.
     """
     with styled():
@@ -76,8 +75,7 @@ def learning_curve(
         _score_axis(axes)
         axes.set_xlabel("training step")
         axes.set_title("Learning curve")
-        if all(record.environment == GOOFSPIEL for record in evaluations):
-            _reference_lines(axes, sizes)
+        _reference_lines(axes, known_scores(evaluations), sizes)
         if scored or drawn:
             _legend_below(figure, axes)
         return figure
@@ -113,8 +111,9 @@ def evaluation_figure(
                 marker=MARKERS[index % len(MARKERS)],
                 label=_evaluation_label(record),
             )
-        if any(record.environment == GOOFSPIEL for record in shown):
-            _reference_ticks(axes, gaps, shown)
+        for reference in known_scores(shown):
+            if reference.policy:
+                _reference_ticks(axes, gaps, shown, reference)
         slanted = len(columns) > 4 and size[0] < WIDE[0]
         axes.set_xticks(gaps, columns, rotation=90 if slanted else 0)
         if len(columns) == 1:
@@ -134,7 +133,7 @@ def evaluation_figure(
 def _legend_below(figure: Figure, axes: Axes) -> None:
     """A legend in as many columns as fit, below axes that keep their height."""
     handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: labels[i] == _KNOWN)
+    order = sorted(range(len(labels)), key=lambda i: labels[i].endswith(_EXPECTED))
     for columns in range(min(5, len(labels)), 0, -1):
         legend = figure.legend(
             [handles[i] for i in order],
@@ -233,13 +232,15 @@ def _score_axis(axes: Axes) -> None:
     axes.grid(axis="y")
 
 
-def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
-    """Grey lines, named on the right as what is expected; close ones share one label."""
+def _reference_lines(
+    axes: Axes, references: Sequence[ReferenceScore], sizes: Collection[int]
+) -> None:
+    """Grey lines of known scores, labelled on the right; close ones share a label."""
     groups: list[tuple[float, list[str]]] = []
-    for reference in (RANDOM, MATCH, BEST_RESPONSE):
+    for reference in references:
         value = reference.mean(sizes)
         axes.axhline(value, color=MUTED, linewidth=0.9, zorder=1)
-        text = f"{reference.name} {value:.{2 if reference is RANDOM else 3}f}"
+        text = f"{reference.name} {value:.{2 if reference.name == RANDOM else 3}f}"
         if groups and value - groups[-1][0] < _LABEL_DISTANCE:
             groups[-1][1].insert(0, text)
         else:
@@ -258,16 +259,21 @@ def _reference_lines(axes: Axes, sizes: Collection[int]) -> None:
         )
 
 
-def _reference_ticks(axes: Axes, x: Sequence[float], shown: Sequence[EvaluationRecord]) -> None:
+def _reference_ticks(
+    axes: Axes,
+    x: Sequence[float],
+    shown: Sequence[EvaluationRecord],
+    known: ReferenceScore,
+) -> None:
     played = {size for record in shown for size in record.by_deck_size}
-    values = [MATCH.mean(played), *(MATCH.by_deck_size[size] for size in deck_sizes(shown))]
+    values = [known.mean(played), *(known.by_deck_size[size] for size in deck_sizes(shown))]
     axes.hlines(
         values,
         [centre - 0.4 for centre in x[: len(values)]],
         [centre + 0.4 for centre in x[: len(values)]],
         color=MUTED,
         linewidth=1.4,
-        label=_KNOWN,
+        label=f"{known.name}{_EXPECTED}",
         zorder=2,
     )
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
-from miner.evaluation.references import RANDOM
+from miner.games import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
 from miner.reporting.records import (
     CHECKPOINT,
@@ -172,7 +172,7 @@ def steps_done(run: Run) -> str:
 
 def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     """The few numbers to see first: every score but random play's, then the cost."""
-    shown = [record for record in table if record.score and record.name != RANDOM.name]
+    shown = [record for record in table if record.score and record.name != RANDOM]
     tiles = [_score_tile(record) for record in shown[:_MOST_TILES]]
     if run.steps:
         seconds = sum(record.seconds for record in run.steps)
@@ -228,7 +228,7 @@ def _score_tile(record: EvaluationRecord) -> dict[str, str]:
 
 
 def trained_sizes(run: Run) -> Sequence[int]:
-    """Goofspiel's deck sizes by the run's settings; empty where they name none."""
+    """Deck sizes by the run's settings; empty where they name none."""
     environment = run.settings.get("environment")
     sizes = environment.get("deck_sizes") if isinstance(environment, dict) else None
     return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []

@@ -187,7 +187,7 @@ class Move(Record):
 
 
 class Round(Record):
-    """One round of Goofspiel. Hands are those before the bids, points those after."""
+    """One round of simultaneous bids for a prize: hands before the bids, points after them."""
 
     prize: int
     agent_hand: tuple[int, ...]
@@ -212,7 +212,7 @@ class Replay(Record):
 
     Attributes:
         policy: who played the agent's seat.
-        rounds: Goofspiel's rounds; empty in other games.
+        rounds: of a game with `Game.rounds`; empty in others.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
         scenes: what a duel's table showed before and after every move, to be drawn.

@@ -50,7 +50,7 @@ _RC: dict[Any, Any] = {
     "ytick.labelcolor": INK,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "svg.hashsalt": "goofspiel-miner",
+    "svg.hashsalt": "miner",
 }
 
 

@@ -9,9 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from miner.evaluation.references import BEST_RESPONSE, MATCH, RANDOM
 from miner.evaluation.results import EXCLUDING
 from miner.evaluation.statistics import Estimate
+from miner.games import GAMES, RANDOM, ReferenceScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
 _WIDE = 110
@@ -44,10 +44,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
     measured = latest(evaluations)
     sizes = sorted({size for record in measured for size in record.by_deck_size})
     shown = deck_sizes(measured)
-    goofspiel = all(record.environment == "goofspiel" for record in measured)
     rows = [_measured(record) for record in measured]
-    if not goofspiel:
-        return rows
     names = {record.name for record in measured}
     known = [
         ScoreRow(
@@ -61,10 +58,17 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
             "",
             known=True,
         )
-        for reference in (RANDOM, MATCH, BEST_RESPONSE)
+        for reference in known_scores(measured)
         if reference.name not in names
     ]
     return sorted([*rows, *known], key=lambda row: reading_order(row.name))
+
+
+def known_scores(evaluations: Sequence[EvaluationRecord]) -> tuple[ReferenceScore, ...]:
+    """Known scores of the one game that all evaluations play; none of several, or of others."""
+    games = {record.environment for record in evaluations}
+    game = GAMES.get(games.pop()) if len(games) == 1 else None
+    return game.references if game else ()
 
 
 def deck_sizes(evaluations: Sequence[EvaluationRecord]) -> list[int]:
@@ -83,7 +87,8 @@ def reading_order(name: str) -> int:
 
     What comes after a comma tells how the policy was played, and does not count.
     """
-    order = {RANDOM.name: 0, "base": 1, MATCH.name: 3, BEST_RESPONSE.name: 4}
+    known = [score.name for game in GAMES.values() for score in game.references]
+    order = {name: 3 + place for place, name in enumerate(known)} | {RANDOM: 0, "base": 1}
     return order.get(name.partition(", ")[0], 2)
 
 

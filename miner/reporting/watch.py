@@ -15,10 +15,9 @@ from math import isfinite
 from pathlib import Path
 from statistics import NormalDist, fmean
 
-from miner.config.contract import GOOFSPIEL
 from miner.config.errors import ConfigurationError
-from miner.evaluation.references import MATCH, RANDOM
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.games import GAMES, RANDOM
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.episode_log import EPISODES_FILE
 from miner.reporting.page import curve_evaluations, scoring, steps_done, trained_sizes, work_done
@@ -35,6 +34,7 @@ from miner.reporting.replay import replay_of, replay_with
 from miner.reporting.replay_page import description, headline
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import alarms, notes
+from miner.reporting.tables import known_scores
 from miner.reporting.token_records import TokenRecords
 
 SHOWN_EPISODES = 6
@@ -216,8 +216,8 @@ def _subject(run: Run) -> str:
     if not run.of_games:
         return f"{', '.join(run.environments)} (channel {channel})"
     sizes = ", ".join(map(str, trained_sizes(run)))
-    cards = f" with {sizes} cards" if sizes and environment.get("name") == GOOFSPIEL else ""
     name, opponent = environment.get("name", "?"), environment.get("opponent", "random")
+    cards = f" with {sizes} cards" if sizes and name in GAMES and GAMES[name].sizes else ""
     game, way = name.replace("_", " ").capitalize(), _SERVED.get(channel, f"channel {channel}")
     return f"{game}{cards} against the {opponent} opponent, {way}"
 
@@ -292,11 +292,8 @@ def _charts(run: Run) -> list[Chart]:
         for r in curve_evaluations(run)
         if r.score and r.step is not None
     ]
-    served = run.of_games and all(r.environment == GOOFSPIEL for r in run.evaluations)
-    references = []
-    if served and run.evaluations:
-        sizes = trained_sizes(run)
-        references = [(each.name, each.mean(sizes)) for each in (RANDOM, MATCH)]
+    known = (each for each in known_scores(run.evaluations) if each.policy or each.name == RANDOM)
+    references = [(each.name, each.mean(trained_sizes(run))) for each in known]
     note = scoring(run)
     if sampled and sampled[0][0] > run.steps[0].step:
         note += f" Own episodes are played since step {sampled[0][0]:,}, after demonstrations."

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from miner.config.contract import GAMES, agent_seat
+from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Observation, Transition
+from miner.environments import playing
+from miner.environments.base import EpisodeTask
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
 from miner.environments.errors import ProtocolError
 from miner.environments.games import PromptFormat
-from miner.environments.games.reference import REFERENCE_POLICIES
+from miner.evaluation.policies import BaselinePolicy
 from miner.games import game_named
 
 TASK = EpisodeTask("goofspiel", task_id=2, seed=7)
@@ -35,15 +36,7 @@ def grader_tasks(count: int) -> Iterator[EpisodeTask]:
 
 
 async def play(environment: BuiltinEnvironment, task: EpisodeTask, policy: str) -> float:
-    shown: Observation | Transition = await environment.reset(task)
-    rng = random.Random(task.seed)
-    while shown.messages:
-        text = shown.messages[-1]["content"]
-        action = REFERENCE_POLICIES[policy](text, agent_seat(task.seed), rng)
-        shown = await environment.step(str(action))
-    assert isinstance(shown, Transition)
-    assert shown.score is not None
-    return shown.score
+    return await playing.play(environment, task, BaselinePolicy(policy).conversation(task))
 
 
 async def test_bidding_the_prize_scores_what_the_grader_measures(

@@ -1,6 +1,6 @@
-"""Which duels are played: to learn from, to choose by, to report.
+"""Tasks of duels: to learn from, to choose by, to report.
 
-A task of a duel says all about its game: `environment` is `duel:NAME`, `task_id` the game's seed,
+A task of a duel determines its game: `environment` is `duel:NAME`, `task_id` the game's seed,
 and `seed` twice that plus the seat, so that the seat is read off it as in the server's games.
 
 Invariants:
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, product
 
 from miner.config.contract import DUEL_BOARDS, DUEL_CARDS, DUEL_CHANNEL
@@ -27,7 +27,6 @@ from miner.games import Game, game_named
 _PREFIX = f"{DUEL_CHANNEL}:"
 
 Size = int | str
-_SIZES: Mapping[str, Sequence[Size]] = {"goofspiel": DUEL_CARDS, "clobber": DUEL_BOARDS}
 
 SNAPSHOT, BASE = "snapshot", "base"
 """Opponents: the model that the run has published last, and the one that it began with."""
@@ -119,12 +118,13 @@ def _pairs(
 
 def fitting_seeds(game: str, seeds: Iterator[int], sizes: Collection[Size | None]) -> Iterator[int]:
     """Those of `seeds` that draw one of these sizes, where the game has several."""
-    if game not in _SIZES:
+    if not game_named(game).duel_sizes:
         return seeds
     return (seed for seed in seeds if size_of(game, seed) in sizes)
 
 
 def size_of(game: str, seed: int) -> Size | None:
-    """Goofspiel's cards or Clobber's board by a game's seed; None for other games."""
-    sizes = _SIZES.get(game)
-    return sizes[configuration_of(game_named(game), seed) % len(sizes)] if sizes else None
+    """Cards or board of a game by its seed; None for a game of one size."""
+    played = game_named(game)
+    sizes = played.duel_sizes
+    return sizes[configuration_of(played, seed) % len(sizes)] if sizes else None
