@@ -14,7 +14,7 @@ from entrypoint.run_plan import WATCHDOG
 
 
 def remove_build_locks() -> None:
-    """Remove every lock below TORCH_EXTENSIONS_DIR, if it is set, and say so.
+    """Remove every lock below TORCH_EXTENSIONS_DIR, if it is set, and log each.
 
     Between attempts, when at most compilers that outlive a killed trainer by moments build there.
     """

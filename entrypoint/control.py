@@ -46,12 +46,12 @@ class ProgramState:
 
     @property
     def over(self) -> bool:
-        """Whether no process of this program runs or is about to."""
+        """No process of this program runs or is about to."""
         return self.name in ("STOPPED", "EXITED", "FATAL")
 
 
 class SupervisorControl:
-    """What the watchdog does to programs, over supervisord's socket.
+    """Starts, stops and observes programs for the watchdog, over supervisord's socket.
 
     Every method raises `ControlError`.
     """
@@ -61,7 +61,7 @@ class SupervisorControl:
         self._rpc = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 
     def state(self, program: str) -> ProgramState:
-        """How the program is now."""
+        """The program's current state."""
         info = self._call(self._rpc.supervisor.getProcessInfo, program)
         return ProgramState(
             name=str(info["statename"]),

@@ -1,6 +1,6 @@
 """The environment variables every program of the container runs with, in one place.
 
-Invariant: every cache that a library writes lies below one writable folder, so that a read-only
+Invariant: every cache that a library writes is below one writable folder, so that a read-only
 root file system, a read-only model cache and a root user without capabilities are enough.
 """
 

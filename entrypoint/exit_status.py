@@ -21,7 +21,7 @@ class ExitStatus(IntEnum):
         member.meaning = meaning
         return member
 
-    OK = 0, "a verified model lies at the output path"
+    OK = 0, "a verified model is at the output path"
     INTERNAL = 1, "the orchestrator itself failed: a defect"
     ARGUMENTS = 2, "an argument or an environment variable cannot be used"
     MODEL = 10, "the base model's folder is missing, unreadable or incomplete"
@@ -42,7 +42,7 @@ class ExitStatus(IntEnum):
     DEADLINE = 23, "the time was over before a model was published"
     STOPPED = 24, "asked to stop (SIGTERM) before a model was published"
     UNVERIFIED = 25, "the trainer reported success, but the folder at the output path is no model"
-    SUPERVISOR = 26, "supervisord or the watchdog ended by itself, and nothing is published"
+    SUPERVISOR = 26, "supervisord or the watchdog ended unasked, and nothing is published"
     REFUSED = 27, "the trainer refused its settings or could not be started, at the first attempt"
 
     @property
@@ -52,7 +52,7 @@ class ExitStatus(IntEnum):
 
 
 class Failure(Exception):
-    """A condition that ends the container: one sentence that says what failed and the way out."""
+    """A condition that ends the container: one sentence with what failed and the way out."""
 
     def __init__(self, status: ExitStatus, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """CUDA's forward-compatibility libraries: CUDA 13 on data-center GPUs whose driver is older.
 
-They stand in for the driver's own libcuda, in the processes of the run alone. The image holds them
+They replace the driver's own libcuda, in the processes of the run alone. The image holds them
 where its build could fetch them.
 Source: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 """

@@ -1,4 +1,4 @@
-"""What the container may use: GPUs (by NVML), CPUs, memory, shared memory.
+"""Hardware that the container may use: GPUs (by NVML), CPUs, memory, shared memory.
 
 Invariant: limits of the container (cgroups, CPU affinity, CUDA_VISIBLE_DEVICES) are respected, so
 the numbers are what is ours, not what the host has. Sizes are bytes.
@@ -18,7 +18,7 @@ import pynvml
 from entrypoint.exit_status import ExitStatus, Failure
 
 GIB = 1 << 30
-UNLIMITED_CGROUP_V1 = 1 << 60  # version 1 says "no limit" with a number near 2**63
+UNLIMITED_CGROUP_V1 = 1 << 60  # version 1 writes "no limit" as a number near 2**63
 
 
 @dataclass(frozen=True)

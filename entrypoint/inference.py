@@ -1,8 +1,8 @@
 """`vllm serve`, all of it or none: `python -m entrypoint.inference --kill-after S vllm serve ...`.
 
 vLLM is several processes. When its first one dies of a signal, those with the model live on (seen
-with vLLM 0.31) and keep their GPU's memory, so that a server started anew finds none. This process
-stands between it and supervisord: when the first process ends, the others are killed. Only where
+with vLLM 0.31) and keep their GPU's memory, so that a restarted server finds none. This process
+runs between it and supervisord: when the first process ends, the others are killed. Only where
 this process itself is killed do they live on.
 """
 

@@ -1,6 +1,6 @@
 """The tournament's arguments and environment as one validated `Job`.
 
-Invariants: whatever a `Job` holds is usable as it is (names are single path parts, the budget is a
+Invariants: every field of a `Job` is usable as it is (names are single path parts, the budget is a
 positive number of seconds); what the tournament may add later is warned about and ignored.
 """
 
@@ -22,7 +22,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.masking import mask_url
 from miner.config.contract import DATASETS_VARIABLE, SERVERS_VARIABLE, split_server_urls
 
-UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament says 0: somewhere below one hour
+UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament gives 0: some time below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
 EXPECTED_FILE_FORMAT = "s3"
 LONGEST_HOURS = 24.0 * 31
@@ -69,7 +69,7 @@ class Job(BaseModel):
 
 @dataclass(frozen=True)
 class Invocation:
-    """A parsed command line: the job, what a person asked for besides, and lines of warning.
+    """A parsed command line: the job, the user's own settings, and lines of warning.
 
     Attributes:
         dry_run: print the plan and exit.
@@ -90,7 +90,7 @@ class Invocation:
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person chose any of the trainer's settings, which no validator does."""
+        """The user chose some of the trainer's settings, which no validator does."""
         return bool(self.overrides) or self.recipe is not None
 
 
@@ -146,7 +146,7 @@ def plan_hours(text: str) -> tuple[float, str]:
     """`--hours-to-complete` -> (seconds to plan for, the line that explains them).
 
     A whole number may be the truncated one of a longer task, so it is a lower bound of the time
-    until the kill; 0 stands for anything below one hour. Raises: `Failure` (ARGUMENTS).
+    until the kill; 0 means anything below one hour. Raises: `Failure` (ARGUMENTS).
     """
     try:
         hours = float(text)
@@ -214,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     task.add_argument("--file-format", default=EXPECTED_FILE_FORMAT)
     task.add_argument("--expected-repo-name", required=True)
     task.add_argument("--hours-to-complete", help="may be truncated; 0 means under one hour")
-    person = parser.add_argument_group("for a person at a terminal")
+    person = parser.add_argument_group("for use at a terminal")
     person.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     person.add_argument(
         "--gpus", metavar="INVENTORY", help="plan for e.g. 4xH100-80GB (--dry-run), or 0: no GPU"

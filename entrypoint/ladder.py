@@ -1,4 +1,4 @@
-"""The degrade ladder as data: what to give up, in which order, when the trainer runs out of memory.
+"""The degrade ladder as data: which settings to lower, in which order, when memory runs out.
 
 Invariant: a rung changes settings only towards less memory; one that can change nothing is skipped.
 """
@@ -26,13 +26,13 @@ class Rung:
 
     Attributes:
         name: for the log.
-        lower: the settings with less; equal ones where it can give up nothing.
-        afresh: whether the checkpoints so far could not be gone on from.
+        lower: the settings with less; equal ones where it can lower nothing.
+        restarts: whether the checkpoints so far could not be resumed.
     """
 
     name: str
     lower: Callable[[Settings], Settings]
-    afresh: bool = False
+    restarts: bool = False
 
 
 def _recompute(settings: Settings) -> Settings:
@@ -63,7 +63,7 @@ def _shorter_episodes(settings: Settings) -> Settings:
 
 def _spread_weights(settings: Settings) -> Settings:
     if settings.optimizer.zero_stage != 2 or settings.rollout.engine == "transformers":
-        return settings  # nobody could generate with weights that are spread
+        return settings  # no engine could generate with weights that are spread
     return settings.having(optimizer={"zero_stage": 3})
 
 
@@ -76,9 +76,9 @@ LADDER = (
     Rung("half of a pass", _half_a_pass),
     Rung("a smaller share for vLLM", _smaller_share),
     Rung("half of a pass again", _half_a_pass),
-    Rung("ZeRO-3", _spread_weights, afresh=True),
+    Rung("ZeRO-3", _spread_weights, restarts=True),
     Rung("shorter episodes", _shorter_episodes),
-    Rung("LoRA", _adapters, afresh=True),
+    Rung("LoRA", _adapters, restarts=True),
 )
 
 
@@ -95,17 +95,17 @@ def step_down(
         begun: whether there is a checkpoint of an optimizer step to continue from.
         adapter_learning_rate: what adapters learn with; None keeps the rate.
 
-    Returns: (new settings, rungs taken now, what was given up), or None at the ladder's end.
+    Returns: (new settings, rungs taken now, what was lowered), or None at the ladder's end.
     """
     for position in range(taken, len(LADDER)):
         rung = LADDER[position]
-        lower = settings if begun and rung.afresh else rung.lower(settings)
+        lower = settings if begun and rung.restarts else rung.lower(settings)
         if lower == settings:
             continue
-        given_up = ", ".join(differences(settings, lower))
+        lowered = ", ".join(differences(settings, lower))
         if adapter_learning_rate and lower.model.tuning != settings.model.tuning:
             lower = lower.having(optimizer={"learning_rate": adapter_learning_rate})
-        return lower, position + 1, f"{rung.name} ({given_up})"
+        return lower, position + 1, f"{rung.name} ({lowered})"
     return None
 
 

@@ -1,8 +1,8 @@
 """supervisord's event listener: stops everything when the critical program has ended.
 
-supervisord itself goes on when a program dies. This listener (protocol: supervisord.org, "Event
+supervisord itself continues when a program dies. This listener (protocol: supervisord.org, "Event
 Listeners") sends it SIGTERM when the critical program has exited, however it exited, or could not
-be started at all. What becomes of other programs is for the critical one, the watchdog, to decide.
+be started at all. The critical program, the watchdog, decides about all others.
 """
 
 from __future__ import annotations

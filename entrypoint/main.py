@@ -65,7 +65,7 @@ class Prepared:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the container; the last line says how it ended. Returns: the exit status."""
+    """Run the container; the last line reports how it ended. Returns: the exit status."""
     started_at = time.time()
     _append_to_output()
     stop = threading.Event()
@@ -103,15 +103,15 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
     game, why = choose_games(invocation.job)
     if not game:
-        return hand_over_base(prepared, why)
+        return publish_base(prepared, why)
     return supervise(prepared)
 
 
-def hand_over_base(prepared: Prepared, why: str) -> Outcome:
-    """Publish the base as it is: what a job gets whose games nobody here can train.
+def publish_base(prepared: Prepared, why: str) -> Outcome:
+    """Publish the base as it is: for a job whose games cannot be trained here.
 
-    Then the miner does so, who may mend its chat template: a program of its own, which imports
-    torch. Whatever becomes of that, the base lies there; `decide` loads it where there is time.
+    Then the miner publishes it again, which may fix its chat template: a separate program, since
+    it imports torch. If that fails the base stays; `decide` loads it where there is time.
     """
     plan, model_dir = prepared.plan, prepared.paths.model_dir
     cause = Outcome(ExitStatus.TRAINER, why)
@@ -120,11 +120,11 @@ def hand_over_base(prepared: Prepared, why: str) -> Outcome:
     except PublishingError as error:
         cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
     else:
-        _mend_template(prepared)
+        _fix_template(prepared)
     return decide(plan, Ended(0, asked=None, overdue=False), cause)
 
 
-def _mend_template(prepared: Prepared) -> None:
+def _fix_template(prepared: Prepared) -> None:
     folders = (str(prepared.paths.model_dir), str(prepared.plan.output_dir))
     environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
     try:
@@ -135,7 +135,7 @@ def _mend_template(prepared: Prepared) -> None:
             check=True,
         )
     except (subprocess.SubprocessError, OSError) as error:
-        say(f"warn the base model stays as it came, its chat template is not mended: {error}")
+        say(f"warn the base model stays as it came, its chat template is not fixed: {error}")
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
@@ -217,7 +217,7 @@ def print_plan(prepared: Prepared) -> None:
 
 
 def check(prepared: Prepared, stop: threading.Event) -> None:
-    """Preflight: say each check's line. Raises: the first `Failure`."""
+    """Preflight: log each check's line. Raises: the first `Failure`."""
     for line in _checks(prepared, stop):
         say(str(line))
         if line.level == "fail":

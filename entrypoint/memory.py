@@ -1,4 +1,4 @@
-"""Where a GPU's memory goes, in bytes, from the model's shape and the plan.
+"""Use of a GPU's memory, in bytes, from the model's shape and the plan.
 
 Assumptions, each conservative: no reference model (KL weight 0); the longest episodes fill a pass.
 States are at least what DeepSpeed's own estimators say, which a test compares; activations are at
@@ -30,7 +30,7 @@ USABLE_SHARE = 0.94  # the rest is lost to fragmentation
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What memory depends on, from config.json and the weights' headers."""
+    """Facts that memory depends on, from config.json and the weights' headers."""
 
     parameters: int
     layers: int
@@ -78,13 +78,13 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the items leave room for fragmentation."""
+        """The items leave room for fragmentation."""
         return self.used <= self.total * USABLE_SHARE
 
 
 @dataclass(frozen=True)
 class TrainerLoad:
-    """What one trainer process has to hold.
+    """Memory of one trainer process.
 
     Attributes:
         ranks: processes that ZeRO spreads states over.
@@ -140,7 +140,7 @@ def trainer_states(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
 
 
 def layer_bytes(shape: ModelShape, compute_bytes: int, residual_bytes: int) -> int:
-    """What autograd keeps of one layer per token: norms in float32, projections, the MLP.
+    """Bytes that autograd keeps of one layer per token: norms in float32, projections, the MLP.
 
     `residual_bytes`, of a number between layers, are the weights': autocast leaves those alone.
     """

@@ -1,4 +1,4 @@
-"""What the base model's folder says about itself, read without torch and without its weights."""
+"""Facts of the base model from its folder, read without torch and without its weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ModelFacts:
 def read_model_facts(folder: Path) -> ModelFacts:
     """Read config.json, tokenizer files and weight headers.
 
-    Raises: `Failure` (MODEL) that says what is missing and where it was looked for.
+    Raises: `Failure` (MODEL) with what is missing and where it was looked for.
     """
     if not folder.is_dir():
         raise Failure(ExitStatus.MODEL, f"there is no folder {folder}: {_siblings(folder.parent)}")
@@ -146,7 +146,7 @@ def _number(config: Mapping[str, Any], *keys: str) -> int | None:
 
 
 def _siblings(folder: Path) -> str:
-    """What lies there instead: the commonest mistake is the name."""
+    """Description of what is there instead: the commonest mistake is the name."""
     if not folder.is_dir():
         return f"{folder} does not exist either; mount the model cache"
     names = sorted(child.name for child in folder.iterdir())[:5]

@@ -1,4 +1,4 @@
-"""How a run ended, handed from the processes under supervisord to PID 1 through one file."""
+"""End of a run, passed from the processes under supervisord to PID 1 through one file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_outcome(path: Path, outcome: Outcome) -> None:
 
 
 def read_outcome(path: Path) -> Outcome | None:
-    """The outcome that was left, None if there is none (its writer was killed)."""
+    """Return the outcome that was left, None where its writer was killed."""
     try:
         return _FILE.validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -1,4 +1,4 @@
-"""Where everything lies in the container, and the three roots a person may move.
+"""Paths in the container, and the three roots that the user may move.
 
 Invariants: only `checkpoints_dir` (and /tmp, for supervisord's socket) is written to; the folder at
 `output_dir` is the published model and nothing else is ever put into it.

@@ -1,7 +1,7 @@
 """Checks before the run: one clear line each, and for what fails the way out.
 
 Invariant: only what makes a published model impossible fails; everything else warns, because a
-container that ends here hands over nothing.
+container that ends here publishes nothing.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def usable(hardware: Hardware, libraries: Path = forward_compatibility.LIBRARIES
 
     An older driver is usable with CUDA's forward-compatibility `libraries`, where CUDA starts so.
 
-    The CPU process, too slow to learn much, still hands over the base model; a container that ends
-    here hands over nothing.
+    The CPU process, too slow to learn much, still publishes the base model; a container that ends
+    here publishes nothing.
     """
     if reason := _unsupported_gpu(hardware):
         return hardware.without_gpus(reason)
@@ -108,7 +108,7 @@ def check_shared_memory(hardware: Hardware) -> Check:
 
 
 def check_model(facts: ModelFacts) -> list[Check]:
-    """What the base model is, and what its tokenizer lacks."""
+    """Check the base model and its tokenizer."""
     counted = "" if facts.counted else "about "
     text = (
         f"{facts.architecture}, {counted}{facts.shape.parameters:,} parameters, {facts.dtype}, "
@@ -122,7 +122,7 @@ def check_model(facts: ModelFacts) -> list[Check]:
 
 
 def check_output(output_dir: Path) -> Check:
-    """Whether folders can be made and files written beside the output folder."""
+    """Check that folders and files can be written beside the output folder."""
     try:
         output_dir.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=output_dir.parent, prefix=".writable-"):
@@ -193,8 +193,8 @@ def check_servers(
         return Check("ok", name, answering)
     text = f"{answering} after {seconds:.0f} s ({next(iter(silent.values()))})"
     if len(silent) < len(servers):
-        return Check("warn", name, f"{text}; going on with the others")
-    fate = "the base model is handed over, and training waits for one that answers"
+        return Check("warn", name, f"{text}; continuing with the others")
+    fate = "the base model is published, and training waits for one that answers"
     return Check("warn", name, f"{text}: {fate}; {advice}")
 
 

@@ -1,4 +1,4 @@
-"""Whether an HTTP server answers, and waiting for it by asking again: never by a fixed pause.
+"""Health checks of HTTP servers, and the wait for one: by asking again, never by a fixed pause.
 
 A server's reply is not looked at beyond its status line, and never followed to another host.
 """
@@ -18,7 +18,7 @@ from entrypoint.masking import mask_url
 def health_error(url: str, timeout: float) -> str:
     """Ask `url` once: "" if it answers 200, else what is wrong, in a few words."""
     with requests.Session() as session:
-        session.trust_env = False  # no proxy stands between a job and its own servers
+        session.trust_env = False  # no proxy is between a job and its own servers
         try:
             with session.get(url, timeout=timeout, allow_redirects=False, stream=True) as reply:
                 status = reply.status_code
@@ -32,8 +32,8 @@ def health_errors(urls: Iterable[str], timeout: float) -> dict[str, str]:
     """`health_error` of each URL that has one, all asked at the same time."""
     urls = list(urls)
     with ThreadPoolExecutor(max_workers=max(1, min(16, len(urls)))) as pool:
-        said = pool.map(lambda url: health_error(url, timeout), urls)
-        return {url: text for url, text in zip(urls, said, strict=True) if text}
+        errors = pool.map(lambda url: health_error(url, timeout), urls)
+        return {url: text for url, text in zip(urls, errors, strict=True) if text}
 
 
 def wait_for_answers(

@@ -12,11 +12,11 @@ from entrypoint.trainer_settings import INFERENCE_PORT
 
 CODE = Path(__file__).resolve().parents[1]
 ONE_HOST = {"VLLM_HOST_IP": "127.0.0.1"}
-"""Where trainer and vLLM meet. vLLM would ask the default route, which a closed network has not."""
+"""Address at which trainer and vLLM meet: vLLM would ask a default route, which may be missing."""
 
 
 def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[Program, ...]:
-    """Inference where it has GPUs of its own, the trainer, the watchdog."""
+    """Inference where it has dedicated GPUs, the trainer, the watchdog."""
     programs = (trainer_program(plan, topology), watchdog_program(plan))
     if topology.layout == "split":
         return (inference_program(plan, topology, model_dir), *programs)

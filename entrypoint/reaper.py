@@ -1,4 +1,4 @@
-"""PID 1's trade: run one program, pass on the request to end, reap whatever is left behind.
+"""PID 1's duties: run one program, forward the request to end, reap every process left behind.
 
 Invariants: no zombie stays; SIGTERM reaches the program once; when `run` returns, no descendant of
 this process is alive. It works as PID 1 and, as a child subreaper, as any other process.
@@ -21,7 +21,7 @@ _MAX_SWEEPS = 100
 
 @dataclass(frozen=True)
 class Ended:
-    """How the program ended.
+    """End of the program.
 
     Attributes:
         exit_status: its own, or minus the signal that killed it.

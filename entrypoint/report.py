@@ -1,4 +1,4 @@
-"""The plan as a person reads it: the parts of a dry run, printed as aligned lines."""
+"""The plan in readable form: the parts of a dry run, printed as aligned lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from miner.config.settings import Settings, to_toml
 
 
 def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None:
-    """What is asked for, and on what machine."""
+    """The job and the machine."""
     job = invocation.job
     kinds = Counter(f"{gpu.name} {gpu.memory / GIB:.0f} GiB" for gpu in hardware.gpus)
     gpus = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
@@ -45,7 +45,7 @@ def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None
 
 
 def print_cost(cost: RunCost, work: Workload) -> None:
-    """How long a run's parts may take and how many steps fit, with what that rests on."""
+    """Longest times of a run's parts and the steps that fit, with the basis of the estimate."""
     step = cost.step
     rows = [
         ("seconds a step", f"about {step.seconds:.3g}"),
@@ -62,7 +62,7 @@ def print_cost(cost: RunCost, work: Workload) -> None:
 
 
 def print_topology(topology: Topology) -> None:
-    """Who runs where, why, and what memory it takes."""
+    """Processes by GPU, with reasons and memory."""
     rows = [
         ("layout", topology.layout),
         ("inference GPUs", _listed(topology.inference_gpus)),

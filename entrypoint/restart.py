@@ -1,4 +1,4 @@
-"""What follows the end of a trainer attempt: done, another attempt, or giving up.
+"""Decision after a trainer attempt: done, another attempt, or the end of the run.
 
 Invariants: at most `max_restarts` restarts, and one for each rung of the ladder that memory trouble
 takes; a setting is only ever lowered (see `ladder`); the decision depends on the ends so far and on
@@ -22,7 +22,7 @@ SIGNALLED = -1  # supervisord's word for a process that a signal ended
 
 
 class EndKind(Enum):
-    """How an attempt ended."""
+    """Kind of an attempt's end."""
 
     PUBLISHED = "it published its model"
     OUT_OF_MEMORY = "it ran out of memory"
@@ -39,7 +39,7 @@ class EndKind(Enum):
 
 @dataclass(frozen=True)
 class AttemptEnd:
-    """How an attempt ended, with the details for the log."""
+    """End of an attempt, with the details for the log."""
 
     kind: EndKind
     detail: str
@@ -67,7 +67,7 @@ _FINAL_STATUS = {
 
 
 def end_of_exit(exit_status: int) -> AttemptEnd:
-    """What an exit status of the trainer means."""
+    """Meaning of an exit status of the trainer."""
     kind = {
         TrainerStatus.PUBLISHED: EndKind.PUBLISHED,
         TrainerStatus.OUT_OF_MEMORY: EndKind.OUT_OF_MEMORY,
@@ -95,7 +95,7 @@ def after_attempt(
     was, and so is a disk that refuses, or a loss of environment or inference servers; a second
     crash takes a rung too, since memory trouble has many faces. After a second loss of the
     inference server (or hang, which may be one) weights reach it by a file; after another one, or a
-    third crash, or where the server does not stay up, vLLM is given up, and at the last restart
+    third crash, or where the server does not stay up, vLLM is dropped, and at the last restart
     without trying the file.
 
     Args:
@@ -130,5 +130,5 @@ def after_attempt(
         lower = step_down(settings, rungs, begun=begun, adapter_learning_rate=adapter_learning_rate)
     if lower is None:
         return NextAttempt(settings, rungs, f"{last}: again from its last checkpoint, as it was")
-    new_settings, rungs, given_up = lower
-    return NextAttempt(new_settings, rungs, f"{last}: again from its last checkpoint, {given_up}")
+    new_settings, rungs, lowered = lower
+    return NextAttempt(new_settings, rungs, f"{last}: again from its last checkpoint, {lowered}")

@@ -1,4 +1,4 @@
-"""What a whole run costs: steps to expect in the time given, and how often to evaluate.
+"""Cost of a whole run: steps to expect in the time given, and how often to evaluate.
 
 Estimates as those of `step_cost`; the trainer measures its own and ends in time in any case.
 """

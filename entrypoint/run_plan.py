@@ -1,4 +1,4 @@
-"""What every process of one run has to agree on: files, limits, deadline; written as run.json.
+"""Facts that all processes of a run share: files, limits, deadline; written as run.json.
 
 Invariant: times are Unix seconds counted from the container's start, so that no restart of any
 process moves the deadline.
@@ -21,12 +21,12 @@ class RunPlan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run_dir: Path = Field(description="Files of the run; the trainer's own lie in its train/.")
+    run_dir: Path = Field(description="Files of the run; the trainer's own are in its train/.")
     output_dir: Path = Field(description="The published model.")
     socket: Path = Field(description="supervisord's control socket.")
     started_at: float = Field(description="Start of the container.")
     trainer_ends_at: float = Field(description="The trainer is asked to stop; it publishes.")
-    ends_at: float = Field(description="Everything is stopped, whatever it does.")
+    ends_at: float = Field(description="Everything is stopped.")
     kill_at: float = Field(description="The container may be killed.")
     by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
     served_dtype: ServedDtype = Field(

@@ -1,4 +1,4 @@
-"""When the trainer, and when everything, has to end; all counted from the container's start.
+"""Times at which the trainer, and everything, has to end; all counted from the container's start.
 
 The kill comes at the end of the time given. Before it, in this order: the trainer has planned its
 own end and published; it is asked to end; it is stopped; the published model is loaded once more.
@@ -44,7 +44,7 @@ def plan_run(
 
     Args:
         asks_servers: whether the trainer plays on the job's environment servers; where it plays in
-            its own process, nobody waits for them.
+            its own process, they are not waited for.
     """
     reserve = SHORTEST_RESERVE + 2 * facts.weight_bytes / LOAD_BYTES_PER_SECOND
     reserve = min(reserve, LARGEST_RESERVE_SHARE * job.seconds)

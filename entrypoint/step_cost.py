@@ -1,4 +1,4 @@
-"""How long a step may take, by a few constants: what the planner chooses layouts by.
+"""Estimated seconds of a step, by a few constants: the planner chooses layouts by them.
 
 None is measured by us, and an estimate is right within a factor of two or three at best; layouts
 are compared with each other, where most of that cancels. Sources: 2 FLOP a parameter and token
@@ -17,7 +17,7 @@ from entrypoint.workload import Workload
 
 PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362, "B200": 2250}
 """Dense 16-bit, by what a GPU's name contains."""
-HOPPER_TFLOPS = 989  # H100, H200, and whatever is not listed
+HOPPER_TFLOPS = 989  # H100, H200, and all that are not listed
 WITHOUT_NVLINK = ("T4", "A6000", "RTX4090", "L40S")
 TRAINING_SHARE = 0.3  # of the peak, forward and backward of a few thousand tokens a pass
 BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
@@ -91,7 +91,7 @@ def rollout_seconds(
 
 
 def assumptions(work: Workload) -> str:
-    """What an estimate rests on, in one line."""
+    """Basis of an estimate, in one line."""
     return (
         f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
         f"from, of which trees compute {work.computed / work.trained:.0%}; {work.sampled:,.0f} "

@@ -123,7 +123,7 @@ def _quoted(value: str) -> str:
     if '"' in value:
         raise Failure(
             ExitStatus.ARGUMENTS,
-            f"{value!r} cannot stand in supervisord.conf, which knows no quote inside quotes",
+            f"{value!r} cannot be in supervisord.conf, which knows no quote inside quotes",
         )
     return f'"{value}"'
 
@@ -132,7 +132,7 @@ def _escaped(text: str) -> str:
     if any(forbidden in text for forbidden in ("\n", " ;", " #")):
         raise Failure(
             ExitStatus.ARGUMENTS,
-            f"{text!r} cannot stand in supervisord.conf, where ' ;' and ' #' start comments: "
+            f"{text!r} cannot be in supervisord.conf, where ' ;' and ' #' start comments: "
             "choose other names and folders",
         )
     return text.replace("%", "%%")

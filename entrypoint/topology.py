@@ -1,4 +1,4 @@
-"""Who runs where: a pure function of the machine, the model and the batch.
+"""Processes by GPU: a pure function of the machine, the model and the batch.
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
 vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
@@ -39,7 +39,7 @@ AS_FAST = 1.05  # the estimate tells no smaller differences; the candidate named
 
 @dataclass(frozen=True)
 class BatchShape:
-    """What one optimizer step plays and learns.
+    """Work of one optimizer step.
 
     Attributes:
         episode_tokens: of the longest episode.
@@ -122,7 +122,7 @@ class _Fitting:
 
 
 def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
-    """The plan, which says what the others would have taken: the better ZeRO stage of each."""
+    """The fastest plan, with the times of the others: the better ZeRO stage of each."""
     least = min(each.cost.seconds for each in fitting)
     best = next(each for each in fitting if each.cost.seconds <= AS_FAST * least)
     by_gpus: dict[tuple[str, int], _Fitting] = {}
@@ -139,7 +139,7 @@ def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology
 def _candidates(count: int) -> Iterator[tuple[_Candidate, ...]]:
     """All that could be done with so many GPUs: full fine-tuning, then adapters.
 
-    First comes, of what is as fast, a GPU for trainer and vLLM alike, in processes of their own.
+    First comes, of what is as fast, a GPU for trainer and vLLM alike, in separate processes.
     """
     halves = sorted(range(1, count), key=lambda trainers: (abs(2 * trainers - count), -trainers))
     tunings: tuple[Tuning, ...] = ("full", "lora")

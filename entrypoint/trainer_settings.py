@@ -1,4 +1,4 @@
-"""The trainer's settings for a plan: recipe, then what the plan decides, then what a person set."""
+"""The trainer's settings for a plan: the recipe, then the plan's choices, then the user's own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DUEL_EPISODE_SECONDS = 900.0
 
 
 def choose_games(job: Job) -> tuple[str, str]:
-    """What to train, "" if nothing can be, and the reason: all games of duels, else one."""
+    """Games to train, "" if none can be, and the reason: all games of duels, else one."""
     if not job.duels:
         return choose_game(job.environments)
     known = [name for name in job.environments if name in GAMES]
@@ -61,7 +61,7 @@ def choose_games(job: Job) -> tuple[str, str]:
 
 
 def _swe_note(job: Job, trained: bool) -> str:
-    """What the final's software tasks would be learned from; empty for a job without them."""
+    """Data for the final's software tasks; empty for a job without them."""
     if SWE not in job.environments:
         return ""
     if SWE_DATASET in job.datasets:
@@ -71,7 +71,7 @@ def _swe_note(job: Job, trained: bool) -> str:
 
 
 def choose_game(environments: Sequence[str]) -> tuple[str, str]:
-    """The game to train, "" if there is none that can be, and the reason: one run trains one game.
+    """The game to train, "" if none can be, and the reason: one run trains one game.
 
     Goofspiel first, for its credit was measured; else the first one known, as listed.
     """
@@ -89,12 +89,12 @@ def choose_game(environments: Sequence[str]) -> tuple[str, str]:
 
 
 class PlannedSettings:
-    """What the trainer's settings are to be, whatever the machine: the job, a recipe, a person's.
+    """The trainer's settings on any machine: of the job, a recipe and the user.
 
     Args:
-        parameters: of the base model; they choose the recipe unless a person names one.
+        parameters: of the base model; they choose the recipe unless the user names one.
 
-    Raises: `Failure` (ARGUMENTS) for settings or a recipe that a person cannot have meant.
+    Raises: `Failure` (ARGUMENTS) for settings or a recipe that are invalid.
     """
 
     def __init__(self, invocation: Invocation, parameters: int) -> None:
@@ -111,7 +111,7 @@ class PlannedSettings:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
     def batch_shape(self) -> BatchShape:
-        """What a step plays, for the plan; passes as large as fit unless somebody has said less."""
+        """Batch of a step, for the plan; passes are as large as fits unless the user sets less."""
         optimizer, environment = self.settings.optimizer, self.settings.environment
         said = "micro_batch_tokens" in optimizer.model_fields_set
         return BatchShape(
@@ -143,7 +143,7 @@ class PlannedSettings:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
     def adapter_learning_rate(self) -> float:
-        """What adapters would learn with."""
+        """Learning rate of adapters."""
         return self._with({"model": {"tuning": "lora"}}).optimizer.learning_rate
 
     def _with(self, planned: Tree) -> Settings:
@@ -154,7 +154,7 @@ def _served_tree(job: Job) -> Tree:
     """A job whose games are played on servers, or in process where it has none."""
     game = choose_game(job.environments)[0] or GOOFSPIEL
     tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
-    if not job.servers:  # a person may force another channel
+    if not job.servers:  # the user may force another channel
         tree["environment"]["channel"] = BUILTIN_CHANNEL
     return tree
 

@@ -25,7 +25,7 @@ FEWEST_SECONDS = 20.0  # below it, loading the model would not end in time
 def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     """The exit status and the last line.
 
-    A model at the output path does not excuse a refusal of settings that a person gave: it is not
+    A model at the output path does not excuse a refusal of the user's settings: it is not
     what they asked for. A validator's own job, started again, still hands it over.
 
     Args:
@@ -43,7 +43,7 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     checked = f"loaded in {plan.served_dtype}" if report.loaded else "complete"
     size = f"{report.parameters:,} parameters"
     return Outcome(
-        ExitStatus.OK, f"a model of {size}, {checked}, lies at {plan.output_dir} ({cause.message})"
+        ExitStatus.OK, f"a model of {size}, {checked}, is at {plan.output_dir} ({cause.message})"
     )
 
 
@@ -55,9 +55,7 @@ def cause_of(ended: Ended, outcome: Outcome | None) -> Outcome:
         return outcome
     if ended.overdue:
         return Outcome(ExitStatus.DEADLINE, "the time was over")
-    return Outcome(
-        ExitStatus.SUPERVISOR, f"supervisord ended by itself (status {ended.exit_status})"
-    )
+    return Outcome(ExitStatus.SUPERVISOR, f"supervisord ended unasked (status {ended.exit_status})")
 
 
 def verify_output(

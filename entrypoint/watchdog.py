@@ -2,7 +2,7 @@
 
 Invariants: the trainer starts at once, since it publishes the base model before it waits for
 anything; it is never left silent for longer than the limit nor running past the end; when this
-program ends, the run is over and the outcome file says how.
+program ends, the run is over and the outcome file holds its end.
 """
 
 from __future__ import annotations
@@ -93,21 +93,21 @@ class Watchdog:
                 self._give_up_inference()
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
                 self._inference_starts.clear()  # ours, not a sign that it does not stay up
-                self._start_inference_anew()
+                self._restart_inference()
             elif ends[-1].kind is EndKind.UNREACHABLE and (closed := self._wait_for_servers()):
                 return closed
 
     def _give_up_inference(self) -> None:
-        """The trainer generates by itself from now on; a server's GPUs stay unused."""
+        """Let the trainer generate from now on; a server's GPUs stay unused."""
         if self._inference_health is not None:
             self._control.stop(INFERENCE)
         self._inference_health = None
 
-    def _start_inference_anew(self) -> None:
-        """A server that answers may still hang in a transfer of weights that nobody ends."""
+    def _restart_inference(self) -> None:
+        """Restart it: a server that answers may still hang in a transfer of weights."""
         if self._inference_health is None:
             return
-        say("the inference server is started anew", speaker=WATCHDOG)
+        say("the inference server is restarted", speaker=WATCHDOG)
         self._inference_answered = None
         self._control.stop(INFERENCE)
         try:
@@ -145,7 +145,7 @@ class Watchdog:
             return AttemptEnd(EndKind.REFUSED, str(error))
         say(f"trainer: attempt {number} started", speaker=WATCHDOG)
         if self._inference_answered is not None:
-            self._inference_answered = began  # nobody asked between two attempts
+            self._inference_answered = began  # unused between two attempts
         asked = False
         while True:
             state = self._control.state(TRAINER)
@@ -165,7 +165,7 @@ class Watchdog:
                 raise StopRequested
 
     def _ended(self, state: ProgramState, began: float, asked: bool) -> AttemptEnd:
-        """What the end that the trainer came to by itself means."""
+        """Meaning of an end that the trainer was not asked for."""
         if state.name == "FATAL":
             return AttemptEnd(EndKind.REFUSED, state.error)
         end = end_of_exit(state.exit_status)
@@ -219,20 +219,20 @@ class Watchdog:
         return state.name != "FATAL" and len(self._inference_starts) < MAX_INFERENCE_STARTS
 
     def _revive_inference(self, now: float) -> None:
-        """Start a server anew that has answered and does so no more: when vLLM's engine dies, its
-        first process may wait for ever for requests that nobody will answer (seen with 0.31)."""
+        """Restart a server that has stopped answering: when vLLM's engine dies, its first process
+        may wait for ever for requests that are never answered (seen with 0.31)."""
         if self._inference_health is None or now - self._inference_asked < HEALTH_EVERY:
             return
         self._inference_asked = now
-        said = health_error(self._inference_health, PROBE_TIMEOUT)
-        if not said:
+        error = health_error(self._inference_health, PROBE_TIMEOUT)
+        if not error:
             self._inference_answered = now
         elif (
             self._inference_answered is not None
             and now - self._inference_answered > INFERENCE_SILENT_SECONDS
         ):
-            say(f"inference is silent: {said}", speaker=WATCHDOG)
-            self._start_inference_anew()
+            say(f"inference is silent: {error}", speaker=WATCHDOG)
+            self._restart_inference()
 
 
 def _describe_silence(beat: Heartbeat, now: float, limit: float) -> str:

@@ -1,4 +1,4 @@
-"""What an episode of a job's games is made of, as the estimates and the memory plan take it.
+"""Size of an episode of a job's games, for the estimates and the memory plan.
 
 Counted in Qwen's vocabulary: games of servers over Goofspiel's deck sizes, duels by
 `python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`; the share of tokens that
@@ -96,14 +96,14 @@ SERVED = Workload(
 
 
 def workload(settings: Settings) -> Workload:
-    """What the job's channel plays."""
+    """Workload of the job's channel."""
     if FACTS[settings.environment.channel].duels:
         return duels(settings.environment.games, settings.reward.most_turns)
     return SERVED
 
 
 def duels(games: Sequence[str], most_turns: int | None) -> Workload:
-    """Duels of these games, equally often; each turn is a chat of its own.
+    """Duels of these games, equally often; each turn is a separate chat.
 
     Args:
         most_turns: that are trained of a game; None: all.

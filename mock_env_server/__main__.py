@@ -182,7 +182,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _problem(found: ErrorDetails) -> str:
-    """One problem of a plan, named by the option that a person typed."""
+    """One problem of a plan, named by its command-line option."""
     message = found["msg"].removeprefix("Value error, ")
     if not found["loc"]:  # a rule over several rates; it names them itself
         return message

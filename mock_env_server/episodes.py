@@ -1,9 +1,9 @@
 """The episodes of the training API: who plays what, and for how long it is remembered.
 
 Invariants:
-* an episode that nobody asked about for `idle_expiry_s` seconds is gone at the next access;
+* an episode without a request for `idle_expiry_s` seconds is gone at the next access;
 * a finished episode keeps no game, only what /state answers; at most `finished_kept` of them stay
-  (both unless episodes are told to leak).
+  (both unless episodes are set to leak).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EpisodeStore:
         self._live[episode.episode_id] = episode
 
     def find(self, episode_id: str) -> Episode | None:
-        """The episode with this id, kept alive by the question; None if there is none."""
+        """Return the episode with this id and keep it alive; None where there is none."""
         self._expire()
         for table in (self._live, self._finished):
             episode = table.get(episode_id)

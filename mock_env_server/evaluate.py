@@ -1,7 +1,7 @@
 """/evaluate: a graded episode, in which the server asks a model for every move.
 
 Invariants:
-* whatever goes wrong in an episode is part of an HTTP 200 answer with score 0 (`result.error`);
+* a failure in an episode is part of an HTTP 200 answer with score 0 (`result.error`);
   three unparsable replies in one turn score 0 without an error;
 * the card asked for is the card played, in every mode of the server;
 * nothing outlives the answer, unless stragglers are wanted.
@@ -31,7 +31,7 @@ from mock_env_server.stepping import BadArguments
 Answer = dict[str, Any]
 MAX_TIMEOUT_S = 10_000_000
 TIME_SHARE = 0.9
-"""Share of a request's timeout after which the real server gives up the game."""
+"""Share of a request's timeout after which the real server aborts the game."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class GradedGames:
             return wording.out_of_time(monotonic() - started, timeout_s)
 
     def _detached(self, play: Coroutine[Any, Any, str | None]) -> asyncio.Future[str | None]:
-        """An episode that goes on when nobody waits for it any more."""
+        """An episode that continues when no request waits for it any more."""
         task = asyncio.create_task(play)
         self._stragglers.add(task)
         task.add_done_callback(self._stragglers.discard)

@@ -1,4 +1,4 @@
-"""The one middleware that breaks what a `FaultPlan` says.
+"""The middleware that injects the faults of a `FaultPlan`.
 
 Invariant: an empty plan touches nothing: the request goes straight to the application.
 """
@@ -22,7 +22,7 @@ _PAD_CHUNK = b" " * 65536
 
 
 class FaultMiddleware:
-    """Stands before the whole application and disturbs what the plan says.
+    """Wraps the whole application and injects the plan's faults.
 
     Args:
         app: the application.
@@ -46,7 +46,7 @@ class FaultMiddleware:
 
     @property
     def plan(self) -> FaultPlan:
-        """The plan in force. Setting it starts the counts anew."""
+        """The plan in force. Setting it resets the counts."""
         return self._plan
 
     @plan.setter

@@ -40,7 +40,7 @@ def parse_quirks(names: Collection[str]) -> frozenset[Quirk]:
 
 
 class EvaluateGate:
-    """Counts the /evaluate calls in progress; locks for good at `DEADLOCK_AT` when told to."""
+    """Counts the /evaluate calls in progress; locks for good at `DEADLOCK_AT` if so set."""
 
     def __init__(self, *, deadlocks: bool) -> None:
         self._deadlocks = deadlocks

@@ -68,7 +68,7 @@ class GameRoom:
             raise ValueError(str(error)) from error
 
     async def play(self, session: GameSession, action: int) -> None:
-        """Play the agent's legal `action` and whatever follows before its next turn."""
+        """Play the agent's legal `action` and everything up to its next turn."""
         searches = session.opponent == "mcts" and not session.simultaneous
         await self._run(searches, session.play, action)
 
@@ -89,7 +89,7 @@ async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
             settle = partial(outcome.set_result, function(*args))
         except Exception as error:
             settle = partial(outcome.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has closed: no waiter is left
             loop.call_soon_threadsafe(lambda: outcome.cancelled() or settle())
 
     threading.Thread(target=work, name="search", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Servers for tests, benchmarks and demos, in processes of their own.
+"""Servers for tests, benchmarks and demos, in separate processes.
 
 Invariant: when the context is left the server has ended, however the context was left.
 """
@@ -34,7 +34,7 @@ class RunningServer:
 
 @contextmanager
 def running_server(mode: Mode = "faithful", *options: str) -> Iterator[RunningServer]:
-    """A server in a process of its own, on a free local port unless `options` name another.
+    """A server in a separate process, on a free local port unless `options` name another.
 
     Args:
         mode: "faithful" or "correct".

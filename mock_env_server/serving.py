@@ -67,7 +67,7 @@ class AnnouncingServer(uvicorn.Server):
         self._line = f"mock environment server listening on {url_of(sock)} (mode {settings.mode})"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then announce it."""
         await super().startup(sockets)
         print(self._line, flush=True)
 
@@ -78,7 +78,7 @@ def run(settings: ServerSettings, host: str, port: int) -> None:
     Raises: OSError when the address cannot be bound.
     """
     sock = bind(host, port)
-    # uvicorn raises the signal again once it has shut down; without this the exit status says
+    # uvicorn raises the signal again once it has shut down; without this the exit status reports
     # "killed by SIGTERM" after a shutdown that was in order.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ignore)

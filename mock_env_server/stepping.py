@@ -1,7 +1,7 @@
 """The training API: /reset, /step, /state and /stop.
 
 Invariants:
-* an answer is HTTP 200 whatever became of the episode; only unusable arguments raise
+* an answer is HTTP 200 for every end of an episode; only unusable arguments raise
   `BadArguments`, which the real server answers with 500;
 * an action that cannot be read changes nothing: no move, no random number is drawn.
 """
@@ -122,7 +122,7 @@ class SteppedGames:
         return {"status": "ok", "stopped": False, "message": wording.not_found(episode_id)}
 
     def _find(self, episode_id: Any) -> Episode | Answer:
-        """The episode, or the answer that says why there is none."""
+        """Return the episode, or the answer with the reason why there is none."""
         if not episode_id:
             return _lost(None, "no_episode_id", wording.NO_EPISODE)
         episode = self.episodes.find(_hashable(episode_id))

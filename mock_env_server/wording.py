@@ -1,4 +1,4 @@
-"""Everything this server says in prose, in words of its own.
+"""The prose of this server's answers, in our own words.
 
 Headings, labels and `ID -> label` lines are the wire format and equal the real server's; the
 sentences around them are not, and no client should depend on them.

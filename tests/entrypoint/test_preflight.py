@@ -214,7 +214,7 @@ def test_without_any_server_only_the_builtin_channel_works(
     check = check_servers(*servers, channel=channel)
     assert check.level == level
     assert check.status is (ExitStatus.ENVIRONMENT if level == "fail" else ExitStatus.OK)
-    assert ("the base model is handed over" in check.message) is (level == "warn")
+    assert ("the base model is published" in check.message) is (level == "warn")
     if level != "ok":
         assert "environment.channel=builtin" in check.message
 

@@ -149,7 +149,7 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     container = containers["recovers"]
     status, lines = container.finish()
     assert status == ExitStatus.OK, lines
-    assert lines[-1].startswith("miner: exit 0 (ok): a model of 512 parameters, complete, lies at")
+    assert lines[-1].startswith("miner: exit 0 (ok): a model of 512 parameters, complete, is at")
     assert container.attempts == ["crash", "oom", "crash", "publish"]
     said = [line for line in lines if "again from its last checkpoint" in line]
     assert [line.partition("checkpoint, ")[2] for line in said] == [
@@ -239,7 +239,7 @@ def test_killed_supervisord_takes_its_programs_along(
     os.kill(supervisord, signal.SIGKILL)
     status, lines = container.finish()
     assert status == ExitStatus.SUPERVISOR, lines
-    assert "supervisord ended by itself (status -9)" in lines[-1]
+    assert "supervisord ended unasked (status -9)" in lines[-1]
 
 
 def test_inference_that_does_not_stay_up_has_its_status(

@@ -169,7 +169,7 @@ def test_the_miner_mends_the_base_of_unknown_games_once_it_lies_there(
         started.append(command)
 
     monkeypatch.setattr(main.subprocess, "run", start)
-    outcome = main.hand_over_base(unknown_games, "games unheard of")
+    outcome = main.publish_base(unknown_games, "games unheard of")
     assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
     assert outcome.status is ExitStatus.OK
     assert "games unheard of" in outcome.message
@@ -193,7 +193,7 @@ def test_the_base_lies_there_though_the_miner_cannot_mend_it(
 ) -> None:
     plan = unknown_games.plan.model_copy(update={"ends_at": time.time() + 3600 * hours})
     monkeypatch.setattr(main.sys, "executable", python)
-    outcome = main.hand_over_base(replace(unknown_games, plan=plan), "games unheard of")
+    outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of")
     assert outcome.status is ExitStatus.OK
     given = (unknown_games.paths.model_dir / "model.safetensors").read_bytes()
     assert (plan.output_dir / "model.safetensors").read_bytes() == given
@@ -208,7 +208,7 @@ def test_a_base_that_cannot_be_handed_over_is_said_to_be_so(
     weights = unknown_games.paths.model_dir / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     monkeypatch.setattr(main.sys, "executable", "/nothing/is/started")
-    outcome = main.hand_over_base(unknown_games, "games unheard of")
+    outcome = main.publish_base(unknown_games, "games unheard of")
     assert outcome.status is ExitStatus.TRAINER
     assert "games unheard of" in outcome.message
     assert "model.safetensors" in outcome.message
