@@ -1,4 +1,4 @@
-"""`python -m miner`: what a person types; a failure is one sentence on stderr."""
+"""`python -m miner`: the command line; a failure is one sentence on stderr."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ app.command("hand-over")(hand_over_command)
 
 
 def main() -> None:
-    """Run the command line; a failure that a person can mend is one sentence on stderr."""
+    """Run the command line; a failure that the user can fix is one sentence on stderr."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         _run()

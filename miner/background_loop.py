@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for synchronous callers such as a trainer.
+"""An event loop on a dedicated thread, for synchronous callers such as a trainer.
 
 Invariant: the loop lives as long as the object, so that HTTP connections and servers that belong to
 it survive from one call to the next.

@@ -101,8 +101,8 @@ def excerpt(text: str) -> str:
 class JsonServer:
     """Client of one untrusted server that answers in JSON. Usable from any event loop.
 
-    A subclass says by `_away` what is raised of a server that is not there, late or failing, which
-    another try may find mended, and by `_broken` what is raised of one that is something else.
+    A subclass makes in `_away` the error for a server that is unreachable, late or failing, which a
+    retry may cure, and in `_broken` the error for one that is something else.
 
     Args:
         url: base URL, `http://host:port`.
@@ -123,7 +123,7 @@ class JsonServer:
         self._connections = connections or Connections()
 
     async def health_error(self) -> str:
-        """Why nobody can play there, in a few words; "" where somebody answers.
+        """Why the server is unusable, in a few words; "" where it answers.
 
         A server without /health is there all the same; 5xx is a proxy without its server.
         """

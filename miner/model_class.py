@@ -1,4 +1,4 @@
-"""Which class of transformers loads a model folder, and which of its weights take part in text."""
+"""The class of transformers for a model folder, and the weights that take part in text."""
 
 from __future__ import annotations
 

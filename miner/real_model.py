@@ -22,7 +22,7 @@ TURN_END = "<|im_end|>"
 
 
 def make_real_model(folder: Path) -> Path:
-    """Write SmolLM2-135M-Instruct into `folder` as a validator hands over a base, in bfloat16.
+    """Write SmolLM2-135M-Instruct into `folder` as a validator provides a base, in bfloat16.
 
     Raises: `ConfigurationError` where the package with the model is not installed.
     """

@@ -37,7 +37,7 @@ class Completion:
         )
 
     def appended(self, ids: Sequence[int]) -> Completion:
-        """With ids that nobody sampled."""
+        """With ids that were not sampled."""
         zeros = (0,) * len(ids)
         return Completion(
             self.prompt_ids,

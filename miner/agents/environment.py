@@ -3,7 +3,7 @@
 Invariants:
 * completions come in the prompts' order, `n` of each, and each holds its own outputs;
 * sampled ids stay as they were sampled; outputs are known by where they came from, so that a reply
-  that forges `<output>` has no say over what is trained;
+  that forges `<output>` cannot change what is trained;
 * a completion has `max_turns` replies at most.
 """
 

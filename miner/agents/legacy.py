@@ -36,7 +36,7 @@ def legacy_rollout(func: Rollout) -> Rollout:
 
 
 def checked(columns: dict[str, list[Any]], count: int, name: str) -> dict[str, list[Any]]:
-    """The columns. Raises: `ConfigurationError`, saying which one is not what it should be."""
+    """The columns. Raises: `ConfigurationError` naming the wrong one."""
     missing = [key for key in NEEDED if key not in columns]
     if missing:
         raise ConfigurationError(f"{name} returned no {missing[0]!r}: all of {NEEDED} are needed")

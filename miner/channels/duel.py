@@ -62,7 +62,7 @@ class DuelChannel(Channel):
         return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], wanted.cards)
 
     def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths:
-        """Each turn is a chat of its own."""
+        """Each turn is a separate chat."""
         tokens = turn_tokens(tasks, wording_of(None), renderer).values()
         return Lengths(min(tokens), max(tokens), replies=1)
 

@@ -84,7 +84,7 @@ def league_command(
     out: Out = Path("runs/league"),
     sizes: Sizes = None,
 ) -> None:
-    """Let a group of players meet, everybody against everybody, and say who would advance.
+    """Let a group of players meet, each against all others, and print who would advance.
 
     Players are named as with `duel`.
 

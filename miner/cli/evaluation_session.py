@@ -178,7 +178,7 @@ def _write(
 def _base_result(
     folder: RunFolder, earlier: Sequence[EvaluationRecord], record: EvaluationRecord
 ) -> EvaluationResult | None:
-    """The base model's, played as `record` was; None for the base itself, and if there is none."""
+    """The base model's, played as `record` was; None for the base itself, or without one."""
     names = [
         other.name
         for other in earlier

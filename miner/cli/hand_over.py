@@ -1,4 +1,4 @@
-"""`python -m miner hand-over`: the base as it is, for a job whose games nobody here can train."""
+"""`python -m miner hand-over`: the base as it is, for a job whose games cannot be trained here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def hand_over_command(
     model: Annotated[Path, typer.Argument(help="Folder of the base model.")],
     output: Annotated[Path, typer.Argument(help="Where it has to lie.")],
 ) -> None:
-    """Publish a base model untrained; its chat template is mended where it cannot hold a game."""
+    """Publish a base model untrained; its chat template is fixed where it cannot hold a game."""
     from miner.publishing.output_path import check_apart
     from miner.publishing.publisher import Publisher
     from miner.training.preparation import publish_base  # imports torch: seconds

@@ -17,7 +17,7 @@ def report_command(
 ) -> None:
     """Write RUN_DIR/report.html with curve, scores, replays and warnings, and print the scores.
 
-    It may be run at any time, also while the run goes on.
+    It may be run at any time, also during the run.
     """
     from rich.console import Console
 
@@ -35,5 +35,5 @@ def report_command(
     if run.evaluations:
         print_scores(console, table_evaluations(run))
     for warning in run_warnings(run):
-        console.print(f"[yellow]worth knowing:[/] {warning}", highlight=False)
+        console.print(f"[yellow]note:[/] {warning}", highlight=False)
     say(console, f"written to {page}")

@@ -43,7 +43,7 @@ def train_command(
 
     Plays whole episodes on the servers of ENVIRONMENT_SERVER_URLS (or in this process, with
     environment.channel=builtin), learns by GRPO, and keeps a loadable model at output.dir from the
-    first minute. A run that was killed goes on where it was when started again with the same
+    first minute. A run that was killed resumes where it was when started again with the same
     run_dir.
 
     Example:
@@ -79,7 +79,7 @@ def train_command(
 
 
 def _train(settings: Settings) -> None:
-    """One trainer process, alone or a rank; what it ends with is for a person and the watchdog."""
+    """One trainer process, alone or a rank; its exit status is for the user and the watchdog."""
     with heavy_imports():
         from transformers.utils.logging import disable_progress_bar
 

@@ -15,7 +15,7 @@ class CodeAgentSettings(Section):
 
     form: Literal["message", "inline"] = Field(
         "message",
-        description="Where a program's output goes: a message of its own, or on within the reply.",
+        description="Where a program's output goes: a separate message, or appended to the reply.",
     )
     max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
     executor: Literal["local", "e2b"] = Field(

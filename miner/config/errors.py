@@ -1,4 +1,4 @@
-"""The error of whoever asks for what cannot work."""
+"""The error of settings and arguments that cannot work."""
 
 
 class ConfigurationError(Exception):

@@ -53,7 +53,7 @@ class EvaluationRun(Settings):
         if self.policy and self.llm_url:
             raise ValueError("policy and llm_url are both set: name the one that plays")
         if not (self.policy or self.llm_url or self.model.path):
-            raise ValueError("nobody plays: set model.path, policy (policy=match) or llm_url")
+            raise ValueError("no player: set model.path, policy (policy=match) or llm_url")
         return self
 
     @property

@@ -28,7 +28,7 @@ class Heartbeat(BaseModel):
 
 
 def last_heartbeat(file: Path) -> Heartbeat | None:
-    """The newest heartbeat; None where there is none that can be read."""
+    """The newest heartbeat; None where none can be read."""
     try:
         return Heartbeat.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -38,14 +38,14 @@ def last_heartbeat(file: Path) -> Heartbeat | None:
 def read_heartbeat(file: Path, since: float) -> Heartbeat:
     """The newest heartbeat of the attempt that began at `since`.
 
-    Before the first one, and for whatever an earlier attempt left, it is the attempt's own start.
+    Before the first one, and for one left by an earlier attempt, it is the attempt's own start.
     """
     said = last_heartbeat(file)
     return said if said and said.time >= since else Heartbeat(time=since, phase="starting", step=0)
 
 
 def newest_write(folder: Path, until: float) -> float:
-    """Unix time of the newest write to a file below `folder`, 0 if there is none.
+    """Unix time of the newest write to a file below `folder`, 0 where there is none.
 
     A checkpoint of a large model is written for many minutes by libraries that hold the
     interpreter's lock, in which its process cannot beat.
@@ -67,7 +67,7 @@ QUIET_S = 1.0
 class HeartbeatWriter:
     """Writes a `Heartbeat` into `run_dir` now and then.
 
-    Of several processes each has one of its own: whoever waits for the others does not beat.
+    Of several processes each has its own: one that waits for the others does not beat.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -77,7 +77,7 @@ class HeartbeatWriter:
         self._lock = threading.Lock()  # episodes may end on one thread while another one trains
 
     def beat(self, phase: str, step: int | None = None) -> None:
-        """Say that `phase` goes on; without a step the last one stands."""
+        """Write a beat of `phase`; without a step the last one is kept."""
         with self._lock:
             if step is not None:
                 self._step = step

@@ -46,7 +46,7 @@ class RewardSettings(Section):
         None,
         ge=1,
         description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
-        "duels each is a chat of its own, and long games have sixty.",
+        "duels each is a separate chat, and long games have sixty.",
     )
 
     @model_validator(mode="after")
@@ -100,7 +100,7 @@ class OptimizerSettings(Section):
         8192,
         ge=1,
         description="Tokens of a forward and backward pass at most, padding included; a single "
-        "longer row is a pass of its own.",
+        "longer row is a separate pass.",
     )
     max_steps: int = Field(400, ge=1, description="Optimizer steps at most.")
     most_halvings: int = Field(

@@ -62,7 +62,7 @@ def _put(tree: Tree, key: str, value: Any) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML has it, or the text where it is none."""
+    """A value as TOML has it, or the text where it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

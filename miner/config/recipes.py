@@ -28,8 +28,8 @@ class RecipeTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    about: str = Field("", description="One sentence for whoever chooses.")
-    extends: str | None = Field(None, description="The recipe whose settings lie below these.")
+    about: str = Field("", description="One sentence for the choice.")
+    extends: str | None = Field(None, description="The recipe whose settings these override.")
     largest: float | None = Field(
         None, gt=0, description="Parameters of the largest model; empty: only chosen by name."
     )

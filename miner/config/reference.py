@@ -14,7 +14,7 @@ from miner.config.settings import Settings
 _HEAD = """# Settings
 
 Every setting of a run, as `KEY=VALUE` on the command line or in a TOML file (`--config`). An empty
-default is not set: the meaning says what applies then. Made by `python -m miner settings`.
+default is not set: the meaning has what applies then. Made by `python -m miner settings`.
 """
 _COLUMNS = "\n| setting | default | values | meaning |\n|---|---|---|---|\n"
 

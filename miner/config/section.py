@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Base of all sections: immutable, and a key nobody declared is an error."""
+    """Base of all sections: immutable, and an undeclared key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())

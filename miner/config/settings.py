@@ -1,7 +1,7 @@
 """Every setting of a training run, documented and bounded where it is declared.
 
 A run is described by one `Settings` value: defaults, then a TOML file (which may build on a
-recipe), then dotted overrides (`rollout.group_size=16`). Unknown keys are errors that say which one
+recipe), then dotted overrides (`rollout.group_size=16`). Unknown keys are errors that name the one
 and what was probably meant. The orchestrator plans with the same class that the trainer reads; the
 resolved settings are written next to the run.
 """

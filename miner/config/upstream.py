@@ -1,6 +1,6 @@
 """Facts read from a clone of the tournament's repository, whose files are parsed and never run.
 
-Invariant: a reader returns what the file says, or raises `Unreadable` with a sentence about it;
+Invariant: a reader returns the file's value, or raises `Unreadable` with a sentence about it;
 nothing is guessed.
 """
 

@@ -22,10 +22,10 @@ from miner.lifeline import hold_lifeline, lifeline
 
 POLL_S = 0.1
 LAST_WORDS_S = 5.0
-"""For the other ranks, once one has failed with a status of its own."""
+"""For the other ranks, once one has failed with its own status."""
 
 CAUSE_S = 30.0
-"""For the rank that knows the cause, as long as the others have only said that they failed."""
+"""For the rank that knows the cause, as long as the others only report that they failed."""
 
 GENERIC_STATUS = 1
 
@@ -33,8 +33,8 @@ GENERIC_STATUS = 1
 def launch(count: int, command: Sequence[str]) -> int:
     """Run `command` as `count` ranks (RANK, WORLD_SIZE, MASTER_ADDR, ... in their environment).
 
-    SIGTERM and SIGINT go on to every rank. Returns 0 if all ranks end with 0, else the most telling
-    of their exit statuses; -n stands for signal n.
+    SIGTERM and SIGINT are forwarded to every rank. Returns 0 if all ranks end with 0, else the most
+    informative of their exit statuses; -n means signal n.
     """
     world = lifeline() | {
         "WORLD_SIZE": str(count),
@@ -51,7 +51,7 @@ def launch(count: int, command: Sequence[str]) -> int:
     try:
         for index in range(count):
             names = {"RANK": str(index), "LOCAL_RANK": str(index)}
-            # A session of its own: a signal to the launcher's group would arrive twice.
+            # A separate session: a signal to the launcher's group would arrive twice.
             ranks.append(
                 subprocess.Popen(command, env=os.environ | world | names, start_new_session=True)
             )
@@ -98,7 +98,7 @@ def _failures(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int]:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
+    """An unused TCP port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

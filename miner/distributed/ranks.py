@@ -4,9 +4,9 @@ Words are torch's: a rank is one process, the world all of them; rank 0 leads: i
 talks to people and publishes.
 
 Invariants:
-* whatever steers the training loop (when to stop, what to publish, the learning rate) is decided
+* all that steers the training loop (when to stop, what to publish, the learning rate) is decided
   once and shared, because ranks that disagree wait for each other for ever;
-* these agreements travel over a process group of their own, on the CPU: they neither disturb nor
+* these agreements travel over a separate process group, on the CPU: they neither disturb nor
   wait for the collectives of the backward pass.
 """
 
@@ -34,7 +34,7 @@ LONGEST_WAIT = timedelta(hours=6)
 
 
 class LeadFailedError(Exception):
-    """Rank 0 could not do what all of them wait for; it says itself what went wrong."""
+    """Rank 0 could not do what all of them wait for; it reports the failure itself."""
 
 
 class Ranks:
@@ -125,7 +125,7 @@ def join_ranks(settings: Settings) -> Ranks:
 
 
 def _open_world(*, with_deepspeed: bool) -> None:
-    """Connect the ranks, before transformers would do it with a backend and a limit of its own."""
+    """Connect the ranks, before transformers would do it with another backend and limit."""
     ensure_world_variables()
     backend, device = "gloo", None
     if torch.cuda.is_available():
@@ -141,7 +141,7 @@ def _open_world(*, with_deepspeed: bool) -> None:
 
 
 def ensure_world_variables() -> None:
-    """Set what a launcher sets for its ranks (RANK, MASTER_PORT, ...), where there is none."""
+    """Set a launcher's variables (RANK, MASTER_PORT, ...) where there is no launcher."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (alone | {"MASTER_PORT": str(free_port())}).items():
         os.environ.setdefault(name, value)

@@ -2,7 +2,7 @@
 
 Invariants:
 * the id decides (exact ids first, then the first fitting part), else config.json's type;
-* a job's model has a hash for a name, so what its id would have told is read from its template.
+* a job's model has a hash for a name, so the family is read from its template instead of its id.
 """
 
 from __future__ import annotations

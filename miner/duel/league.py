@@ -1,6 +1,6 @@
-"""A league: everybody against everybody in every game, and who would advance.
+"""A league: each player against all others in every game, and who would advance.
 
-Matches of different pairs and of different games have notes of their own, so all of them run at
+Matches of different pairs and of different games have separate notes, so all of them run at
 once; games of one match follow each other.
 """
 
@@ -57,11 +57,11 @@ class LeagueResult:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it ended before its time."""
+        """It ended before its time."""
         return any(match.stopped == INTERRUPTED for match in self.matches)
 
     def environment_scores(self, game: str) -> Scores:
-        """(wins + draws / 2) / games of each player, pooled over all games against everybody.
+        """(wins + draws / 2) / games of each player, pooled over all its games.
 
         A player without a game scores 0. Pooling means that longer matches count for more.
         """
@@ -77,7 +77,7 @@ class LeagueResult:
         return standings(self.task_scores())
 
     def advancing(self) -> list[str]:
-        """Who would go on from this group."""
+        """Names of those who would advance from this group."""
         return advancing(self.task_scores(), self.boss)
 
     def row(self, player: str, game: str) -> Row:
@@ -111,7 +111,7 @@ class LeagueResult:
         )
 
     def to_json(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """All of it, every game but for its replay; `settings` say how it was played."""
+        """All of it, every game but for its replay; `settings` are those it was played with."""
         return {
             "settings": settings,
             "players": self.players,
@@ -150,7 +150,7 @@ async def play_league(
             f"two players have one name ({', '.join(names)}): write NAME= before one of them"
         )
     if boss is not None and boss not in names:
-        raise ConfigurationError(f"the boss {boss!r} is none of the players {', '.join(names)}")
+        raise ConfigurationError(f"the boss {boss!r} is not one of the players {', '.join(names)}")
 
     async def play(game: str, first: Player, second: Player) -> MatchResult:
         def count(record: GameRecord) -> None:

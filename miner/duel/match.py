@@ -41,7 +41,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a match ends.
+    """Limits of a match.
 
     Attributes:
         seconds: time after which no further pair begins.

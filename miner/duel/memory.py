@@ -89,7 +89,7 @@ class Area:
         self.texts = [""] * SLOTS[self._name]
 
     def edit(self, edit: str, slot: int, content: str) -> None:
-        """Put `content` in the place of what stands in a slot, or on a new line below it."""
+        """Replace a slot's text by `content`, or append it on a new line."""
         if not 0 < slot <= len(self.texts):
             return
         before = self.texts[slot - 1]

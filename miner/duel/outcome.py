@@ -1,4 +1,4 @@
-"""What became of a game: its result, whose forfeit it was and why, and what it cost."""
+"""Outcome of a game: its result, its forfeit with the cause, and its usage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from miner.duel.tools import MOVE
 from miner.duel.turn import Result
 
 POINTS: dict[Result, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
-"""What a game is worth in a score."""
+"""A game's part in a score."""
 
 
 class Cause(StrEnum):
@@ -28,7 +28,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forfeit:
-    """Who gave a game away, why, and with which reply (empty where there was none)."""
+    """A forfeit: the seat, the cause, and the reply (empty where there was none)."""
 
     player: int
     cause: Cause
@@ -37,7 +37,7 @@ class Forfeit:
 
 @dataclass(slots=True)
 class Usage:
-    """What one player's requests of a game came to; reflections are counted apart."""
+    """Totals of one player's requests of a game; reflections are counted apart."""
 
     turns: int = 0
     reflections: int = 0
@@ -93,7 +93,7 @@ class GameRecord:
 
     @property
     def forfeiter(self) -> int | None:
-        """Who forfeited: 0 for the match's first player, 1 for the second, None for neither."""
+        """The forfeiting side: 0 for the match's first player, 1 for the second; None without."""
         return None if self.forfeit is None else self.forfeit.player ^ self.first_seat
 
 

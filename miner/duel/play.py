@@ -43,10 +43,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the tournament fixes around a game.
+    """Rules of the tournament around a game.
 
     Attributes:
-        evaluation_seed: the evaluation's seed: draws the games, and stands in requests.
+        evaluation_seed: the evaluation's seed: draws the games, and is in requests.
         wording: sentences of requests.
         turn_limit_s: longest turn, and longest reflection, in seconds; None: not limited.
         sizes: decks of Goofspiel and boards of Clobber that are played.
@@ -135,7 +135,7 @@ class Turns:
 
     @property
     def returns(self) -> list[float]:
-        """Of both seats, by the forfeit if there was one; zeros, a draw, where nobody can move."""
+        """Of both seats, by the forfeit if there was one; zeros, a draw, where no move is legal."""
         if self.forfeit is not None:
             return self.table.forfeit_returns(self.forfeit.player)
         return self.table.returns()

@@ -3,7 +3,7 @@
 A round decides by ranks that hang on a few hundred games, so each chance is the share of resampled
 leagues (Efron's bootstrap over seed pairs, the unit of which the games share their deal) in which
 the rule holds:
-* a group among several: the best but for the boss goes on, equals all;
+* a group among several: the best but for the boss advances, equals all;
 * a single group: the same, and the boss must be beaten;
 * the final: three tasks against the boss, none of them lost, draws suffice. Two are duels; the
   third, swe_infinite, cannot be played here and is taken for a draw.
@@ -59,7 +59,7 @@ def odds(result: LeagueResult, *, draws: int = DRAWS, seed: int = 0) -> list[Odd
 
 
 def final_won(contender: Sequence[float], boss: Sequence[float]) -> bool:
-    """Whether a contender wins the final with these scores of its tasks: no loss, draws suffice."""
+    """Return whether a contender's scores win the final: no task lost, draws suffice."""
     return all(mine >= theirs for mine, theirs in zip(contender, boss, strict=True))
 
 
@@ -124,7 +124,7 @@ def _odds(
 
 
 def _draw_of_final(result: LeagueResult, duel: Pairs, player: str, boss: str, rng: Random) -> bool:
-    """Whether `player` wins a final of resampled duels with the boss."""
+    """Return whether `player` wins a final of resampled duels with the boss."""
     tasks = []
     for _ in range(DUELS_OF_THE_FINAL):
         table = scores_of(result, resampled(duel, rng))
@@ -136,7 +136,7 @@ def _draw_of_final(result: LeagueResult, duel: Pairs, player: str, boss: str, rn
 
 
 def _among_several(table: Mapping[str, Scores], boss: str | None) -> list[str]:
-    """Who goes on from a group among several: the boss counts for ranks, and need not be beaten."""
+    """Those who advance from one of several groups: the boss counts for ranks only."""
     scores = task_scores(table)
     return advancing({name: score for name, score in scores.items() if name != boss})
 

@@ -22,7 +22,7 @@ EVALUATION_SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What is played.
+    """One comparison to play.
 
     Attributes:
         game: its name.

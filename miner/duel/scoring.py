@@ -41,8 +41,10 @@ def standings(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def advancing(group: Mapping[str, float], boss: str | None = None) -> list[str]:
-    """Who goes on from a group: the best, equals all. A boss in it has to be beaten: if it is not
-    below the best other, nobody goes on."""
+    """Names of those who advance from a group: the best, equals all.
+
+    A boss in it has to be beaten: if it is not below the best other, none advances.
+    """
     best = max(score for name, score in group.items() if name != boss)
     if boss is not None and group[boss] >= best:
         return []

@@ -1,4 +1,4 @@
-"""What a person starts: players are made, a league is played, and everything is written down."""
+"""A league from the command line: makes players, plays, prints and writes its files."""
 
 from __future__ import annotations
 

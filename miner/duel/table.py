@@ -43,7 +43,7 @@ class Table:
 
     Attributes:
         opening: random actions played before the players', part of the history.
-        generators: random numbers of players of our own, for the length of the game.
+        generators: random numbers of our own players, for the length of the game.
     """
 
     __slots__ = ("_chance", "game", "generators", "loaded", "opening", "seed", "state")
@@ -68,7 +68,7 @@ class Table:
         return list(self.state.returns()) if self.state.is_terminal() else [0.0, 0.0]
 
     def text(self, player: int) -> str:
-        """What `player` is shown of the state as it is."""
+        """The state as `player` is shown it."""
         return self.game.duel_text(self.state, player)
 
     def label(self, player: int, action: int) -> str:

@@ -19,7 +19,7 @@ _THOUGHTS = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGN
 _UNFINISHED = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(r"</think(?:ing)?>")
 _SHORT = 64
-"""Arguments of moves are shorter; what is longer is not worth remembering."""
+"""Arguments of moves are shorter; longer ones are not cached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ FILES = {
     "tools": ("core/pvp/tools.py",),
     "models": ("core/models/pvp_models.py",),
 }
-"""Where the tournament's repository keeps what is read; the first that exists counts."""
+"""Paths in the tournament's repository; the first that exists counts."""
 
 COPY = Path("tournament")
-"""Where a copy is looked for, unless another place is named."""
+"""Default folder of a copy."""
 
 _MARK = "\x00"
 
@@ -62,7 +62,7 @@ def tournament_files(folder: Path) -> dict[str, Path]:
 
 
 def _places(folder: Path, kind: str) -> list[Path]:
-    """Where a file may lie in a copy, the first that exists counting."""
+    """Possible paths of a file in a copy; the first that exists counts."""
     names = FILES[kind]
     return [folder / name for name in names] + [folder / Path(name).name for name in names]
 

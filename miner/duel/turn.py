@@ -1,4 +1,4 @@
-"""What a player is asked, lazily put into words, and what becomes of the answer.
+"""Requests to players, put into words lazily, and the effect of their replies.
 
 Invariants:
 * a request is a fresh chat of two messages; what a player remembers is in the notes it shows;
@@ -32,7 +32,7 @@ class Request:
     """One call of a player's model.
 
     Attributes:
-        table: the game as it is; players of our own may look at it, models see `messages`.
+        table: the game as it is; our own players may read it, models see `messages`.
         player: the seat that is asked, 0 or 1.
         notes: what the player has written down.
         kind: a turn, or the reflection after a game.
@@ -124,7 +124,7 @@ def next_request(
 
 
 def legal_move(request: Request, calls: Sequence[ToolCall]) -> int | None:
-    """The first legal move among a reply's calls; None if there is none, as in a reflection."""
+    """The first legal move among a reply's calls; None without one, as in a reflection."""
     moves = (move_of(call.decoded(), request.legal) for call in calls if call.name == MOVE)
     return next((move for move in moves if move is not None), None)
 

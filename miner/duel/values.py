@@ -34,7 +34,7 @@ class DuelValues:
         self._family = family
 
     def values(self, shown: str, seat: int) -> dict[str, float] | None:
-        """See `Critic`; the seat is read off the message."""
+        """Values of all replies; the seat is read off the message."""
         seen = Seen.read(shown)
         game = next((name for name, mark in _MARKS.items() if mark in shown), None)
         if seen is None or game is None:
@@ -42,7 +42,7 @@ class DuelValues:
         return values_by_reply(self._family, game, seen)
 
     def learn(self, bids: Sequence[object]) -> None:
-        """See `Critic`; teachers do not change."""
+        """Nothing: teachers do not change."""
 
 
 def values_by_reply(family: str, game: str, seen: Seen) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The words around a turn: our own, or the tournament's from a copy that a person provides.
+"""The words around a turn: our own, or the tournament's from a copy that the user provides.
 
 Invariants:
 * layouts (order of parts, labels, tool names, schemas) are the tournament's in both cases and live
@@ -21,7 +21,7 @@ OWN = "own words"
 
 @dataclass(frozen=True, slots=True)
 class ToolWording:
-    """What tool schemas say in words.
+    """Descriptions in tool schemas.
 
     Attributes:
         memory: descriptions of `MEMORY_TOOLS`, in their order.
@@ -57,18 +57,18 @@ class Wording:
 
     @property
     def described(self) -> str:
-        """Whose sentences they are, for a line that says what is played."""
+        """Origin of the sentences, for a line about what is played."""
         return "our own words" if self.is_own else f"the tournament's words ({self.source})"
 
     @property
     def is_own(self) -> bool:
-        """Whether the sentences are ours, not the tournament's."""
+        """The sentences are ours, not the tournament's."""
         return self.source == OWN
 
 
 @cache
 def own_wording() -> Wording:
-    """Sentences of our own, for where no copy of the tournament's is at hand."""
+    """Our own sentences, used without a copy of the tournament's."""
     return Wording(
         source=OWN,
         heads={name: f"This is a game of {name}.\n\n{game.rules}" for name, game in GAMES.items()},

@@ -1,4 +1,4 @@
-"""The one protocol behind which every source of episodes hides, and the values that cross it.
+"""The protocol that all sources of episodes implement, and the values that cross it.
 
 Invariants every channel keeps:
 * the messages of `reset` and of each `Transition` are exactly those the grader would show;
@@ -39,7 +39,7 @@ class Observation:
 
     Attributes:
         messages: the messages since its last reply (system + user at first).
-        stop: texts at the end of which each reply of the episode ends, on top of its own end.
+        stop: texts at the end of which each reply of the episode ends, besides its usual end.
         tools: functions that the chat offers. `step` then gets replies with their special tokens,
             since some families mark a call by them.
     """
@@ -63,13 +63,13 @@ class Transition:
         recorded: the reply as the chat's history shows it from now on, None for verbatim (the
             grader strips think blocks and surrounding space).
         fresh: whether a new chat begins: `messages` are then all that is shown from now on.
-        appended: text by which the assistant's own message goes on, in place of `messages`; the
-            policy did not say it, whatever it looks like, so it is never trained.
+        appended: text that continues the assistant's own message, in place of `messages`; the
+            policy did not sample it, so it is never trained.
         tools: functions that the fresh chat offers; see `Observation`.
         fault: why the reply was not valid, in a word or two; empty where that is plain.
 
     Raises: ValueError for `appended` together with `messages`, `fresh` or `done`, and for `tools`
-        of a chat that goes on: what its prompt has shown cannot change.
+        of a chat that continues: what its prompt has shown cannot change.
     """
 
     messages: tuple[Message, ...]
@@ -87,12 +87,12 @@ class Transition:
     def __post_init__(self) -> None:
         if self.appended and (self.messages or self.fresh or self.done):
             raise ValueError(
-                f"appended {self.appended[:80]!r} goes on with the assistant's message: it cannot "
+                f"appended {self.appended[:80]!r} continues the assistant's message: it cannot "
                 "come with messages, in a fresh chat or at the end"
             )
         if self.tools and not self.fresh:
             raise ValueError(
-                f"{len(self.tools)} tools are offered in a chat that goes on: set fresh, or offer "
+                f"{len(self.tools)} tools are offered in a continued chat: set fresh, or offer "
                 "them from the chat's beginning"
             )
 
@@ -172,14 +172,14 @@ class EnvironmentSource(Protocol):
         ...
 
     async def health_error(self, server: str) -> str:
-        """Ask one of `servers` for a sign of life: "" if it answers, else what is wrong.
+        """Ask one of `servers` whether it answers: "" if so, else the error in a few words.
 
         `open` takes a server that does not answer only where all others do not either.
         """
         ...
 
     async def close(self) -> None:
-        """Close connections and servers of the channel's own."""
+        """Close the channel's connections and servers."""
         ...
 
 

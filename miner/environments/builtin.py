@@ -45,7 +45,7 @@ class BuiltinEnvironment:
         name = game_of(task.task_id).name
         if task.environment != name:
             raise ConfigurationError(
-                f"task_id {task.task_id} is a game of {name}, but the task says "
+                f"task_id {task.task_id} is a game of {name}, but the task names "
                 f"{task.environment!r}: draw task ids from the game's own range"
             )
         try:

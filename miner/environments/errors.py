@@ -19,11 +19,11 @@ class EnvironmentFault(Exception):
 
 
 class InfrastructureError(EnvironmentFault):
-    """The environment could not be reached, hung, crashed or lost the episode: worth a retry."""
+    """The environment could not be reached, hung, crashed or lost the episode: a retry may help."""
 
 
 class ProtocolError(EnvironmentFault):
-    """The environment answered, but not as the contract says: the same server will again."""
+    """The environment answered, but against the contract: the same server will again."""
 
 
 def no_episode(server: str) -> ProtocolError:

@@ -1,4 +1,4 @@
-"""Result of a channel's check before training, whatever the channel."""
+"""Result of any channel's check before training."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from miner.environments.servers import OnServer, OnServers, check_server_urls
 
 logger = logging.getLogger(__name__)
 
-# How long an abandoned call may take to end by itself (it ends at its next chat request).
+# Longest time for an abandoned call to end (it ends at its next chat request).
 _LETTING_GO_S: Final = 60.0
 
 
@@ -205,7 +205,7 @@ class GradedEnvironment(OnServer):
     def _disagree(self, how: str) -> None:
         stats = self._source.stats
         stats.disagreements += 1
-        if stats.disagreements == 1:  # one tells all that a person can act on
+        if stats.disagreements == 1:  # one has all that the user can act on
             logger.warning(
                 "%s judges replies otherwise than assumed, as after a change upstream: %s; its own "
                 "verdicts are trained on, but other channels judge as assumed",

@@ -1,4 +1,4 @@
-"""The calls of `/evaluate` under way: a place on the server for each, its end told to the player.
+"""The calls of `/evaluate` under way: a place on the server for each, their ends reported.
 
 Invariants:
 * no more than `GRADED_EPISODES_PER_SERVER` calls are under way on a server: about twice as many
@@ -56,11 +56,11 @@ class GradedCalls:
         self._calls.add(call)
 
         def ended(_: asyncio.Task[None]) -> None:
-            # Not in `_play`: a task cancelled before its first step runs none of its own code.
+            # Not in `_play`: a task cancelled before its first step runs no code at all.
             self._calls.discard(call)
             self._places[server].release()
             if call.cancelled():
-                gone = f"{server}/evaluate was given up; its source is closed"
+                gone = f"{server}/evaluate was aborted; its source is closed"
                 exchange.inbox.put_nowait(InfrastructureError(gone, server=server))
             elif error := call.exception():
                 exchange.inbox.put_nowait(error)

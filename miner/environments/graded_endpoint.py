@@ -1,7 +1,7 @@
 """The miner's chat endpoint: where the environment servers ask for the policy's replies.
 
 Invariants:
-* episodes are told apart by the key in the URL, `/{key}/v1/chat/completions`, never by time;
+* episodes are distinguished by the key in the URL, `/{key}/v1/chat/completions`, never by time;
 * a request is held back until the player replies, so that a closed episode can still be refused
   with a status: 404, on which the real server was seen to end an episode at once;
 * a repeated request gets the reply already given, and the player never sees it.
@@ -45,7 +45,7 @@ class _ChatRequest(msgspec.Struct, frozen=True):
 class ChatExchange:
     """The chat of one episode: the server's requests on one side, the player on the other.
 
-    `inbox` holds, in order, the messages of each new request and whatever else the player is told
+    `inbox` holds, in order, the messages of each new request and all else that the player gets
     through it (the episode's end).
     """
 
@@ -73,7 +73,7 @@ class ChatExchange:
             self._answer.set_result(text)
 
     def close(self) -> None:
-        """Refuse what is pending and whatever comes."""
+        """Refuse all pending and later requests."""
         self._closed = True
         self._refuse_pending()
 
@@ -95,7 +95,7 @@ class ChatEndpoint:
         self._starting = asyncio.Lock()
 
     def open(self) -> ChatExchange:
-        """A new exchange under a key of its own."""
+        """A new exchange under a new key."""
         key = secrets.token_hex(8)
         exchange = self._exchanges[key] = ChatExchange(key)
         return exchange

@@ -3,7 +3,7 @@
 Invariants:
 * an outage takes no attempt from an episode as long as patience lasts;
 * while no server answers, one coroutine at a time asks, with growing pauses, however many wait;
-* an outage is one line when it begins and one when it is over, whatever it met.
+* an outage is one line when it begins and one when it is over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_PAUSE_S = 15.0
 """Between two questions: so much of an outage is waited in vain at most."""
 
 MOST_REPLAYS = 10
-"""Of one episode: whatever takes its server away that often may well be the episode."""
+"""Of one episode: one whose server goes away that often may well be the cause."""
 
 
 def growing_pauses() -> Iterator[float]:
@@ -67,14 +67,14 @@ class Stopwatch:
 
 
 class Outages:
-    """Tells an outage from an episode that failed, and waits for its end. Within one event loop.
+    """Distinguishes an outage from a failed episode, and waits for its end. Within one event loop.
 
     Args:
         source: the source of episodes whose servers are asked.
         dark: runs while no server answers.
         patience: seconds that may be waited from now on.
-        say: shows a line to a person.
-        waiting: called after each question in vain, as a sign of life.
+        say: logs a line for the user.
+        waiting: called after each question in vain, as a heartbeat.
         sleep: pauses, injected by tests.
     """
 
@@ -101,7 +101,7 @@ class Outages:
     async def waited_out(self, server: str) -> bool:
         """After an `InfrastructureError` of `server`: whether to play the episode again for free.
 
-        False where the server answers, so that the episode has failed by itself, and where no
+        False where the server answers, so that the episode alone has failed, and where no
         server answers and patience is over. Otherwise True, once there is a server to play on.
         """
         if server not in self._source.servers:
@@ -129,7 +129,7 @@ class Outages:
                 await self._ask()
 
     async def _ask(self) -> None:
-        """Ask all servers, and tell what has changed."""
+        """Ask all servers, and log what has changed."""
         servers = self._source.servers
         said = dict(
             zip(

@@ -5,7 +5,7 @@ Invariants:
   server costs seconds and is a finding, not an exception;
 * a failure of infrastructure is a finding only if it comes back in every try within the limit;
 * nothing of the probe is still under way when it returns;
-* /step is judged by the cards that left the hand, never by what the server says;
+* /step is judged by the cards that left the hand, never by the server's claim;
 * what the builtin channel is compared with are the very messages the server sent.
 """
 
@@ -61,7 +61,7 @@ async def probe(
         limit_s: seconds for the first answer of a server, and again for all episodes with it.
         patience_s: seconds to wait for a server that is still starting.
 
-    Raises: `ConfigurationError` for URLs that are none and for an unknown game.
+    Raises: `ConfigurationError` for invalid URLs and for an unknown game.
     """
     checked = check_server_urls(urls)
     game_named(environment)
@@ -119,7 +119,7 @@ async def open_source(
 
 
 def _forced(report: ProbeReport, channel: Channel) -> tuple[str, ...]:
-    """Servers for a channel that a person insists on: /step also where it plays other cards."""
+    """Servers for a channel that the user forces: /step also where it plays other cards."""
     if channel == "step":
         working = tuple(s.url for s in report.servers if s.step_asked and not s.step_problem)
         if working:
@@ -175,7 +175,7 @@ class _ServerProbe:
                     await asyncio.sleep(pause_s(failures))
                     continue
                 except ProtocolError:
-                    pass  # it says nothing of the kind; the episodes will tell
+                    pass  # it reports no title; the episodes decide
                 self._found.latency_ms = 1000 * (time.perf_counter() - started)
                 return
         finally:

@@ -77,10 +77,10 @@ async def play_with_tries(
     episode: ProbeEpisode,
     on_failure: Callable[[InfrastructureError], None],
 ) -> None:
-    """`play` anew after each failure of infrastructure, `TRIES` times at most.
+    """`play` again after each failure of infrastructure, `TRIES` times at most.
 
     Args:
-        on_failure: told of each of them, the last one included.
+        on_failure: called with each of them, the last one included.
 
     Raises: the last failure, or at once one that is no failure of infrastructure.
     """
@@ -102,7 +102,7 @@ def pause_s(failures: int) -> float:
 
 
 def first_difference(ours: ProbeEpisode, theirs: ProbeEpisode) -> str:
-    """The first difference between two plays of a task, empty if there is none."""
+    """The first difference between two plays of a task, empty where they agree."""
     for number, (mine, given) in enumerate(
         zip(ours.conversation, theirs.conversation, strict=False)
     ):

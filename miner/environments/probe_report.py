@@ -30,8 +30,7 @@ class ServerFindings:
         url: base URL.
         problem: why the server could not be asked at all; empty if it answered.
         latency_ms: time of the first answer in milliseconds.
-        api_title, api_version: what it calls its API, and the version it claims; empty if it says
-            nothing of the kind.
+        api_title, api_version: of its API, as it reports them; empty if it reports none.
         step_asked, step_applied: actions sent over /step whose effect showed, and how many of
             them were the actions that the game made.
         step_problem: what went wrong on /step; empty if nothing.
@@ -105,7 +104,7 @@ class ProbeReport:
         return (
             f"the {len(self.servers)} environment server(s) can be trained on by neither /step nor "
             "/evaluate, so episodes are played by the builtin game, which is not what is graded "
-            f"({self._builtin_standing()}): mend the servers, or force environment.channel=step or "
+            f"({self._builtin_standing()}): fix the servers, or force environment.channel=step or "
             "graded"
         )
 
@@ -161,7 +160,7 @@ class ProbeReport:
         problems = [problem for server in self.servers for problem in _problems(server)]
         sentences = [*_versions(self.servers), *problems] if self.servers else []
         if wanted != "auto":
-            sentences.append(f"channel {wanted}, as environment.channel says")
+            sentences.append(f"channel {wanted}, by environment.channel")
         servers = [
             asdict(server) | {"action_applied_rate": server.action_applied_rate}
             for server in self.servers
@@ -193,7 +192,7 @@ def _cells(server: ServerFindings) -> Sequence[str]:
 
 
 def _versions(servers: Sequence[ServerFindings]) -> list[str]:
-    """The APIs that the servers say they are, a sentence each."""
+    """The APIs that the servers claim to be, a sentence each."""
     counts = Counter((s.api_title, s.api_version) for s in servers if s.api_version)
     return [
         f"API of {count} of {len(servers)} servers: {title}, version {version}"

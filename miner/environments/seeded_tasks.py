@@ -1,7 +1,7 @@
 """Tasks of an environment that is known by its seeds alone.
 
-Invariant: no held-out seed or problem is ever trained on, whatever the seeds of run and list (which
-says something where the environment heeds seeds).
+Invariant: no held-out seed or problem is ever trained on, for all seeds of run and list (as far
+as the environment heeds seeds).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which environment servers there are, and which of them plays the next episode.
+"""Environment servers, and the choice of the one that plays the next episode.
 
 Invariant: the number of open episodes per server is exact as long as each `pick` is followed by
 one `release`; a server that just failed is used again only after a pause, or if no other is left,

@@ -1,4 +1,4 @@
-"""Which of a fixed set of problems are held out: the same in every run, so that runs compare."""
+"""The held-out part of a fixed set of problems: the same in every run, so that runs compare."""
 
 from __future__ import annotations
 

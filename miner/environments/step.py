@@ -5,7 +5,7 @@ dialogue around them (prompts, retries, the third failure) is played here by the
 
 Invariants:
 * legal actions are read from each observation, never tracked: the real server may play another
-  card than the one asked for (`ChannelStats.applied_rate` says how often it does not);
+  card than the one asked for (`ChannelStats.applied_rate` is the share played as asked);
 * the server is only ever sent legal actions; unparsable replies never reach it;
 * the score is the reward of the terminal step; no other reward is looked at.
 """

@@ -1,7 +1,7 @@
 """Signal before hours: what an environment rewards, and what a base model at its temperature gets.
 
 Replies that hold no play (empty, constant, echoed, an instruction to the grader) must score
-nothing; groups of a base must differ in worth, or nothing is learned from them.
+nothing; groups of a base must differ in reward, or nothing is learned from them.
 """
 
 from __future__ import annotations

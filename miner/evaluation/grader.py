@@ -1,11 +1,11 @@
-"""Which episodes are played: the grader's own, held-out ones, and those left for training.
+"""Lists of episodes: the grader's own, held-out ones, and the seeds left for training.
 
 Invariants:
 * `episode_list` gives the grader's episodes in the grader's order (a longer list extends a
   shorter one);
-* the three seed ranges below are disjoint and lie `_GAP` apart, more than any offset at which a
+* the three seed ranges below are disjoint and `_GAP` apart, more than any offset at which a
   server derives its random streams from a seed (100 at most). So no held-out game is ever trained
-  on, and no trained game is graded, whatever the base seeds.
+  on, and no trained game is graded, for all base seeds.
 """
 
 from __future__ import annotations

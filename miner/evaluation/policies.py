@@ -40,7 +40,7 @@ class Policy(Protocol):
 
     @property
     def temperature(self) -> float | None:
-        """Sampling temperature, None where there is none."""
+        """Sampling temperature, None without sampling."""
         ...
 
     def conversation(self, task: EpisodeTask) -> TextConversation:

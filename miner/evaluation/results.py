@@ -37,7 +37,7 @@ class Reply(BaseModel):
         action: the action that was played; None where none was, or where it is not known.
         valid: whether a legal action was found.
         number: whether the reply held a number at all; without one it cannot name an action.
-        fault: why it is not valid, where the environment says more than that.
+        fault: why it is not valid, where the environment gives a reason.
         shown: what it answered, in environments whose episodes cannot be played again from actions.
     """
 
@@ -93,7 +93,7 @@ class EpisodeRecord(BaseModel):
 
     @property
     def key(self) -> EpisodeKey:
-        """Equal for the same game, whoever played it."""
+        """Equal for the same game of any policy."""
         return self.environment, self.task_id, self.seed, self.opponent
 
     @property

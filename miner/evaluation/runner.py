@@ -5,7 +5,7 @@ Invariants:
 * only an environment whose infrastructure failed in every try and a prompt that the engine has no
   room for exclude an episode; a time-out, a protocol violation, a failing policy and three invalid
   replies all score 0;
-* each try opens one environment and one conversation, and closes both whatever happens.
+* each try opens one environment and one conversation, and closes both in every case.
 """
 
 from __future__ import annotations

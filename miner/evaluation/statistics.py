@@ -1,6 +1,6 @@
 """Means of bounded scores with intervals that stay honest at the edges.
 
-Scores lie in [0, 1] and a good policy wins nearly always: at a mean of 0.95 the t interval and the
+Scores are in [0, 1] and a good policy wins nearly always: at a mean of 0.95 the t interval and the
 bootstrap are too narrow, and after ten wins out of ten both claim certainty. So:
 
 * a mean gets the **Wilson score interval** (Wilson 1927) with the mean score in the place of the

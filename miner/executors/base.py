@@ -39,7 +39,7 @@ class CodeFailure:
     Attributes:
         kind: an "exception" it raised, a limit it ran into ("time", "memory", "output", "size"),
             an "exit" status other than 0, or a "crash" (a signal).
-        message: what the policy is told: a traceback without the executor's own frames, or a
+        message: for the policy: a traceback without the executor's own frames, or a
             sentence.
     """
 
@@ -75,9 +75,9 @@ class Executor(Protocol):
         ...
 
     async def run(self, code: str) -> Execution:
-        """Run `code` as a program of its own.
+        """Run `code` as a separate program.
 
-        Raises: `InfrastructureError` where the executor failed, `ConfigurationError` where a person
+        Raises: `InfrastructureError` where the executor failed, `ConfigurationError` where the user
             must change something (a key that is refused, a kernel without seccomp).
         """
         ...

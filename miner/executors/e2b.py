@@ -1,7 +1,7 @@
 """E2B: code runs in remote sandboxes, through E2B's own client package.
 
 Invariants:
-* each run has a sandbox of its own, without access to the internet, which is killed afterwards: no
+* each run has a new sandbox, without access to the internet, which is killed afterwards: no
   run finds what another left behind;
 * a run that hangs is the code's failure only if its sandbox still answers, else the executor's;
 * the key is handed to the client and appears in no message.
@@ -25,7 +25,7 @@ NAME = "e2b"
 KEY_VARIABLE = "E2B_API_KEY"
 PACKAGE = "e2b_code_interpreter"
 LINGER_SECONDS = 60
-"""So long after its run a sandbox ends by itself if it could not be killed."""
+"""Seconds after its run after which a sandbox ends if it could not be killed."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -120,32 +120,32 @@ class E2BExecutor:
             )
         if ran.error is None:
             return Execution(output)
-        told = _COLOUR.sub("", f"{ran.error.name}: {ran.error.value}")[:most]
+        message = _COLOUR.sub("", f"{ran.error.name}: {ran.error.value}")[:most]
         kind: FailureKind = "memory" if ran.error.name == "MemoryError" else "exception"
-        return Execution(output, CodeFailure(kind, told))
+        return Execution(output, CodeFailure(kind, message))
 
     async def _answers(self, box: Any) -> bool:
         try:
             async with asyncio.timeout(self._request_seconds):
                 return bool(await box.is_running(request_timeout=self._request_seconds))
-        except Exception:  # whatever the client raises: there was no answer
+        except Exception:  # any error of the client: there was no answer
             return False
 
     async def _kill(self, box: Any) -> None:
         try:
             async with asyncio.timeout(self._request_seconds):
                 await box.kill(request_timeout=self._request_seconds)
-        except Exception:  # it ends by itself, and the run has its result
+        except Exception:  # it ends later, and the run has its result
             return
 
     def _raise_typed(self, what: str, error: Exception) -> NoReturn:
         status = getattr(error, "status_code", None)
-        told = (str(error) or type(error).__name__).replace(self._key, "***")[:300]
+        message = (str(error) or type(error).__name__).replace(self._key, "***")[:300]
         if status in (401, 403) or type(error).__name__ == "AuthenticationException":
             raise ConfigurationError(
-                f"E2B refuses the key ({told}): check {KEY_VARIABLE}"
+                f"E2B refuses the key ({message}): check {KEY_VARIABLE}"
             ) from None
-        raise InfrastructureError(f"E2B {what}: {told}", server=NAME) from None
+        raise InfrastructureError(f"E2B {what}: {message}", server=NAME) from None
 
 
 def _package() -> ModuleType:

@@ -204,7 +204,7 @@ class ForkServer:
             ended.set_exception(
                 InfrastructureError(f"the sandbox cannot fork: {message['why']}", server=NAME)
             )
-            ended.exception()  # it may be that nobody waits any more
+            ended.exception()  # the waiter may be gone
         else:
             ended.set_result(message["status"])
 

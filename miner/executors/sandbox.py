@@ -121,7 +121,7 @@ class LocalSandbox:
                 else:
                     worker.close()
         except InfrastructureError:
-            return  # whoever runs code next makes a process of its own, and is told why it cannot
+            return  # the next run makes its process and gets the error
 
     def _drop_warm(self) -> None:
         while self._warm:
@@ -138,7 +138,7 @@ class _Run:
         self._full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def finish(self, code: str) -> Execution:
-        """Give the worker its code and wait until it has ended, by itself or by a limit."""
+        """Give the worker its code and wait until it has ended, on its own or by a limit."""
         worker = self._worker
         readers = [asyncio.create_task(self._read(end)) for end in (worker.talk, worker.complain)]
         over: set[asyncio.Future[Any]] = {worker.ended, self._full}
@@ -164,7 +164,7 @@ class _Run:
             await loop.sock_sendall(self._worker.talk, code.encode("utf-8", "replace"))
             self._worker.talk.shutdown(socket.SHUT_WR)
         except OSError:
-            return  # it ended before it had read everything: its status says how
+            return  # it ended before it had read everything: its status has the cause
 
     async def _ending(self) -> int:
         try:

@@ -44,7 +44,7 @@ def game_of(task_id: int) -> Game:
             return game
     known = ", ".join(f"{game.block} ({game.name})" for game in GAMES.values())
     raise ConfigurationError(
-        f"task_id {task_id} names game block {block}, which is none of {known}: choose a task_id "
+        f"task_id {task_id} names game block {block}, expected one of {known}: choose a task_id "
         "of one of these games"
     )
 

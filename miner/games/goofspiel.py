@@ -1,7 +1,7 @@
 """Goofspiel: 8 to 16 cards on servers, with both bids at once; 5 to 13 in duels, where bids follow
 each other, the second without sight of the first.
 
-Equal bids discard the prize, and the last round plays itself, whatever a rules text says.
+Equal bids discard the prize, and the last round plays itself, contrary to some rules texts.
 
 Invariants:
 * a card's action id is its face value minus one, on every deck size and for both seats;

@@ -112,7 +112,7 @@ class TransformersEngine:
         give_back_memory()
 
     def engine_loss(self) -> EngineLoss | None:
-        """Raises: OutOfMemoryError, which less memory would mend."""
+        """Raises: OutOfMemoryError, which less memory would avoid."""
         if self.sampler.out_of_memory is not None:
             raise self.sampler.out_of_memory
         return None

@@ -1,4 +1,4 @@
-"""Which model is handed over: the latest that is shown better than the base, and by none beaten.
+"""Choice of the published model: the latest shown better than the base, and beaten by none.
 
 The rule, for scores of the same episodes played by every model:
 1. Against the base: the candidate's mean must be higher, by a one-sided paired randomisation test
@@ -7,7 +7,7 @@ The rule, for scores of the same episodes played by every model:
 2. Against the highest score so far: the candidate must not be shown lower, by the same test. The
    later model has learned on, at a lower rate, which greedy play on a few hundred episodes may not
    show; an early lead of a game or two is luck as often as not. The highest score stays the
-   measure whatever is published, so that many small steps down do not add up.
+   measure every published model, so that many small steps down do not add up.
 
 The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
 falls fast with d, while a strict level would throw away most small gains over a strong base. The
@@ -42,7 +42,7 @@ class Evaluated:
         step: optimiser step; 0 is the base model.
         scores: per episode in the order of the list, in [0, 1]; None for an episode that was lost
             to infrastructure, which is left out of comparisons and never counted as 0.
-        forfeited: episodes that an invalid reply ended; empty where nobody asks.
+        forfeited: episodes that an invalid reply ended; empty where unused.
     """
 
     step: int
@@ -63,8 +63,8 @@ class BestModel:
 
     Attributes:
         base: the base model.
-        best: the one that is handed over.
-        highest: the one with the highest score of those that were handed over.
+        best: the published one.
+        highest: the one with the highest score of those that were published.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class BestModel:
         return paired_p_value(highest, own) > LEVEL
 
     def accept(self, candidate: Evaluated) -> None:
-        """Make `candidate` the one that is handed over."""
+        """Make `candidate` the published one."""
         self._check_length(candidate)
         self.best = candidate
         own, highest = _paired(candidate, self.highest)

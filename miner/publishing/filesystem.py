@@ -25,7 +25,7 @@ _RENAME_EXCHANGE = 2
 def exchange_folders(first: Path, second: Path) -> None:
     """Swap the two names atomically.
 
-    Raises: `OSError`; kernels, file systems and sandboxes that cannot say so by various numbers.
+    Raises: `OSError`; kernels, file systems and sandboxes without it use various numbers.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -49,7 +49,7 @@ def replace_folder(new: Path, current: Path, *, aside: Path) -> None:
     else:
         try:
             exchange_folders(new, current)
-        except OSError:  # of whatever number: a real cause stops the renames as well
+        except OSError:  # of any number: a real cause stops the renames as well
             os.rename(current, aside)
             os.rename(new, current)
     sync_folder(current.parent)

@@ -1,4 +1,4 @@
-"""Heavy publishing work in a Python process of its own, on the CPU.
+"""Heavy publishing work in a separate Python process, on the CPU.
 
 Why not in the caller's: DeepSpeed ZeRO-3 patches model loading in the process that trains, a copy
 of the model must not stay in the trainer's memory, and the orchestrator does not import torch.

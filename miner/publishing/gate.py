@@ -4,7 +4,7 @@ Each game is a bet against "the candidate scores at most `LEAST`": the capital i
 K_t = prod(1 + l_i (X_i - LEAST)) over pairs of seat-swapped games, X_i the candidate's mean score
 of a pair and l_i a stake chosen before it. If the claim is true, K is a supermartingale, and by
 Ville's inequality it ever reaches a level b with a probability of at most 1 / b, however often one
-looks. Forfeits are a bet of their own, over all games together. Candidate number k passes when
+looks. Forfeits are a separate bet, over all games together. Candidate number k passes when
 every bet has reached 20 k^2; over all candidates of a run the error is at most
 (1 / 20) sum 1 / k^2 = 0.082. What has not passed leaves the start where it is.
 
@@ -44,13 +44,13 @@ class Bet:
     def __init__(self, least: float) -> None:
         self.log_capital = 0.0
         self._least = least
-        self._count = 1  # half a win and half a loss that nobody played: no stake is certain
+        self._count = 1  # half a win and half a loss as a prior: no stake is certain
         self._mean, self._variance = 0.5, 0.25
 
     def add(self, value: float) -> None:
         """Settle the stake that earlier values led to. Raises: `ValueError` outside [0, 1]."""
         if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{value!r} is no result of a pair: scores lie in [0, 1]")
+            raise ValueError(f"{value!r} is no result of a pair: scores are in [0, 1]")
         self.log_capital += math.log1p(self._stake() * (value - self._least))
         self._count += 1
         before = value - self._mean

@@ -36,7 +36,7 @@ def check_loaded(folder: Path, report: ModelReport, *, strict: bool, dtype: str)
     Args:
         strict: whether weights that are not finite or beyond `dtype`, and logits that are not
             finite in it, are errors; otherwise they are warnings, as for a base model that is
-            handed over as it came.
+            published as it came.
         dtype: torch's name of what the grader serves in.
 
     Raises: `UnverifiedModelError` naming the first defect.
@@ -87,7 +87,7 @@ def _float_pieces(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def _load_tokenizer(folder: Path, *, strict: bool) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever transformers makes of a broken folder
+    except Exception as error:  # any error of transformers on a broken folder
         raise UnverifiedModelError(
             f"{folder}: the tokenizer does not load: {_first_line(error)}."
         ) from error
@@ -126,7 +126,7 @@ def _load_model(folder: Path, dtype: str) -> tuple[Any, list[str]]:
 def _logits_are_finite(model: Any, tokenizer: Any) -> bool:
     text = "1"
     if getattr(tokenizer, "chat_template", None):
-        # a template that raises is the trainer's to mend or refuse; the weights are judged here
+        # a template that raises is the trainer's to fix or refuse; the weights are judged here
         with suppress(TemplateError):
             text = tokenizer.apply_chat_template(
                 [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False

@@ -1,10 +1,10 @@
-"""The folder that is handed over, and the only code that writes it.
+"""The published folder, and the only code that writes it.
 
 Invariants:
-* from `publish_base` on, a verified model lies at the output path at every instant: each new one
+* from `publish_base` on, a verified model is at the output path at every instant: each new one
   is written beside it, verified, flushed to disk, and swapped in by one rename (see `filesystem`
   for file systems without that call);
-* whatever fails, the model published before is untouched and nothing is left in the way;
+* after any failure the model published before is untouched and nothing is left in the way;
 * hidden siblings of the output folder (`.NAME.staging-*`, `.NAME.previous`) belong to a publication
   in flight; those of a killed process are removed by the next one;
 * a folder that no publisher wrote is refused, or moved aside to `.NAME.kept-*`, never deleted.
@@ -61,7 +61,7 @@ class Publisher:
     Opening it makes the parent folder, and repairs and removes what a killed publisher left.
 
     Args:
-        output_dir: the folder that is handed over.
+        output_dir: the published folder.
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
@@ -120,7 +120,7 @@ class Publisher:
         """Publish the model that `save` writes into the empty folder it is given.
 
         Raises: `PublishingError` if it cannot be written (full disk), `UnverifiedModelError` if it
-            is not fit for grading, and whatever else `save` raises; the old model then stays.
+            is not fit for grading, and any error of `save`; the old model then stays.
         """
         self._publish(save, score, strict=True)
 

@@ -69,7 +69,7 @@ def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
 
     Args:
         strict: whether a tokenizer without chat template, end or padding token is an error; a base
-            model is handed over as it came, with a warning in the report instead.
+            model is published as it came, with a warning in the report instead.
 
     Raises: `UnverifiedModelError` naming the first defect.
     """
@@ -141,7 +141,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
     Raises: `UnverifiedModelError` if file and header do not agree.
     """
     try:
-        file.stat()  # an error of Python's own tells the cause apart from the path
+        file.stat()  # an error of Python's has the cause apart from the path
         with safe_open(str(file), framework="np") as tensors:
             parts = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return {
@@ -157,7 +157,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`. Raises: `UnverifiedModelError` if there is none."""
+    """The JSON object in `file`. Raises: `UnverifiedModelError` for any other content."""
     try:
         if file.stat().st_size > MAX_JSON_BYTES:
             raise UnverifiedModelError(f"{file} is larger than {MAX_JSON_BYTES} bytes.")

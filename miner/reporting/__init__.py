@@ -1,1 +1,1 @@
-"""What a person looks at: records of a run, live progress, figures, tables, replays, one page."""
+"""Output for the user: records of a run, live progress, figures, tables, replays, one page."""

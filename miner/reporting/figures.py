@@ -214,7 +214,7 @@ def _point_out(axes: Axes, record: EvaluationRecord) -> None:
 
 
 def _setbacks(axes: Axes, steps: Sequence[StepRecord]) -> None:
-    """Where training went back to better weights: before the first step of each lower rate."""
+    """Marks where training reverted to better weights: before the first step of each lower rate."""
     halvings = 0.0
     label: str | None = "back to the best weights, half the learning rate"
     for record in steps:

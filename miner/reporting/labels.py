@@ -1,4 +1,4 @@
-"""Labels under which evaluations can be told apart in one table and one picture."""
+"""Labels that distinguish evaluations in one table and one picture."""
 
 from __future__ import annotations
 

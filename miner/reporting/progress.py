@@ -1,4 +1,4 @@
-"""Live progress: a bar where a person watches, fixed plain lines where a log is kept.
+"""Live progress: a bar in a terminal, fixed plain lines in a log.
 
 Invariant: every plain line of training has the form
 `step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 80/96 rows 9,100/30,000
@@ -49,7 +49,7 @@ class _Shown:
             self._bar.stop()
 
     def note(self, text: str) -> None:
-        """Print a line of its own above the bar (an evaluation, a warning)."""
+        """Print a line above the bar (an evaluation, a warning)."""
         say(self._console, text)
         self._console.file.flush()
 

@@ -1,4 +1,4 @@
-"""What a run writes down: one JSON object per line, safe to append to and to cut off anywhere.
+"""Records of a run: one JSON object per line, safe to append to and to cut off anywhere.
 
 Invariants:
 * a line is written by one append and ends in a newline; a writer that finds a torn last line
@@ -66,7 +66,7 @@ class StepRecord(RolloutStats, Record):
         phases: seconds by what they were spent on since the record before: playing, weights,
             learning, evaluating, publishing, saving.
         eta_seconds: estimated seconds to the end of training.
-        metrics: anything else worth a line (loss, kl, entropy, learning_rate, ...).
+        metrics: all other values of a line (loss, kl, entropy, learning_rate, ...).
     """
 
     step: int = Field(ge=0)
@@ -114,7 +114,7 @@ class EvaluationRecord(Record):
         score: None when every episode was excluded.
         difference: to the base model on the same episodes, as a paired mean and interval.
         failures: episodes by kind of failure.
-        faults: episodes lost by a reply, by what the environment said was wrong with it.
+        faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
         published: whether these weights became the published model.
     """
@@ -179,7 +179,7 @@ class TrainedEpisode(Record):
 
 
 class Move(Record):
-    """One event: who acted, and how the server names it; or what an environment has said."""
+    """One event: who acted, and its label by the server; or an environment's message."""
 
     by: Literal["agent", "opponent", "chance", "environment"]
     label: str
@@ -201,7 +201,7 @@ class Round(Record):
 
     @property
     def winner(self) -> Literal["agent", "opponent", "nobody"]:
-        """Who took the prize."""
+        """The side that took the prize."""
         if self.agent_bid == self.opponent_bid:
             return "nobody"
         return "agent" if self.agent_bid > self.opponent_bid else "opponent"

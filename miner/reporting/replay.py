@@ -1,5 +1,5 @@
 """Turns a played episode into a replay: every hand, bid and point, next to the exact replies.
-Where there is no board, what was shown and said is the replay.
+Without a board, messages and replies are the replay.
 
 A policy sees neither the opponent's bid of a round nor the last round, which plays itself. Both
 follow from (task_id, seed) and the actions, so the game is played again in-process.

@@ -27,12 +27,12 @@ def replay_html(replay: Replay) -> str:
 
 
 def in_script(value: Any) -> str:
-    """JSON to stand in a page's script, whatever texts are in it."""
+    """JSON that is safe in a page's script with any text."""
     return json.dumps(value, ensure_ascii=False).replace("</", "<\\/")
 
 
 def headline(replay: Replay) -> str:
-    """How the game ended, in a few words."""
+    """The game's end, in a few words."""
     points = ""
     if replay.rounds:
         last = replay.rounds[-1]
@@ -47,7 +47,7 @@ def headline(replay: Replay) -> str:
 
 
 def description(replay: Replay) -> str:
-    """Who played what, in one line."""
+    """The game and its players, in one line."""
     cards = "" if replay.deck_size is None else f", {replay.deck_size} cards"
     who = replay.policy
     if replay.seat is None:

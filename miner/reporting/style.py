@@ -1,4 +1,4 @@
-"""How every figure looks: colours that colour-blind readers can tell apart, one set of fonts.
+"""Style of every figure: colours that colour-blind readers can distinguish, one set of fonts.
 
 Colours are those of Okabe and Ito (2008). Figures are built without pyplot, so no global state
 and no display is touched, and a trainer can draw from any thread.
@@ -67,7 +67,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG (160 dots per inch) or SVG, as the suffix says; returns `path`."""
+    """Write a figure as PNG (160 dots per inch) or SVG, by the suffix; returns `path`."""
     with styled():
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, dpi=160, metadata=metadata)

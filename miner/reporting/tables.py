@@ -85,7 +85,7 @@ def latest(evaluations: Sequence[EvaluationRecord]) -> list[EvaluationRecord]:
 def reading_order(name: str) -> int:
     """Sort key of policies: random, base, others, then the known good ones.
 
-    What comes after a comma tells how the policy was played, and does not count.
+    What comes after a comma is how the policy was played, and does not count.
     """
     known = [score.name for game in GAMES.values() for score in game.references]
     order = {name: 3 + place for place, name in enumerate(known)} | {RANDOM: 0, "base": 1}
@@ -146,7 +146,7 @@ def evaluation_tables(record: EvaluationRecord) -> list[Table]:
 
 
 def uneven_sizes(record: EvaluationRecord) -> str:
-    """What to know if some deck sizes score far below others, beyond chance; else empty."""
+    """A note if some deck sizes score far below others, beyond chance; else empty."""
     parts = record.by_deck_size
     if not parts:
         return ""

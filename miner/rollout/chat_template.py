@@ -2,17 +2,17 @@
 
 Invariants:
 * a template that can hold a game's conversation as it is stays as it is, byte for byte;
-* what is changed is changed for the grader too: the mended template is published with the model,
+* a fix holds for the grader too: the fixed template is published with the model,
   so that the prompts that are trained are the prompts that are graded.
 
-What is mended, each with its reason:
+The fixes, each with its reason:
 * no template: the validator's for such a base (`base_templates`), else a plain one, without which
   no server could chat with the model at all;
 * thinking that can be switched off is: a thought is longer than the replies that are trained, and
   the tournament's clock counts it;
 * no system role (an error, or its text is not shown): its text opens the first user turn;
 * a past that is rewritten every turn: TRL's variant of the same template that keeps it, if it has
-  one. Each rewritten turn would be a row of its own, with the whole past in it once more;
+  one. Each rewritten turn would be a separate row, with the whole past in it once more;
 * today's date: the template's own default, since the grader renders on another day.
 """
 
@@ -65,7 +65,7 @@ _GENERATION_TAG = re.compile(r"\{%(-?)\s*(end)?generation\s*(-?)%\}")
 
 
 class ChatTemplateError(ValueError):
-    """The template cannot render a game's conversation, mended or not."""
+    """The template cannot render a game's conversation, fixed or not."""
 
 
 @dataclass(frozen=True, slots=True)

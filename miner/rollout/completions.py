@@ -61,7 +61,7 @@ class RolloutCompletions:
 
         Returns: per prompt `prompt_ids`, `completion_ids` (with the end token if one was sampled),
             `logprobs` (one per completion id) and `text` (without special tokens).
-        Raises: `ConfigurationError` for an override that is none, `SamplerError`.
+        Raises: `ConfigurationError` for an invalid override, `SamplerError`.
         """
         params = self._with(overrides or {})
         prompt_ids = [self._ids(prompt, as_chat) for prompt in prompts]

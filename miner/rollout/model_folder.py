@@ -31,7 +31,7 @@ class LoadedChat:
 
     Attributes:
         changes: what the template of the folder lacked and has now, a sentence each; the tokenizer
-            carries the mended template, which belongs into every folder that is published.
+            carries the fixed template, which belongs into every folder that is published.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -66,7 +66,7 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
 
 
 def load_chat(folder: Path) -> LoadedChat:
-    """Tokenizer and chat template of the model in `folder`, mended where games need it.
+    """Tokenizer and chat template of the model in `folder`, fixed where games need it.
 
     Raises: `ConfigurationError` if they cannot be used all the same.
     """
@@ -111,7 +111,7 @@ def check_model_folder(folder: Path, *, named: str = "") -> None:
     """Look whether `folder` may hold a whole model, without loading it.
 
     Args:
-        named: what a person calls the folder, such as its setting; stands before it in errors.
+        named: the user's name of the folder, such as its setting; precedes it in errors.
 
     Raises: `ConfigurationError`.
     """

@@ -1,8 +1,8 @@
-"""Messages to tokens and back, exactly as the model's chat template says.
+"""Messages to tokens and back, exactly by the model's chat template.
 
 Invariants:
 * every prompt is the template's text of the whole conversation, as the grader's server renders it;
-* held ids are never replaced: `continue_prompt` returns only what comes after them, or says that
+* held ids are never replaced: `continue_prompt` returns only what comes after them, or reports that
   the template rewrites the past, so that they cannot be continued;
 * where special tokens separate the text, only what is new is tokenised; this shortcut is checked
   against tokenising the whole at construction, and not taken if it fails.
@@ -34,7 +34,7 @@ class DriftKind(Enum):
     """Relation of a turn's prompt to the ids held so far."""
 
     CLEAN = "clean"
-    """Tokenising the whole prompt anew gives the held ids and then the new ones; or nothing was to
+    """Tokenising the whole prompt again gives the held ids and then the new ones; or nothing was to
     be continued, because the environment began a fresh chat."""
     REALIGN = "realign"
     """The text is the same, its canonical token boundaries are not: held ids stay as sampled."""
@@ -43,7 +43,7 @@ class DriftKind(Enum):
 
 
 class TokenizerError(ValueError):
-    """The tokenizer cannot hold a conversation; the message says what it lacks."""
+    """The tokenizer cannot hold a conversation; the message names what it lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class ChatRenderer:
         return Continuation(kind, text, new_ids)
 
     def continue_reply(self, held_text: str, sample: Sample, appended: str) -> Continuation:
-        """The prompt in which the assistant's message goes on with `appended` after its `sample`.
+        """The prompt in which `appended` continues the assistant's message after its `sample`.
 
         A sampled end-of-turn token has closed that message, so that a new row begins without it.
         """

@@ -69,7 +69,7 @@ class RetryParams:
 
 
 LOUD_LOSSES = 3
-"""So many are told one by one: a server that dies loses all the episodes that it was serving."""
+"""So many are logged one by one: a dying server loses all the episodes that it was serving."""
 
 
 class Scheduler(Generic[T]):

@@ -28,7 +28,7 @@ class RolloutRow:
 
     Attributes:
         prompt_ids: the initial prompt, after a fork the re-rendered one, or a fresh chat's.
-        completion_ids: replies and, between them, what the environment and the template said.
+        completion_ids: replies and, between them, the text of the environment and the template.
         logprobs: natural-log probability of each sampled token; 0.0 for the others.
         loss_mask: 1 for sampled tokens, 0 for the others.
         turn_ids: index of the turn that sampled the token; -1 for the others.
@@ -243,7 +243,7 @@ class TrajectoryBuilder:
         )
 
     def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
-        """A chat of these messages alone, in a row of its own."""
+        """A chat of these messages alone, in a new row."""
         self._conversation = list(messages)
         self._tools = tools
         self.shown = tuple(messages)
@@ -253,7 +253,7 @@ class TrajectoryBuilder:
         self._rows.append(_OpenRow(self._renderer.encode(self._text)))
 
     def _go_on_replying(self, sample: Sample, appended: str) -> None:
-        """The assistant's message stays open, and the next reply goes on with it."""
+        """The assistant's message stays open, and the next reply continues it."""
         self._said += self._reply + appended
         self.shown = ({"role": "assistant", "content": appended},)
         self._grow(self._renderer.continue_reply(self._text, sample, appended))

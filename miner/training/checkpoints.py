@@ -46,7 +46,7 @@ class Checkpoint:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the complete checkpoint with the highest step, None if there is none."""
+    """Return the complete checkpoint with the highest step, None without one."""
     found = []
     for path in folder.glob("checkpoint-*"):
         match = re.fullmatch(r"checkpoint-(\d+)", path.name)

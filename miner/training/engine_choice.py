@@ -1,4 +1,4 @@
-"""Which engine generates, by the settings and by what the inference servers say of themselves."""
+"""Choice of the generation engine, by the settings and the inference servers' configuration."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _way_for_weights(wanted: str, backend: str, servers: int) -> str:
     way = wanted
     if wanted == "nccl" and backend == NCCL_OR_FILE and not torch.cuda.is_available():
         raise ConfigurationError(
-            'rollout.weights="nccl" needs a CUDA GPU in the trainer and there is none: leave it '
+            'rollout.weights="nccl" needs a CUDA GPU in the trainer, which has none: leave it '
             'out, or set it to "file"'
         )
     if wanted == "auto":

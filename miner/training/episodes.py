@@ -125,7 +125,7 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     if context < lengths.shortest:
         raise ConfigurationError(
             f"the model's context of {context:,} tokens has no room for a game: the shortest takes "
-            f"{lengths.shortest:,}, so that nothing can be learned; the base is handed over as it "
+            f"{lengths.shortest:,}, so that nothing can be learned; the base is published as it "
             "is"
         )
     replies = lengths.replies * settings.rollout.max_reply_tokens

@@ -1,6 +1,6 @@
 """Held-out evaluation during training, and publishing by what it finds.
 
-Invariants: the base model lies at the output path before the first step; what replaces it was
+Invariants: the base model is at the output path before the first step; what replaces it was
 better on the same held-out games; the decision's state survives a kill (`best.json` is written
 only after the model it speaks of was published).
 """
@@ -42,7 +42,7 @@ class HeldOut(TrainerCallback):
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
-        schedule: learns how long this takes, and says when there is no time for it.
+        schedule: learns how long this takes, and decides whether there is time for it.
         note: shows a line to the user.
         gated: publish only what the gate for duels lets pass; see `miner.publishing.gate`.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.

@@ -132,7 +132,7 @@ def check_finite(model: torch.nn.Module, folder: Path) -> None:
         if not bool(weight.isfinite().all()):
             raise ConfigurationError(
                 f"the model in {folder} cannot be trained: tensor {name!r} holds values that are "
-                "NaN or infinite (too large for float16 when it was saved?); it is handed over as "
+                "NaN or infinite (too large for float16 when it was saved?); it is published as "
                 "it came"
             )
 
@@ -141,8 +141,8 @@ def weights_dtype(settings: Settings) -> torch.dtype:
     """Dtype in which weights are held.
 
     Full fine-tuning holds float32 under bfloat16 computation (autocast): its steps are far smaller
-    than bfloat16 can tell two weights apart, and would be lost. DeepSpeed keeps float32 copies of
-    its own for that, of adapters too, which are float32 otherwise.
+    than the distance of two bfloat16 weights, and would be lost. DeepSpeed keeps its own float32
+    copies for that, of adapters too, which are float32 otherwise.
     """
     if settings.model.tuning == "full" and not settings.optimizer.zero_stage:
         return torch.float32
@@ -172,7 +172,7 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
         target_modules="all-linear",
         exclude_modules="|".join(left_out) or None,
     )
-    # DeepSpeed keeps float32 copies of its own, and ZeRO-3 fails where adapters are no bfloat16
+    # DeepSpeed keeps its own float32 copies, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)
 
 

@@ -1,4 +1,4 @@
-"""Which trees share a forward and backward pass: a partition by a budget of tokens.
+"""Packing of trees into forward and backward passes: a partition by a budget of tokens.
 
 Invariants: every tree is in exactly one pass; a pass is within the budget unless it is one tree
 that alone is larger; the most expensive pass comes first, so that a batch which does not fit in

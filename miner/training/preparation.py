@@ -1,5 +1,5 @@
-"""Preparation before training, in one process and without a GPU: whatever a run meets later, its
-settings are sound and the base model lies at the output path.
+"""Preparation before training, in one process and without a GPU: afterwards the settings are
+sound and the base model is at the output path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def prepare_run(settings: Settings, *, in_process: bool) -> None:
     """Check the run folder, publish the base model if nothing better is there, check the model.
 
-    The base is handed over even if nothing can be trained with it: first as it came, then with the
+    The base is published even if nothing can be trained with it: first as it came, then with the
     chat template that it is played with, where its own cannot hold a game.
 
     Args:
@@ -65,7 +65,7 @@ def publish_base(publisher: Publisher, base: Path) -> None:
     chat = load_chat(base)
     if chat.mended_template is not None:
         for change in chat.changes:
-            logger.warning("the base model's chat template is mended: %s", change)
+            logger.warning("the base model's chat template is fixed: %s", change)
         publisher.publish_base(base, chat.mended_template)
 
 
@@ -127,7 +127,7 @@ PACKAGES = {
 
 
 def prepare_trackers(settings: Settings) -> None:
-    """Have them write below the run's folder and without a network, unless somebody has said else.
+    """Have them write below the run's folder and without a network, unless set otherwise.
 
     Raises: `ConfigurationError` for one whose package is not installed.
     """

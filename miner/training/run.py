@@ -72,7 +72,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         ranks: the processes that do so together; each of them calls this.
 
     Raises: `ConfigurationError`, `InfrastructureError`, `PublishingError`, `TokenizerError`; each
-        message says what to do. `LeadFailedError` where rank 0 has raised one of them.
+        message has the way out. `LeadFailedError` where rank 0 has raised one of them.
     """
     base, output = checked_paths(settings)
     if settings.threads:
@@ -127,7 +127,7 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
         run.heartbeat.beat("stopped", 0)
     else:
         _learn_from(run, rollouts, held_out, temperature, checkpoint)
-    ranks.gather(None)  # nobody ends anything while another rank still works
+    ranks.gather(None)  # no rank ends anything while another still works
     run.engine.detach()
     return held_out.best
 

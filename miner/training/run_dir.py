@@ -115,7 +115,7 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
     if changed:
         raise ConfigurationError(
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "
-            "the same ones, name another run_dir, or delete the folder to start afresh"
+            "the same ones, name another run_dir, or delete the folder to start again"
         )
 
 
@@ -139,7 +139,7 @@ def _checked_base(path: Path, folder: Path) -> dict[str, str]:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of another base model than model.path {path} has now "
             f"({', '.join(other)}): put that one back, name another run_dir, or delete the folder "
-            "to start afresh"
+            "to start again"
         )
     return now
 

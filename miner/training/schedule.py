@@ -27,9 +27,9 @@ class Schedule(TrainerCallback):
     Args:
         max_steps: optimizer steps at most.
         seconds: training time at most over all restarts, evaluations included; None: unlimited.
-        deadline: the kill to be ahead of; None: there is none.
+        deadline: the kill to be ahead of; None: no limit.
         spent_before: seconds that earlier processes of this run trained.
-        idle: seconds so far in which nothing could be done; they say nothing about how long a step
+        idle: seconds so far in which nothing could be done; they do not count in how long a step
             or an evaluation takes.
         clock: monotonic seconds, injected by tests.
     """
@@ -141,7 +141,7 @@ class Schedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         now = self._busy()
-        # whatever came between two steps as well: checkpoints of large models take long
+        # all that came between two steps as well: checkpoints of large models take long
         step_seconds, self._step_began = now - self._step_began, now
         if self._seconds and self.elapsed + step_seconds > self._seconds:
             control.should_training_stop = True

@@ -1,4 +1,4 @@
-"""Asks to stop, from a person or the orchestrator: leave the episodes, save, publish, exit."""
+"""Requests to stop, from the user or the orchestrator: leave the episodes, save, publish, exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from miner.distributed.ranks import Ranks
 class StopRequest(TrainerCallback):
     """Turns SIGTERM and SIGINT into a clean end; a second one is fatal.
 
-    Episodes are given up at their next turn, and their step with them; one whose episodes are
+    Episodes are aborted at their next turn, and their step with them; one whose episodes are
     over is finished.
     """
 

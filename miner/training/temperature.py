@@ -77,7 +77,7 @@ class SequentialTest:
 class Tried(BaseModel):
     """Result of a temperature: episodes played, and those that ended by an invalid reply.
 
-    An invalid reply after which the game goes on is penalised, and is no worse to learn from.
+    An invalid reply after which the game continues is penalised, and is no worse to learn from.
 
     Attributes:
         fits: whether the share is low enough: by the test, or by the share itself where time or
@@ -121,7 +121,7 @@ class FittedTemperature(BaseModel):
 
     @classmethod
     def read(cls, run_dir: Path) -> FittedTemperature | None:
-        """Result of an earlier process of this run, None if there is none."""
+        """Result of an earlier process of this run, None without one."""
         try:
             return cls.model_validate_json((run_dir / TEMPERATURE_FILE).read_bytes())
         except FileNotFoundError:
@@ -178,7 +178,7 @@ def fit_temperature(
     test = SequentialTest(most_invalid)
     rungs = [round(highest * rung, 3) for rung in LADDER]
     tried: list[Tried] = []
-    first, beyond = 0, len(rungs)  # the rung that is looked for is one of these, or there is none
+    first, beyond = 0, len(rungs)  # the wanted rung is one of these, or none is
     in_time = True
     while first < beyond and in_time:
         middle = (first + beyond) // 2

@@ -118,7 +118,7 @@ def pass_inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, Any]
         "input_ids": in_line([tree.ids for tree in trees]),
         "position_ids": in_line([tree.depths for tree in trees]),
         "forest": Forest(ends, model.device),
-        # given, transformers makes no mask of its own
+        # given, transformers makes no mask
         "attention_mask": torch.ones((1, 1, 1, 1), dtype=torch.bool, device=model.device),
     }
 

@@ -51,7 +51,7 @@ class TreeTrainer(GRPOTrainer):
 
     Args:
         tokens_per_pass: tokens of a forward and backward pass at most, padding included; a single
-            longer row is a pass of its own.
+            longer row is a separate pass.
         gather: this process's value -> those of all processes, in the order of their ranks.
     """
 
@@ -85,7 +85,7 @@ class TreeTrainer(GRPOTrainer):
         return pad_sequence(picked, batch_first=True).to(self.accelerator.device)
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
-        """The parent's, of which the rows stay here: TRL goes on with the tokens that have loss.
+        """The parent's, of which the rows stay here: TRL continues with the tokens that have loss.
 
         A prompt is its first token then, and a row without loss one token that has none.
         """
@@ -291,8 +291,8 @@ class TreeTrainer(GRPOTrainer):
     def _gradients_kept(self, model: torch.nn.Module) -> Iterator[None]:
         """Inside, backward only accumulates, and no optimizer step follows.
 
-        DDP is told by `no_sync` to exchange nothing; ZeRO exchanges in each pass. DeepSpeed steps
-        inside accelerate's backward unless gradients are said to be incomplete; it divides by no
+        `no_sync` keeps DDP from any exchange; ZeRO exchanges in each pass. DeepSpeed steps
+        inside accelerate's backward unless gradients are marked as incomplete; it divides by no
         number of passes, as its accumulation is 1.
         """
         state = self.accelerator.gradient_state
@@ -332,7 +332,7 @@ class TreeTrainer(GRPOTrainer):
                 values[first:] = [over_passes(name, values[first:], over_processes)]
 
     def _record_gaps(self, gaps: Tensor) -> None:
-        """How far the sampled tokens' logprobs are from those they were sampled with."""
+        """Distance of the sampled tokens' logprobs from those they were sampled with."""
         sums = torch.stack(
             [gaps.abs().sum(), self._ratio(gaps).sum(), gaps.new_tensor(float(len(gaps)))]
         )
@@ -351,7 +351,7 @@ class TreeTrainer(GRPOTrainer):
         learned: int,
         shares: Sequence[Sequence[Tree]],
     ) -> None:
-        """How many rows there are and are learned from, and how many tokens that takes."""
+        """Counts of rows, of rows learned from, and of their tokens."""
         with_loss = int((inputs["completion_mask"] * inputs["tool_mask"]).any(1).sum())
         counts = {
             ROWS: with_loss,

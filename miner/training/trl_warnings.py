@@ -8,7 +8,7 @@ import logging
 def _is_worth_saying(record: logging.LogRecord) -> bool:
     """Not the warning about a row without a reward, which prints all its columns.
 
-    Such a row is an episode that was lost, and the scheduler has said so.
+    Such a row is an episode that was lost, which the scheduler has logged.
     """
     return "All reward functions returned None" not in str(record.msg)
 

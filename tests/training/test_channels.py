@@ -103,7 +103,7 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
     work: Work,
 ) -> None:
     text = HIGH.replace('sum(each in "4567" for each in reply) / len(reply)', "float('nan')")
-    with pytest.raises(ConfigurationError, match="the score is nan, but score_range says 0 to 1"):
+    with pytest.raises(ConfigurationError, match="the score is nan, but score_range is 0 to 1"):
         work.train(*own(work.folder, text))
     assert work.steps == []
     assert work.trainers == []

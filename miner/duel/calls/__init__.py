@@ -25,7 +25,7 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, SyntaxError, RecursionErro
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How one family of models writes calls.
+    """The form in which one family of models writes calls.
 
     Attributes:
         shown: text by which a chat template of the family is recognised; empty: by no text.
@@ -93,7 +93,7 @@ def write_calls(family: str, calls: Sequence[ToolCall]) -> str:
     """Return the text of a reply that makes `calls`, whose arguments are JSON objects, in order.
 
     Raises: `ValueError` if the family's parser does not read the same calls back: the form cannot
-        hold such arguments (an end tag inside a text, say).
+        hold such arguments (an end tag inside a text, for example).
     """
     decoded = [(call.name, json.loads(call.arguments)) for call in calls]
     if not decoded:

@@ -19,7 +19,7 @@ _DECODER = json.JSONDecoder()
 
 
 def parse_qwen25(text: str, offered: Offered) -> list[Found]:
-    """Blocks of `<tool_call>`, each on lines of its own; a block that is no JSON is skipped."""
+    """Blocks of `<tool_call>`, each on separate lines; a block that is no JSON is skipped."""
     calls: list[Found] = []
     start = text.find(_BLOCK)
     while start != -1:
@@ -37,7 +37,7 @@ def parse_qwen25(text: str, offered: Offered) -> list[Found]:
 
 
 def parse_hermes(text: str, offered: Offered) -> list[Found]:
-    """One JSON value after each `<tool_call>`, up to the first that is none."""
+    """One JSON value after each `<tool_call>`, up to the first that is not JSON."""
     calls: list[Found] = []
     found = _OPENING.search(text)
     while found:

@@ -1,4 +1,4 @@
-"""Forms with marks of their own around names and values: qwen3_coder, gemma4."""
+"""Forms with special marks around names and values: qwen3_coder, gemma4."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_qwen3_coder(text: str, offered: Offered) -> list[Found]:
 
 
 def parse_gemma4(text: str, offered: Offered) -> list[Found]:
-    """`call:name{key:value,...}` in each block; texts stand between marks, other values bare."""
+    """`call:name{key:value,...}` in each block; texts are between marks, other values bare."""
     calls: list[Found] = []
     for block in _between(text, _GEMMA, _GEMMA_END, last=False):
         name, opened, arguments = block.removeprefix("call:").partition("{")
@@ -59,7 +59,7 @@ def write_gemma4(calls: Sequence[Call]) -> str:
 
 
 def _between(text: str, begin: str, end: str, *, last: bool) -> Iterator[str]:
-    """What stands between each `begin` and the next `end`; with `last`, also after one without."""
+    """The text between each `begin` and the next `end`; with `last`, also after one without."""
     start = text.find(begin)
     while start != -1:
         stop = text.find(end, start + len(begin))

@@ -1,4 +1,4 @@
-"""What a look at a model tells of its duels: how its calls are read, and what a turn costs it."""
+"""Findings about a model's duels: the parser of its calls, and the tokens of a turn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def warning_of(shows_tools: bool, tokens: Mapping[str, int], context: int | None
     Args:
         shows_tools: whether the chat template puts the tools into the prompt at all.
         tokens: of each game's longest prompt, notes as full as can be.
-        context: tokens that the model can attend to; None where its configuration does not say.
+        context: tokens that the model can attend to; None where its configuration has no limit.
     """
     found = []
     if not shows_tools:

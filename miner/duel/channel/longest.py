@@ -1,4 +1,4 @@
-"""How many tokens a turn can take: what a limit has to have room for."""
+"""Tokens that a turn can take, for which a limit needs room."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def turn_tokens(
 
 
 def _chats(task: EpisodeTask, wording: Wording) -> Iterator[_Chat]:
-    """What the task's player is asked in a game of random moves."""
+    """Requests to the task's player in a game of random moves."""
     game, seed, seat = duel_of(task)
     table, rng, notes = Table(game, seed), Random(seed), [Notes(WordCounter())] * 2
     while request := next_request(table, notes, wording):

@@ -1,4 +1,4 @@
-"""Opens the channel for a model: its tokenizer counts notes, its family says how calls are read."""
+"""Opens the channel for a model: its tokenizer counts notes, its family reads its calls."""
 
 from __future__ import annotations
 

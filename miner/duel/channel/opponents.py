@@ -30,7 +30,7 @@ class Opponents:
 
     Args:
         games: names of the games they have to play.
-        base: the model that is trained or looked at, for `BASE`; None where there is none.
+        base: the model that is trained or looked at, for `BASE`; None without one.
         published: where the run publishes, for `SNAPSHOT`; None where there is no run.
         make: makes a player of a specification.
     """
@@ -52,7 +52,7 @@ class Opponents:
         """The player of this name; where the run has published another model, that one, and the
         one before it is released.
 
-        Raises: `ConfigurationError` if there is none.
+        Raises: `ConfigurationError` for an unknown one.
         """
         described, version = specification, ""
         if specification == BASE:
@@ -127,12 +127,12 @@ class TrainingOpponent:
 
 
 def is_model(specification: str) -> bool:
-    """Whether this opponent is a model that is loaded into the process that plays."""
+    """Return whether this opponent is a model that is loaded into the process that plays."""
     return specification in (BASE, SNAPSHOT) or Path(specification.rpartition("=")[2]).is_dir()
 
 
 def _identity(folder: Path) -> str:
-    """What tells one published model from another."""
+    """Mark by which published models differ: the step."""
     try:
         record = json.loads((folder / PUBLICATION_FILE).read_bytes())
     except (FileNotFoundError, ValueError):

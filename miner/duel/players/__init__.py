@@ -1,1 +1,1 @@
-"""Who can play: fixed rules, searches, exact strategies, models in this process, endpoints."""
+"""Players: fixed rules, searches, exact strategies, models in this process, endpoints."""

@@ -1,4 +1,4 @@
-"""Who answers a request, and the ways in which an answer can fail to come."""
+"""The protocol of duels' players, and the ways in which a reply can fail."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Reply:
 
 
 class Player(Protocol):
-    """Answers requests; many may be under way at once, each knows its own game and notes.
+    """Answers requests of many games at once; each request carries its game and notes.
 
     Attributes:
-        name: what results are labelled with.
+        name: label of its results.
         counter: counts tokens of this player's notes.
     """
 
@@ -50,7 +50,7 @@ class Player(Protocol):
 
 
 class ReplyForfeit(Exception):
-    """No answer came, and the player is to blame: the game is lost.
+    """No reply came, by the player's fault: the game is lost.
 
     Attributes:
         cause: one of `outcome.Cause`'s values.
@@ -62,7 +62,7 @@ class ReplyForfeit(Exception):
 
 
 class UnreachableError(Exception):
-    """The player's server cannot be reached: nobody's fault, the game is played again."""
+    """The player's server cannot be reached: the game is played again."""
 
 
 class PlayerError(Exception):

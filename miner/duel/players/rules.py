@@ -21,7 +21,7 @@ _NOTHING = Reply()
 
 
 class RulePlayer:
-    """Plays what `choose` says, and keeps no notes. Equal games are played equally.
+    """Plays the choice of `choose`, and keeps no notes. Equal games are played equally.
 
     It never waits, so that games ask `answer` and need no time limit.
 
@@ -50,7 +50,7 @@ class RulePlayer:
 
 
 def random_move(salt: int) -> Choice:
-    """Uniformly random moves; each game and seat has a generator of its own."""
+    """Uniformly random moves; each game and seat has a separate generator."""
 
     def choose(request: Request) -> int:
         generators, key = request.table.generators, (salt, request.player)
@@ -63,7 +63,7 @@ def random_move(salt: int) -> Choice:
 
 
 def bid_the_prize(request: Request) -> int:
-    """Goofspiel's card that is worth what is bid for; the closest one that is left."""
+    """Goofspiel's card of the prize's value; the closest one that is left."""
     assert request.table.game is GOOFSPIEL
     prize = prize_value(request.table.text(request.player))
     return min(request.legal, key=lambda action: (abs(action + 1 - prize), action))

@@ -85,7 +85,7 @@ def _careful_search(game: pyspiel.Game, state: pyspiel.State, simulations: int, 
 
 
 class _EndsWhenStuck:
-    """A state that is also over, as a draw, where nobody can move."""
+    """A state that is also over, as a draw, where no move is legal."""
 
     def __init__(self, state: pyspiel.State) -> None:
         self._state = state

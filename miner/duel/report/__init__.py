@@ -1,1 +1,1 @@
-"""What a person sees of a league: tables, a picture, a page with replays, JSON."""
+"""Output of a league: tables, a picture, a page with replays, JSON."""

@@ -38,7 +38,7 @@ def league_page(result: LeagueResult, settings: dict[str, Any], replays: int) ->
 
 
 def _chosen(match: MatchResult, count: int) -> list[GameRecord]:
-    """Games worth a look: long ones that were decided on the board first, then forfeits."""
+    """Games to show: long ones that were decided on the board first, then forfeits."""
     with_moves = [record for record in match.games if record.plies]
     decided = [record for record in with_moves if record.forfeit is None]
     decided.sort(key=lambda record: -len(record.plies))

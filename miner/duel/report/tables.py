@@ -1,4 +1,4 @@
-"""A league in a terminal: who won what, how surely, at what price, and who goes on."""
+"""A league in a terminal: scores with intervals, costs, and who would advance."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def print_odds(found: Sequence[Odds], boss: str | None) -> None:
 
 
 def advice(result: LeagueResult) -> str:
-    """Who would advance, as a sentence."""
+    """A sentence on who would advance."""
     going = result.advancing()
     if not going:
         return f"Nobody would advance: the boss {result.boss} is not beaten."

@@ -33,7 +33,7 @@ class CodeAgentSource(InProcess):
 
     name = NAME
     capacity = 256
-    """The executor bounds how many runs there are by itself."""
+    """The executor itself bounds how many run at once."""
 
     def __init__(
         self,

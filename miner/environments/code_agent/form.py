@@ -17,7 +17,7 @@ class Form(StrEnum):
     MESSAGE = "message"
     """It is the user's next message."""
     INLINE = "inline"
-    """The assistant's own message goes on with it."""
+    """The assistant's own message continues with it."""
 
 
 @dataclass(frozen=True, slots=True)

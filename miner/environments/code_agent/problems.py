@@ -30,5 +30,5 @@ class Problems(TaskStream, Protocol):
     """A set of problems, and its split."""
 
     def problem(self, task_id: int) -> Problem:
-        """Problem number `task_id`. Raises: `ConfigurationError` if there is none."""
+        """Problem number `task_id`. Raises: `ConfigurationError` for an unknown one."""
         ...

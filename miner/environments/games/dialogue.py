@@ -1,9 +1,9 @@
-"""The grader's dialogue: how a conversation goes on after each reply.
+"""The grader's dialogue: the messages that follow each reply.
 
 Invariants:
 * the conversation grows by whole messages only, each exactly as the grader would send it;
 * a reply either names a legal action, or is answered by a retry message in the same turn;
-* the third unparsable reply of one turn ends the episode; the count starts anew each turn.
+* the third unparsable reply of one turn ends the episode; the count restarts each turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parsers of replies: the grader's parser and the /step parser.
 
 The grader's rules in their order: think text is dropped; a reply that is only a number must be a
-legal id; else the lowest legal id that stands in the reply as a word; else the first legal action
-whose label stands in the reply. Both parsers are total: any text gives an id or None.
+legal id; else the lowest legal id that is a word of the reply; else the first legal action
+whose label is in the reply. Both parsers are total: any text gives an id or None.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_step_action(text: str) -> int | None:
 
 
 def _labelled_action(answer: str, legal: Sequence[int], labels: Mapping[int, str]) -> int | None:
-    """The first action whose label stands in `answer`, verbatim or by its letters and digits."""
+    """The first action whose label is in `answer`, verbatim or by its letters and digits."""
     squeezed = _NOT_ALPHANUMERIC.sub("", answer)
     for action in legal:
         name = labels[action].lower()

@@ -1,7 +1,7 @@
 """The players that the server seats against the agent, and the random streams that drive a game.
 
 Invariants: equal (task_id, seed, stream) give equal chance events and an equal opponent stream,
-whatever the agent does; the two streams of a mode never share a generator.
+for all actions of the agent; the two streams of a mode never share a generator.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class GameSession:
     Args:
         task_id: names the game and its parameters.
         seed: 0 to `LARGEST_SEED`; fixes the agent's seat and both random streams.
-        opponent: "random" or "mcts" (uniformly random in simultaneous games whatever the name).
+        opponent: "random" or "mcts" (both uniformly random in simultaneous games).
         stream: which of the server's two modes the random streams follow.
         card_application: "asked" plays the action asked for. "faulty" repeats the defect of the
             real server's /step in simultaneous games: the joint move is packed with the deck

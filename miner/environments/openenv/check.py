@@ -1,7 +1,7 @@
 """Check of an OpenEnv environment, by playing it with fixed replies.
 
 Invariants:
-* seeds are judged by what happens, never by what a server says: one drops a seed that it does not
+* seeds are judged by what happens, never by a server's claim: one drops a seed that it does not
   know in silence, and the episodes of a GRPO group would be different games;
 * it takes a few episodes with the same replies, also where there are several servers, among which
   a group's episodes are spread.
@@ -36,7 +36,7 @@ Transcript = tuple[Turn, ...]
 _REASONS: dict[Seeds, str] = {
     "seeded": "the seed decides about the game, so that a group's episodes are comparable and "
     "held-out games are others than those trained on",
-    "constant": "every game is the same, whatever the seed: groups are comparable, and what is "
+    "constant": "every game is the same for all seeds: groups are comparable, and what is "
     "held out is the very game that is trained on",
     "unseeded": "the server ignores seeds: a group's episodes are different games",
 }

@@ -32,7 +32,7 @@ _SAMPLES: Final[Json] = {
 
 
 class InvalidReply(Exception):
-    """The reply is no action; the text tells the policy why."""
+    """The reply is no action; the text gives the policy the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The openenv channel: episodes on OpenEnv servers.
 
 Invariants:
-* an episode is one session; whatever ends it early is a typed error and never a score;
+* an episode is one session; an early end is a typed error and never a score;
 * the score is the sum of the episode's rewards, mapped from `return_range` to [0, 1]; a reward that
-  is none, or a sum outside, is an error and not a number of our own;
+  is none, or a sum outside, is an error and never replaced by a number;
 * settings that turn out not to fit the environment end the source: no further episode is opened.
 """
 
@@ -38,7 +38,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         servers: by base URL.
         settings: of the channel.
         codec: how the policy speaks with the environment.
-        host: the server of our own, if it is one; started, and stopped with the source.
+        host: the local server, if there is one; started, and stopped with the source.
     """
 
     name = NAME
@@ -70,13 +70,13 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         return OpenEnvEnvironment(self, self.pool.pick(avoid))
 
     async def health_error(self, server: str) -> str:
-        """Why a server cannot be played on now; "" if it answers. One of our own is revived."""
+        """Why a server cannot be played on now; "" if it answers. A local one is restarted."""
         if self._host is not None:
             await revive(self._host)
         return await super().health_error(server)
 
     async def close(self) -> None:
-        """Close the connections, and stop a server of our own (idempotent)."""
+        """Close the connections, and stop a local server (idempotent)."""
         await super().close()
         if self._host is not None:
             await asyncio.to_thread(self._host.stop)
@@ -97,7 +97,7 @@ class OpenEnvEnvironment(OnServer):
         self._turns = self._sent = 0
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Start `task` in a session of its own."""
+        """Start `task` in a new session."""
         await self._leave()
         with self._reporting():
             began = await self._begin({"seed": task.seed})
@@ -131,7 +131,7 @@ class OpenEnvEnvironment(OnServer):
         return Transition((self._user(shown),), reward, done=False)
 
     def probe_reply(self, number: int) -> str:
-        """See `Codec.dull`, of what is shown now."""
+        """`Codec.dull` of what is shown now."""
         return self._source.codec.dull(self._observation, number)
 
     async def close(self) -> None:
@@ -212,7 +212,7 @@ class OpenEnvEnvironment(OnServer):
         how = (
             f"was ended by environment.openenv.max_turns={self._settings.max_turns} without any "
             'reward: raise it, set environment.openenv.unfinished="zero" if only an end that the '
-            "policy brings about is worth something"
+            "policy brings about is rewarded"
             if by_turns
             else "ended without any reward (null; a reward that is no number looks the same)"
         )

@@ -105,7 +105,7 @@ async def start(host: LocalApp, seconds: float) -> None:
 
 
 async def revive(host: LocalApp) -> None:
-    """Start it again if it has ended by itself; it does not answer yet."""
+    """Start it again if it has ended; it does not answer yet."""
     words = await asyncio.to_thread(host.ended)
     if words:
         logger.warning("the OpenEnv server at %s ended (%s): it is started again", host.url, words)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEnvSource:
-    """A source on the server of our own that the settings name, else on all of `urls`.
+    """A source on the local server that the settings name, else on all of `urls`.
 
     Servers that do not answer within `settings.start_seconds` are left out with a warning.
 

@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until asked to stop."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     import uvicorn

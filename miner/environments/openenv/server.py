@@ -46,9 +46,9 @@ class OpenEnvServer(EnvironmentServer):
             return self.url
 
     async def connect(self) -> Session:
-        """A session of its own. Raises: `InfrastructureError`, `ProtocolError`.
+        """A new session. Raises: `InfrastructureError`, `ProtocolError`.
 
-        A server that is full takes the connection and says so to whatever is asked first.
+        A server that is full accepts the connection and refuses the first request.
         """
         try:
             async with asyncio.timeout(_CONNECT_S):

@@ -2,10 +2,10 @@
 
 Invariants:
 * a session is never connected again: what a server has behind a new socket is another environment,
-  which nobody has reset;
+  which was never reset;
 * the socket is read all the time, since a server that gets no answer to its pings closes it: a
   policy may think for longer than that;
-* a message is bounded before it is parsed, and one that nobody asked for ends the session.
+* a message is bounded before it is parsed, and one that was not requested ends the session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ServerFull(InfrastructureError):
 
 
 class RefusedAction(Exception):
-    """The server will not take an action of this form; the episode goes on as if none was sent."""
+    """The server will not take an action of this form; the episode is unchanged by it."""
 
 
 class Session:

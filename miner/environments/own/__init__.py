@@ -1,4 +1,4 @@
-"""An environment of one's own: a class with `reset` and `step`, named by `environment.entry`."""
+"""A custom environment: a class with `reset` and `step`, named by `environment.entry`."""
 
 from miner.environments.own.text_environment import Step, TextEnvironment
 

@@ -66,7 +66,7 @@ async def check_environment(
         after = [await _episode(reused, kind, *plan) for plan in plans[1 : 2 * PLAYS]]
     except EnvironmentFault as error:
         raise ConfigurationError(
-            f"{error}; this must not happen with any reply: mend it, then try again with "
+            f"{error}; this must not happen with any reply: fix it, then try again with "
             "python -m miner probe"
         ) from error
     _compare(alone[1 : 2 * PLAYS], after, "played by an object that has played before")
@@ -164,7 +164,7 @@ def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[s
     if len({episode.score for episode in episodes}) == 1:
         remarks.append(
             f"all {len(episodes)} episodes scored {episodes[0].score:.2f}: a policy that scores "
-            "the same whatever it says learns nothing (name replies that a policy might give in "
+            "the same for every reply learns nothing (name replies that a policy might give in "
             f"{kind.__name__}.replies, or grade in smaller steps)"
         )
     if _one_game(episodes):
@@ -175,7 +175,7 @@ def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[s
 
 
 def _one_game(episodes: Sequence[Episode]) -> bool:
-    """Return whether equal beginnings were always answered alike, whatever the seed."""
+    """Return whether equal beginnings were always answered alike, for all seeds."""
     answers: dict[tuple[object, ...], object] = {(): episodes[0].opening}
     for episode in episodes:
         said: list[object] = []

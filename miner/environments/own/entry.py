@@ -1,6 +1,6 @@
 """From `environment.entry` to the class it names.
 
-Invariant: whatever is wrong with the entry is one sentence, before anything is trained.
+Invariant: any mistake in the entry is one sentence, before anything is trained.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
 
 
 def with_place(error: Exception) -> str:
-    """Type, text, file and line of what code of one's own raised."""
+    """Type, text, file and line of what custom code raised."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
 

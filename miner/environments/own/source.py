@@ -1,7 +1,7 @@
-"""Episodes of a person's own class, behind the protocol that all environments share.
+"""Episodes of a custom class, behind the protocol that all environments share.
 
 Invariants:
-* a score leaves as a number in [0, 1]; anything else, and whatever the class raises, is an
+* a score leaves as a number in [0, 1]; anything else, and any error of the class, is an
   `InfrastructureError`, so that the episode is lost and no reward is made up;
 * an episode has `max_turns` replies at most, and each method `seconds`.
 """
@@ -80,7 +80,7 @@ class OwnEnvironment:
         if (step.score is None) != bool(step.text):
             raise self._fault(
                 f"step({text[:80]!r}) returned {step!r}: a Step has either a text, with which the "
-                "episode goes on, or a score, with which it is over"
+                "episode continues, or a score, with which it is over"
             )
         if step.score is None and self._turns < self._kind.max_turns:
             asked: Message = {"role": "user", "content": step.text}
@@ -100,7 +100,7 @@ class OwnEnvironment:
         low, high = self._kind.score_range
         if not isinstance(score, int | float) or math.isnan(score) or not low <= score <= high:
             raise self._fault(
-                f"the score is {score!r}, but score_range says {low:g} to {high:g}: correct the "
+                f"the score is {score!r}, but score_range is {low:g} to {high:g}: correct the "
                 "score, or the range"
             )
         return (score - low) / (high - low)

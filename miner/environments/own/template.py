@@ -1,6 +1,6 @@
 """The file that `python -m miner new-environment` writes: a whole environment to change."""
 
-TEMPLATE = '''r"""An environment of one's own.
+TEMPLATE = '''r"""A custom environment.
 
     python -m miner probe environment.channel=own environment.entry={file}
     python -m miner train environment.channel=own environment.entry={file} \\
@@ -15,7 +15,7 @@ from miner.environments.own import Step, TextEnvironment
 class {name}(TextEnvironment):
     """One episode: what `reset` sets, all in self and all from the seed."""
 
-    max_turns = 3  # replies of an episode at most; then score() decides, which is 0 by itself
+    max_turns = 3  # replies of an episode at most; then score() decides, which is 0 by default
     replies = ("7", "12")  # what a policy might say, for the check before training
 
     def reset(self, seed: int) -> str:

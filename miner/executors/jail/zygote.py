@@ -32,7 +32,7 @@ PACKET = 64 * 1024
 
 
 class Zygote:
-    """Forks, kills and reaps workers as it is told."""
+    """Forks, kills and reaps workers on request."""
 
     def __init__(self, control: socket.socket, rules: worker.Rules) -> None:
         self._control = control

@@ -3,7 +3,7 @@
 Invariants:
 * every row admitted is returned by `step` exactly once, with a reply or, if abandoned, without;
 * what is sampled depends on the seed and the order in which sessions first appear, not on which
-  rows happen to share a forward: each session draws from a stream of its own;
+  rows happen to share a forward: each session draws from a separate stream;
 * logits never depend on the cache: held states count only as far as their ids equal the prompt.
 """
 
@@ -26,7 +26,7 @@ MAX_FORWARD_TOKENS = 16_384
 """Bound on rows x tokens of one forward, and with it on the memory of activations."""
 
 PADDING_SLACK = 256
-"""Padding tokens that cost less than a forward of their own."""
+"""Padding tokens that cost less than a separate forward."""
 
 
 def never(sampled: Sequence[int]) -> bool:
@@ -39,7 +39,7 @@ class DecodeRow:
     """One request: `ids` are the prompt's, then those sampled so far, `limit` of them at most.
 
     `held` of the prompt's were cached when the row began. `uniform` draws the row's random numbers;
-    admission replaces it by the session's own stream. `stopped` says of the ids sampled so far
+    admission replaces it by the session's own stream. `stopped` tests, for the ids sampled so far,
     whether the last of them has completed a stop string.
     """
 

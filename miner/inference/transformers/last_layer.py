@@ -14,9 +14,9 @@ def last_feed_forward_at(model: Any, row: Tensor, column: Tensor) -> Iterator[No
     """Within it, `model` computes its last feed-forward network at the tokens (row[i], column[i])
     of a batch only, and leaves its output zero elsewhere.
 
-    What the model says at these tokens, and its gradient, are the same: nothing comes after that
-    network but the head. A model without a plain one (a mixture of experts, say) runs as ever, and
-    so does one that computes its activations again in the backward pass, which comes afterwards.
+    The model's outputs at these tokens, and its gradient, are the same: nothing comes after that
+    network but the head. A model without a plain one (such as a mixture of experts) runs unchanged,
+    and so does one that computes its activations again in the backward pass, which comes later.
 
     Args:
         model: a transformers model with a `base_model`.

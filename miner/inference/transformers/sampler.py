@@ -131,7 +131,7 @@ class TransformersSampler:
         raise outcome or SamplerError(f"session {session} ended while a request was in flight")
 
     async def end_session(self, session: int) -> None:
-        """Forget `session`; a request still in flight for it is given up first."""
+        """Forget `session`; a request still in flight for it is aborted first."""
         if session in self._in_flight:
             row = self._in_flight[session]
             row.abandoned = True
@@ -179,7 +179,7 @@ class TransformersSampler:
         return future
 
     def _drain(self) -> None:
-        """Worker thread: run until nobody waits for a reply."""
+        """Worker thread: run until no reply is waited for."""
         more = True
         while more:
             over = self._run_until_idle()
@@ -217,7 +217,7 @@ class TransformersSampler:
                 over.set()
 
         loop = self._loop
-        with suppress(RuntimeError):  # the loop was closed: nobody asks any more
+        with suppress(RuntimeError):  # the loop was closed: no request can come
             loop.call_soon_threadsafe(go_round, LOOP_ROUNDS)
             over.wait(LOOP_PATIENCE_S)
 
@@ -257,7 +257,7 @@ class TransformersSampler:
         for row, outcome in over.items():
             by_loop[self._futures[row].get_loop()][row] = outcome
         for loop, outcomes in by_loop.items():
-            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop was closed: no waiter is left
                 loop.call_soon_threadsafe(self._resolve, outcomes)
 
     def _resolve(self, outcomes: dict[DecodeRow, Outcome]) -> None:

@@ -24,7 +24,7 @@ from miner.common_prefix import Ints, common_prefix
 LENGTH_STEP = 64
 
 LEAST_SHARED = 16
-"""Tokens whose states are worth a copy from another slot."""
+"""Fewest tokens whose states are copied from another slot."""
 
 NOTHING: Ints = np.empty(0, dtype=np.int64)
 
@@ -32,7 +32,7 @@ NOTHING: Ints = np.empty(0, dtype=np.int64)
 class SlotCache(Cache):
     """Keys and values per layer as `[slots, length + 1, kv_heads, head_dim]`.
 
-    `aim` says where the next forward's rows live; each layer's `update` then scatters the new
+    `aim` sets where the next forward's rows live; each layer's `update` then scatters the new
     states and returns the whole past of these rows as `[rows, kv_heads, kv_length, head_dim]`.
     """
 

@@ -1,4 +1,4 @@
-"""Ends replies at texts, whatever tokens these are made of."""
+"""Ends replies at texts, in any tokenisation."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Invariants:
 * a reply is untrusted: its size is bounded before it is parsed, its types are checked while it is;
 * no, late or broken replies and HTTP 5xx leave as `EngineLostError`, everything else that is not
   the expected reply as a plain `SamplerError`, which another try would only repeat;
-* the control endpoints need `VLLM_SERVER_DEV_MODE=1`; a server without them is told apart from one
-  that is down.
+* the control endpoints need `VLLM_SERVER_DEV_MODE=1`; a server without them has another error
+  than one that is down.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VllmServer(JsonServer):
         reply_timeout_s: longest wait for the reply to one prompt.
 
     Attributes:
-        engines: how many serve the model side by side; 1 until `config` has told.
+        engines: how many serve the model side by side; 1 until `config` was read.
     """
 
     what = "the inference server"
@@ -99,7 +99,7 @@ class VllmServer(JsonServer):
         return sorted(choices, key=lambda choice: choice.index)
 
     async def health_error(self) -> str:
-        """Why nothing can be asked of it: vLLM says 200 where its engine lives, a proxy others."""
+        """Why it is unusable: vLLM answers 200 while its engine lives, a proxy other statuses."""
         try:
             await self._get("health")
         except SamplerError as error:
@@ -122,7 +122,7 @@ class VllmServer(JsonServer):
         return config
 
     async def weight_version(self) -> str:
-        """Label of the weights it serves; `BASE_WEIGHTS` if nobody has sent any."""
+        """Label of the weights it serves; `BASE_WEIGHTS` if none were pushed."""
         return self._decode(
             WeightInfo, await self._get("weight_info"), "weight_info"
         ).weight_version

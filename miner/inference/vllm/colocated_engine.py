@@ -61,7 +61,7 @@ class ColocatedEngine:
         finally:
             self.sampler.settle()
             if self._sleeps:
-                self._engine.llm.sleep(level=2)  # drops the weights: waking loads them anew
+                self._engine.llm.sleep(level=2)  # drops the weights: waking loads them again
                 self._loaded = None
 
     def engine_loss(self) -> EngineLoss | None:

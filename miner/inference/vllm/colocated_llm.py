@@ -48,7 +48,7 @@ class ColocatedLLM:
     def sync_weights(self) -> None:
         """Load the current weights, and drop what is cached of older ones; wakes their memory."""
         if self._sleeps:
-            torch.cuda.empty_cache()  # vLLM maps memory of its own, which torch's cache would hold
+            torch.cuda.empty_cache()  # vLLM maps its own memory, which torch's cache would hold
             self.llm.wake_up(tags=["weights"])
         model = self.llm.llm_engine.model_executor.driver_worker.model_runner.model
         for named in self._weights():

@@ -106,7 +106,7 @@ class _Request:
 class VllmColocatedSampler:
     """`Sampler` over an engine of this process (tensor parallel 1), which TRL seeds by rank.
 
-    Requests have no seeds of their own: with one, vLLM 0.31 on a CPU dies of the first prompt that
+    Requests have no seeds: with one, vLLM 0.31 on a CPU dies of the first prompt that
     it cuts into parts (its generators there cannot be set back).
 
     Args:
@@ -161,7 +161,7 @@ class VllmColocatedSampler:
         """Nothing is kept by session."""
 
     def settle(self) -> None:
-        """Wait until the engine runs nothing; what nobody waits for any more is dropped first.
+        """Wait until the engine runs nothing; requests without a waiter are dropped first.
 
         Whoever changes the engine's weights or memory calls this before: an episode that was given
         up leaves its request behind, in the middle of a step.
@@ -201,7 +201,7 @@ class VllmColocatedSampler:
                     return
 
     def _exchange(self) -> None:
-        """Give the engine what has arrived, and take back what nobody waits for any more."""
+        """Give the engine what has arrived, and abort requests without a waiter."""
         while self._left:
             request = self._left.popleft()
             if self._running.pop(request.name, None):
@@ -267,7 +267,7 @@ class VllmColocatedSampler:
             else:
                 request.future.set_result(outcome)
 
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed: no waiter is left
             request.future.get_loop().call_soon_threadsafe(wake)
 
 

@@ -1,4 +1,4 @@
-"""Loading a whole model into a running vLLM anew, on a GPU and on a CPU.
+"""Reloading a whole model into a running vLLM, on a GPU and on a CPU.
 
 vLLM's CPU build multiplies with packed copies of the weights, so that nothing can be written into
 its layers one tensor at a time: a reload buffers what arrives and packs each layer once it is

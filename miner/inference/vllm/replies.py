@@ -82,10 +82,10 @@ class ReplyRules:
 
         Args:
             stop: the stop strings that were asked for.
-            stop_reason: which of them the engine says has ended the reply, if one has.
+            stop_reason: the one that ended the reply, by the engine, if any.
             cached_tokens: see `Sample`.
 
-        Raises: `SamplerError`, saying what no engine may answer.
+        Raises: `SamplerError` for a reply that no engine may give.
         """
         reason = "stop_string" if finish_reason == "stop" and stop_reason in stop else finish_reason
         trouble = self._trouble(ids, logprobs, reason, limit)
@@ -110,7 +110,7 @@ class ReplyRules:
         if not all(math.isfinite(v) and LOWEST_LOGPROB < v <= LOGPROB_SLACK for v in logprobs):
             return f"gave logprobs {min(logprobs)} to {max(logprobs)} that no drawn token can have"
         if any(token in eos for token in ids[:-1]):
-            return "went on after the token that ends a reply"
+            return "continued after the token that ends a reply"
         if finish_reason not in get_args(FinishReason):
             return f"ended a reply with {finish_reason!r}"
         if (finish_reason == "stop") != (ids[-1] in eos):

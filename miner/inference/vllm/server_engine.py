@@ -1,4 +1,4 @@
-"""vLLM in processes of its own, as the trainer's generation engine."""
+"""vLLM in separate processes, as the trainer's generation engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEALTH_PAUSE_S = 0.5
 
 
 class ServerEngine:
-    """vLLM in processes of its own, shared by all ranks: each sends its own episodes' requests.
+    """vLLM in separate processes, shared by all ranks: each sends its own episodes' requests.
 
     All methods but `sampler` and `close` are collective.
 
@@ -72,7 +72,7 @@ class ServerEngine:
         self._version = version
 
     def sync_weights(self) -> None:
-        """A server that nobody has sent weights to has the base's.
+        """A server without a push has the base's weights.
 
         A server that died since the last push is waited for; a push that fails is made once more,
         over a new connection.
@@ -138,13 +138,13 @@ class ServerEngine:
 
     def _together(self, work: Callable[[], None]) -> None:
         """Do `work` on every rank. Raises: on all of them, what it raised on one."""
-        own: WeightSyncError | None = None
+        mine: WeightSyncError | None = None
         try:
             work()
         except WeightSyncError as error:
-            own = error
-        failures = [failure for failure in self._ranks.gather(own) if failure]
-        if failures:  # one that hangs anywhere is not to be tried again by anybody
+            mine = error
+        failures = [failure for failure in self._ranks.gather(mine) if failure]
+        if failures:  # one that hangs anywhere is not retried on any rank
             raise max(failures, key=lambda failure: failure.stuck)
 
     def _arrived(self, label: str) -> None:

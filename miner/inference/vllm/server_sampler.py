@@ -1,7 +1,7 @@
 """A sampler over one or more `vllm serve`: token ids in, token ids and log-probabilities out.
 
 Invariants:
-* a sample is exactly what the server said, checked (see `vllm_replies`); it carries the version of
+* a sample is exactly the server's reply, checked (see `vllm_replies`); it carries the version of
   the weights that the server was last known to have;
 * once a server has failed, nothing is sampled from it before it has shown that it still holds
   these weights: a server that supervisord started again serves the base model.
@@ -26,7 +26,7 @@ class VllmServerSampler:
     Args:
         servers: at least one.
         rules: what may be asked and answered.
-        seed: of all draws; each process needs one of its own.
+        seed: of all draws; each process needs another.
         tries: requests for one sample at most, over all servers.
         pause_s: pause before the second try; it doubles with each further one.
     """

@@ -1,9 +1,9 @@
 """Bringing the trainer's weights to inference servers, and knowing that they have arrived.
 
 Invariants:
-* the server is told a label with each push, and is asked for it afterwards: a push that the server
+* each push has a label, which the server is asked for afterwards: a push that the server
   does not confirm has failed;
-* no push waits longer than its limit; what it says when it gives up names the server, the weights
+* no push waits longer than its limit; its error then names the server, the weights
   that the server holds, and whether the server still answers;
 * cached states of older weights are gone before a push counts as done.
 """
@@ -52,7 +52,7 @@ class WeightSync(Protocol):
     """One way for weights to travel; used from the trainer's thread."""
 
     def connect(self) -> None:
-        """Make the connection: at the start, and again after a server was started anew."""
+        """Make the connection: at the start, and again after a server was restarted."""
         ...
 
     def push(self, label: str) -> None:
@@ -200,7 +200,7 @@ def push_confirmed(
 ) -> None:
     """Push; rank 0 then empties the caches and checks that every server has the weights `label`.
 
-    Raises: `WeightSyncError`, one sentence that says where it stands, within about `seconds`.
+    Raises: `WeightSyncError`, one sentence with the servers' states, within about `seconds`.
     """
     with _diagnosed(f"weights {label!r} did not arrive", seconds, servers, loop):
         if leads:
@@ -230,7 +230,7 @@ def _diagnosed(
 
 
 def bounded(work: Callable[[], None], seconds: float) -> None:
-    """Run `work` on a thread of its own, because nothing else ends the wait for a broadcast.
+    """Run `work` on a dedicated thread, because nothing else ends the wait for a broadcast.
 
     The thread stays behind if it hangs, with what it has started.
     Raises: TimeoutError, or what `work` raised.

@@ -21,7 +21,7 @@ ENGINE_HEADER: Final = "X-data-parallel-rank"
 """Of a completion: which of the server's engines is to answer it."""
 
 BASE_WEIGHTS: Final = "default"
-"""`weight_version` of a server that nobody has sent weights to."""
+"""`weight_version` of a server without a push."""
 
 NCCL_OR_FILE: Final = "nccl_or_file"
 """The weight-transfer backend of ours (`miner.inference.vllm.worker`)."""
@@ -36,7 +36,7 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """One reply; its ids include the token it stopped on, or that completed the stop string. The
     prompt's are with it, which may have been sent as text. `cached_tokens` of it were held: the
-    reply's usage says so of its last choice, see `VllmServer.complete`."""
+    reply's usage has it for its last choice, see `VllmServer.complete`."""
 
     index: int
     prompt_token_ids: list[int]

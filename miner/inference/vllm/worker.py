@@ -70,7 +70,7 @@ class NcclOrFileEngine(NCCLWeightTransferEngine):
                 super().update_weights(update_info)
         except BaseException:
             # A model in the middle of a reload has no tensors, and the first request would end the
-            # server. With whatever can be put in place it waits for the next push.
+            # server. With what could be loaded it waits for the next push.
             self.finish_weight_update()
             raise
 

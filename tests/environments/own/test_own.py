@@ -174,7 +174,7 @@ def returning(value: object) -> type[TextEnvironment]:
         (SharedState, "played side by side"),
         (NeverCleared, "by an object that has played before"),
         (Raising, r"step\(''\) raised KeyError.*test_own.py.*seed \d+"),
-        (scoring(3.5), "the score is 3.5, but score_range says -1 to 3"),
+        (scoring(3.5), "the score is 3.5, but score_range is -1 to 3"),
         (scoring(float("nan")), "the score is nan"),
         (scoring("3"), "the score is '3'"),
         (returning("ok"), r"returned 'ok': expected a Step"),
@@ -271,5 +271,5 @@ async def test_an_environment_that_blocks_is_refused_before_training(
     blocked: type[Blocked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocked, "replies", ("block",))
-    with pytest.raises(ConfigurationError, match=r"Blocked.step .* has not returned .*mend it"):
+    with pytest.raises(ConfigurationError, match=r"Blocked.step .* has not returned .*fix it"):
         await checked(blocked)
