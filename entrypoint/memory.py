@@ -1,7 +1,7 @@
 """Use of a GPU's memory, in bytes, from the model's shape and the plan.
 
 Assumptions, each conservative: no reference model (KL weight 0); the longest episodes fill a pass.
-States are at least what DeepSpeed's own estimators say, which a test compares; activations are at
+States are at least those of DeepSpeed's own estimators, which a test compares; activations are at
 least what autograd keeps of one layer, which a test counts. On GPUs TRL's fused head never makes a
 pass's logits: it works through them in tiles.
 """

@@ -32,9 +32,9 @@ from entrypoint.step_cost import StepCost, step_cost
 from entrypoint.workload import SERVED, Workload
 from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
-FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer is not worth its GPU
+FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer does not pay for its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
-AS_FAST = 1.05  # the estimate tells no smaller differences; the candidate named first is taken
+AS_FAST = 1.05  # the estimate is no more exact than this; the candidate named first is taken
 
 
 @dataclass(frozen=True)

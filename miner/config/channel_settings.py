@@ -38,7 +38,7 @@ class OpenEnvSettings(Section):
         "",
         description="How a reply becomes an action: empty by the server's schema, the name of the "
         'field that takes it, "json" where replies are JSON objects, or a table in which '
-        '"{reply}" (or "{integer}") stands for it.',
+        '"{reply}" (or "{integer}") is its place.',
     )
     show: str = Field(
         "", description="The observation's field that is shown; empty: its only text, else JSON."

@@ -45,7 +45,7 @@ def read_heartbeat(file: Path, since: float) -> Heartbeat:
 
 
 def newest_write(folder: Path, until: float) -> float:
-    """Unix time of the newest write to a file below `folder`, 0 where there is none.
+    """Unix time of the newest write to a file below `folder`, 0 without one.
 
     A checkpoint of a large model is written for many minutes by libraries that hold the
     interpreter's lock, in which its process cannot beat.

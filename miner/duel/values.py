@@ -20,7 +20,7 @@ _MARKS = {
     "othello": " to play:\n",
     "clobber": "You play ",
 }
-"""What only this game's states show, or those after it in this order."""
+"""A text that only this game's states show, or those after it in this order."""
 
 
 class DuelValues:

@@ -1,7 +1,7 @@
 """Typed failures of environments: only these leave a channel, and none is ever a reward.
 
-A `ConfigurationError` (`miner.config.errors`) leaves it too: what was asked for cannot work, on
-whatever server.
+A `ConfigurationError` (`miner.config.errors`) leaves it too: the request cannot work, on any
+server.
 """
 
 

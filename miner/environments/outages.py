@@ -131,21 +131,21 @@ class Outages:
     async def _ask(self) -> None:
         """Ask all servers, and log what has changed."""
         servers = self._source.servers
-        said = dict(
+        errors = dict(
             zip(
                 servers, await asyncio.gather(*map(self._source.health_error, servers)), strict=True
             )
         )
         before = self._away
-        self._away = [url for url in servers if said[url]]
+        self._away = [url for url in servers if errors[url]]
         if len(self._away) == len(servers):
             if not self._dark.runs:
-                self._begin_dark(said)
+                self._begin_dark(errors)
             return
         if self._dark.runs:
             self._end_dark()
             return
-        gone = [f"{url} ({said[url]})" for url in self._away if url not in before]
+        gone = [f"{url} ({errors[url]})" for url in self._away if url not in before]
         if gone:
             others = len(servers) - len(self._away)
             self._say(
@@ -156,10 +156,10 @@ class Outages:
         if back:
             self._say(f"{_named(back, 'answers', 'answer')} again")
 
-    def _begin_dark(self, said: dict[str, str]) -> None:
+    def _begin_dark(self, errors: dict[str, str]) -> None:
         self._dark.start()
         self._pauses = growing_pauses()
-        reasons = ", ".join(f"{url}: {reason}" for url, reason in said.items())
+        reasons = ", ".join(f"{url}: {reason}" for url, reason in errors.items())
         self._say(
             f"no environment server answers ({reasons}): waiting up to "
             f"{_duration(self._patience())} for one, to play its episodes again"

@@ -171,8 +171,8 @@ class ForkServer:
 
     def _last_words(self) -> str:
         self._process.kill()
-        _, said = self._process.communicate()
-        return f": {said.decode(errors='replace').strip()[-400:]}" if said else ""
+        _, printed = self._process.communicate()
+        return f": {printed.decode(errors='replace').strip()[-400:]}" if printed else ""
 
     def _tell(self, order: dict[str, int], descriptors: Sequence[int] = ()) -> None:
         try:

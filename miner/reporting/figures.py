@@ -69,7 +69,7 @@ def learning_curve(
         published = [e for e in evaluations if e.published and e.step is not None and e.score]
         if published:
             _point_out(axes, max(published, key=lambda record: record.step or 0))
-        _setbacks(axes, steps)
+        _mark_reverts(axes, steps)
         last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
         axes.set_xlim(-0.015 * last, last * 1.015)
         _score_axis(axes)
@@ -213,7 +213,7 @@ def _point_out(axes: Axes, record: EvaluationRecord) -> None:
     )
 
 
-def _setbacks(axes: Axes, steps: Sequence[StepRecord]) -> None:
+def _mark_reverts(axes: Axes, steps: Sequence[StepRecord]) -> None:
     """Marks where training reverted to better weights: before the first step of each lower rate."""
     halvings = 0.0
     label: str | None = "back to the best weights, half the learning rate"

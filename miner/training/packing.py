@@ -31,8 +31,8 @@ def padded_tokens(trees: Pass) -> int:
 def few_passes(trees: Sequence[Tree], budget: int, size: Size) -> list[Pass]:
     """Passes of which each tree, the largest first, takes the first one with room for it.
 
-    Takes at most 11/9 of the fewest passes and one more where trees stand in line (Johnson 1973),
-    and the fewest as a rectangle.
+    Takes at most 11/9 of the fewest passes and one more where the trees' tokens add up (Johnson
+    1973), and the fewest where a pass is a rectangle.
     """
     passes: list[Pass] = []
     for tree in sorted(trees, key=lambda tree: -tree.tokens):

@@ -48,7 +48,7 @@ class RolloutFunction:
 
     Args:
         play: plays groups of episodes.
-        reward: settings of what an episode is worth and which tokens are trained.
+        reward: settings of an episode's reward and which tokens are trained.
         eos_token_id: the placeholder's only token.
         ranks: each plays its own prompts; statistics are of all of them.
         all_moves: adds rows of each decision's legal replies; None where turns or episodes alone
@@ -87,7 +87,7 @@ class RolloutFunction:
             turn_rewards, turn_advantages (of a function of the user's), episode (what is recorded
             of it), and lists for each of the episode's rows: turn_ids and weights.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
-            given up; on all ranks.
+            aborted; on all ranks.
         """
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
@@ -136,7 +136,7 @@ class RolloutFunction:
         return rows
 
     def _turns(self, episode: Trajectory) -> Collection[int]:
-        """The turns to train: the same for equal episodes, whoever asks."""
+        """The turns to train: the same for equal episodes on every rank."""
         turns = range(len(episode.turns))
         if self._most_turns is None or len(turns) <= self._most_turns:
             return turns
@@ -202,5 +202,5 @@ def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:
 def episode_reward(
     prompts: list[str], completions: list[str], episode_reward: list[float | None], **_: Any
 ) -> list[float | None]:
-    """TRL's reward function: the worth that the rollout found, None where the episode was lost."""
+    """TRL's reward function: the rollout's rewards, None where the episode was lost."""
     return episode_reward

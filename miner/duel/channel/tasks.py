@@ -59,7 +59,7 @@ class DuelTasks:
         return len(self._kinds())
 
     def training(self, index: int, seed: int) -> EpisodeTask:
-        """See `TaskStream`; in shuffled cycles of games, opponents and seats."""
+        """Games, opponents and seats come in shuffled cycles."""
         kinds = self._kinds()
         cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
@@ -71,7 +71,7 @@ class DuelTasks:
         return duel_task(game, next(fitting_seeds(game, drawn, self._sizes)), seat, opponent)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """See `TaskStream`; games and opponents take turns, each seed has both seats.
+        """Games and opponents take turns, each seed has both seats.
 
         The base plays in the place of `SNAPSHOT`, which would be another opponent every time.
         """

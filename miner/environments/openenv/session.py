@@ -134,20 +134,20 @@ class Session:
         return self._decode(ObservationData, reply.data, kind)
 
     def _error(self, error: ErrorData, kind: str) -> Exception:
-        said = f"{error.code}: {excerpt(error.message)}"
+        reason = f"{error.code}: {excerpt(error.message)}"
         if error.code == CAPACITY_REACHED:
             return ServerFull(
-                f"{self._url} takes no further session ({said}): lower environment.openenv.sessions"
-                ", or give the server more",
+                f"{self._url} takes no further session ({reason}): lower "
+                "environment.openenv.sessions, or give the server more",
                 server=self._url,
                 most=error.max_sessions,
             )
         if error.code in NO_SESSION:
-            return self._lost(f"has no session for a {kind} ({said})")
+            return self._lost(f"has no session for a {kind} ({reason})")
         if error.code == VALIDATION_ERROR and kind == "step":
             details = (f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in error.errors)
             return RefusedAction(excerpt("; ".join(details) or error.message))
-        return self._broken(f"failed at a {kind} ({said})")
+        return self._broken(f"failed at a {kind} ({reason})")
 
     def _decode(self, kind: type[_T], text: bytes | msgspec.Raw, at: str) -> _T:
         try:

@@ -116,8 +116,8 @@ class OwnEnvironment:
                 f"{error} (the limit is {self._kind.__name__}.seconds)", server=self.server
             ) from None
         except Exception as error:
-            said = ", ".join(repr(each)[:80] for each in given)
-            raise self._fault(f"{method.__name__}({said}) raised {with_place(error)}") from error
+            shown = ", ".join(repr(each)[:80] for each in given)
+            raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
 
     def _fault(self, what: str) -> InfrastructureError:
         self._open = False

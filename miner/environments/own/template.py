@@ -16,7 +16,7 @@ class {name}(TextEnvironment):
     """One episode: what `reset` sets, all in self and all from the seed."""
 
     max_turns = 3  # replies of an episode at most; then score() decides, which is 0 by default
-    replies = ("7", "12")  # what a policy might say, for the check before training
+    replies = ("7", "12")  # replies of a policy, for the check before training
 
     def reset(self, seed: int) -> str:
         rng = random.Random(seed)

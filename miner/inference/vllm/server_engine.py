@@ -102,8 +102,8 @@ class ServerEngine:
     def engine_loss(self) -> EngineLoss | None:
         said, noticed = self._loop.run(self.sampler.engine_loss())
         lines = dict.fromkeys(line for some in self._ranks.gather(said) for line in some)
-        # A rank that saw nothing, of a server that strayed while another rank's requests ran, has
-        # lost nothing.
+        # A rank that saw nothing, since the server failed during another rank's requests, has lost
+        # nothing.
         return EngineLoss("; ".join(lines), noticed=noticed or not said) if lines else None
 
     def recover(self) -> None:
