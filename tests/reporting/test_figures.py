@@ -24,7 +24,7 @@ def test_a_curve_names_its_lines_and_references() -> None:
 
 
 def test_a_curves_references_are_those_of_the_sizes_trained_on() -> None:
-    svg = svg_of(learning_curve([step(1)], [], sizes=[8]))
+    svg = svg_of(learning_curve([step(1)], [evaluation("base", 0.5)], sizes=[8]))
     assert "match (bid = prize) 0.924" in svg
     assert "best response 0.932" in svg
     assert "held-out" not in svg
