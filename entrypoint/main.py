@@ -129,7 +129,7 @@ def _fix_template(prepared: Prepared) -> None:
     environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
     try:
         subprocess.run(
-            [sys.executable, "-m", "miner", "hand-over", *folders],
+            [sys.executable, "-m", "miner", "publish-base", *folders],
             env=environment,
             timeout=max(0.0, prepared.plan.ends_at - time.time()),
             check=True,

@@ -21,10 +21,10 @@ from miner.cli.duel_demo import duel_demo_command
 from miner.cli.evaluate import evaluate_command
 from miner.cli.explain import explain_command
 from miner.cli.gate import gate_command
-from miner.cli.hand_over import hand_over_command
 from miner.cli.new_environment import new_environment_command
 from miner.cli.probe import probe_command
 from miner.cli.prompts import prompts_command
+from miner.cli.publish_base import publish_base_command
 from miner.cli.report import report_command
 from miner.cli.settings import settings_command
 from miner.cli.train import train_command
@@ -60,7 +60,7 @@ app.command("prompts")(prompts_command)
 app.command("contract")(contract_command)
 app.command("distinct")(distinct_command)
 app.command("agent")(agent_command)
-app.command("hand-over")(hand_over_command)
+app.command("publish-base")(publish_base_command)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ class ChatTemplateError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class MendedTemplate:
+class FixedTemplate:
     """A template that renders conversations, and one sentence for each change; empty: none."""
 
     text: str
@@ -82,7 +82,7 @@ class _Candidate:
     change: str
 
 
-def mended_template(tokenizer: PreTrainedTokenizerBase, model_type: str = "") -> MendedTemplate:
+def fixed_template(tokenizer: PreTrainedTokenizerBase, model_type: str = "") -> FixedTemplate:
     """The template that games are played with; a base without one is known by `model_type`.
 
     Raises: `ChatTemplateError` if nothing makes it render system, user and assistant messages.
@@ -117,7 +117,7 @@ def mended_template(tokenizer: PreTrainedTokenizerBase, model_type: str = "") ->
         )
     best = usable[0]
     changes = (*changes, best.change) if best.change else changes
-    return MendedTemplate(prefix + best.template, changes)
+    return FixedTemplate(prefix + best.template, changes)
 
 
 def _own_template(

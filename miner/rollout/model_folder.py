@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.config.errors import ConfigurationError
 from miner.model_class import model_class
-from miner.rollout.chat_template import ChatTemplateError, mended_template
+from miner.rollout.chat_template import ChatTemplateError, fixed_template
 from miner.rollout.renderer import ChatRenderer, TokenizerError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LoadedChat:
     changes: tuple[str, ...]
 
     @property
-    def mended_template(self) -> str | None:
+    def fixed_template(self) -> str | None:
         """The template to publish in place of the folder's own; None if that one is kept."""
         return str(self.tokenizer.chat_template) if self.changes else None
 
@@ -75,7 +75,7 @@ def load_chat(folder: Path) -> LoadedChat:
 
     with _explained(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        template = mended_template(tokenizer, model_type(folder))
+        template = fixed_template(tokenizer, model_type(folder))
         if template.changes:
             tokenizer.chat_template = template.text
         if tokenizer.pad_token_id is None:

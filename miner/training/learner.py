@@ -43,7 +43,7 @@ class Learner:
         loaded = load_model_folder(base, self._dtype)
         check_finite(loaded.model, base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
-        self._mended_template = loaded.chat.mended_template
+        self._fixed_template = loaded.chat.fixed_template
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
         freeze_outside_text(loaded.model)
@@ -116,8 +116,8 @@ class Learner:
         in_state = self._base_model.state_dict().keys()
         buffers = {n: b.cpu() for n, b in self._base_model.named_buffers() if n in in_state}
         write_trained_model(self.base, self._base_model, buffers | dict(weights), folder)
-        if self._mended_template is not None:
-            put_chat_template(folder, self._mended_template)
+        if self._fixed_template is not None:
+            put_chat_template(folder, self._fixed_template)
 
     @property
     def _base_model(self) -> PreTrainedModel:

@@ -63,10 +63,10 @@ def publish_base(publisher: Publisher, base: Path) -> None:
     """
     publisher.publish_base(base)
     chat = load_chat(base)
-    if chat.mended_template is not None:
+    if chat.fixed_template is not None:
         for change in chat.changes:
             logger.warning("the base model's chat template is fixed: %s", change)
-        publisher.publish_base(base, chat.mended_template)
+        publisher.publish_base(base, chat.fixed_template)
 
 
 def checked_paths(settings: Settings) -> tuple[Path, Path]:

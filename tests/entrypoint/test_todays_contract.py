@@ -170,7 +170,7 @@ def test_the_miner_mends_the_base_of_unknown_games_once_it_lies_there(
 
     monkeypatch.setattr(main.subprocess, "run", start)
     outcome = main.publish_base(unknown_games, "games unheard of")
-    assert started == [[sys.executable, "-m", "miner", "hand-over", *folders]]
+    assert started == [[sys.executable, "-m", "miner", "publish-base", *folders]]
     assert outcome.status is ExitStatus.OK
     assert "games unheard of" in outcome.message
 

@@ -8,7 +8,7 @@ import pytest
 
 from miner.duel.calls import FORMS
 from miner.rollout.base_templates import FILES, base_template
-from miner.rollout.chat_template import CONVERSATION, mended_template
+from miner.rollout.chat_template import CONVERSATION, fixed_template
 from tests.builders import build_tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "game_action", "parameters": {}}}]
@@ -18,7 +18,7 @@ KINDS = ["gemma4", "gemma4_text", "mistral3", "ministral3"]
 def rendered(kind: str, *, prompt: bool = True) -> str:
     tokenizer = build_tokenizer()
     tokenizer.chat_template = None
-    tokenizer.chat_template = mended_template(tokenizer, kind).text
+    tokenizer.chat_template = fixed_template(tokenizer, kind).text
     shown = tokenizer.apply_chat_template(
         [{"role": m["role"], "content": m["content"]} for m in CONVERSATION],
         tools=TOOLS,
@@ -64,5 +64,5 @@ def test_the_validators_own_comes_first(tmp_path: Path) -> None:
 def test_other_bases_keep_the_plain_template() -> None:
     tokenizer = build_tokenizer()
     tokenizer.chat_template = None
-    assert "plain one" in mended_template(tokenizer, "llama").changes[0]
-    assert "own words" in mended_template(tokenizer, "gemma4").changes[0]
+    assert "plain one" in fixed_template(tokenizer, "llama").changes[0]
+    assert "own words" in fixed_template(tokenizer, "gemma4").changes[0]

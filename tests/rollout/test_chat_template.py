@@ -15,8 +15,8 @@ from miner.rollout.chat_template import (
     PLAIN,
     THINKING_OFF,
     ChatTemplateError,
-    MendedTemplate,
-    mended_template,
+    FixedTemplate,
+    fixed_template,
 )
 from tests.builders import CHATML, build_tokenizer, trl_template
 
@@ -34,7 +34,7 @@ LAST_MARKED = CHATML.replace("+ m['role']", "+ m['role'] + ('!' if loop.last els
 
 
 def mended(template):
-    return mended_template(build_tokenizer(template))
+    return fixed_template(build_tokenizer(template))
 
 
 def shown(template, messages, **names):
@@ -63,7 +63,7 @@ def shown(template, messages, **names):
     ],
 )
 def test_a_template_that_holds_a_game_stays_as_it_is(template):
-    assert mended(template) == MendedTemplate(template, ())
+    assert mended(template) == FixedTemplate(template, ())
 
 
 @pytest.mark.parametrize(
@@ -83,21 +83,21 @@ def test_a_template_that_holds_a_game_stays_as_it_is(template):
     ids=["none", "thinking", "date", "no system role", "deaf to the system", "all three"],
 )
 def test_what_is_mended_is_said_and_mended_once(template, text, changes):
-    assert mended(template) == MendedTemplate(text, tuple(changes))
-    assert mended(text) == MendedTemplate(text, ())
+    assert mended(template) == FixedTemplate(text, tuple(changes))
+    assert mended(text) == FixedTemplate(text, ())
 
 
 def test_of_several_templates_the_default_one_is_taken():
     others = {"tool_use": DEAF, "default": CHATML}
-    assert mended(others) == MendedTemplate(CHATML, ())
-    assert mended({"chat": CHATML, "tool_use": DEAF}) == MendedTemplate(CHATML, ())
+    assert mended(others) == FixedTemplate(CHATML, ())
+    assert mended({"chat": CHATML, "tool_use": DEAF}) == FixedTemplate(CHATML, ())
     assert mended({}).text == PLAIN
 
 
 def test_a_past_that_is_rewritten_is_kept_by_trls_variant_in_plain_jinja():
     own = trl_template("qwen3")
     tokenizer = build_tokenizer(own)
-    found = mended_template(tokenizer)
+    found = fixed_template(tokenizer)
     assert found.changes == ("thinking is switched off", KEPT)
     assert tokenizer.chat_template == own
     assert re.search(r"\{%-?\s*(end)?generation", found.text) is None
@@ -113,7 +113,7 @@ def test_a_kept_past_and_a_folded_system_text_come_together(monkeypatch):
         "trl.chat_template_utils.get_training_chat_template", lambda tokenizer: variant
     )
     found = mended(USERS_ONLY + LAST_MARKED)
-    assert found == MendedTemplate(FOLDED_SYSTEM + variant, (f"{KEPT}; {FOLDED}",))
+    assert found == FixedTemplate(FOLDED_SYSTEM + variant, (f"{KEPT}; {FOLDED}",))
 
 
 @pytest.mark.parametrize(

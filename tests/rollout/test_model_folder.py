@@ -32,14 +32,14 @@ def test_a_whole_folder_is_loaded_as_it_is_in_the_dtype_asked_for(whole):
     expected = build_qwen3().half().state_dict()
     found = loaded.model.state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert (loaded.chat.changes, loaded.chat.mended_template) == ((), None)
+    assert (loaded.chat.changes, loaded.chat.fixed_template) == ((), None)
     assert loaded.chat.tokenizer.chat_template == CHATML
     assert loaded.chat.tokenizer.pad_token == "<|pad|>"
 
 
 def test_a_template_that_is_mended_is_played_with_and_handed_on(tmp_path):
     chat = load_chat(folder_of(build_tokenizer(None), tmp_path))
-    assert chat.mended_template == chat.tokenizer.chat_template == PLAIN
+    assert chat.fixed_template == chat.tokenizer.chat_template == PLAIN
     assert "no chat template" in chat.changes[0]
     assert chat.renderer.render(CONVERSATION[:1]).startswith("### system\nYou play a game.")
 

@@ -71,7 +71,7 @@ def test_a_base_is_handed_over_alone_with_a_template_that_holds_a_game(settings,
     """As a job's whose games nobody here can train."""
     build_tokenizer(chat_template=None).save_pretrained(base)
     (base / "chat_template.jinja").unlink(missing_ok=True)
-    code, said = train(str(base), str(settings.output.dir), command="hand-over")
+    code, said = train(str(base), str(settings.output.dir), command="publish-base")
     assert code == 0, said.err
     assert published(settings).step == 0
     assert "### assistant" in (settings.output.dir / "chat_template.jinja").read_text()

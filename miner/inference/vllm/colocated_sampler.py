@@ -150,11 +150,11 @@ class VllmColocatedSampler:
             version=self.weight_version,
             future=asyncio.get_running_loop().create_future(),
         )
-        self._hand_over(self._arrived, request)
+        self._pass_on(self._arrived, request)
         try:
             return await request.future
         except asyncio.CancelledError:
-            self._hand_over(self._left, request)
+            self._pass_on(self._left, request)
             raise
 
     async def end_session(self, session: int) -> None:
@@ -177,7 +177,7 @@ class VllmColocatedSampler:
         """Wait for the worker thread to end."""
         self._worker.shutdown()
 
-    def _hand_over(self, box: deque[_Request], request: _Request) -> None:
+    def _pass_on(self, box: deque[_Request], request: _Request) -> None:
         with self._lock:
             box.append(request)
             start, self._stepping = not self._stepping, True

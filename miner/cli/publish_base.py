@@ -1,4 +1,4 @@
-"""`python -m miner hand-over`: the base as it is, for a job whose games cannot be trained here."""
+"""`python -m miner publish-base`: publishes the base for a job whose games cannot be trained."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 
-def hand_over_command(
+def publish_base_command(
     model: Annotated[Path, typer.Argument(help="Folder of the base model.")],
-    output: Annotated[Path, typer.Argument(help="Where it has to lie.")],
+    output: Annotated[Path, typer.Argument(help="Folder to publish into.")],
 ) -> None:
     """Publish a base model untrained; its chat template is fixed where it cannot hold a game."""
     from miner.publishing.output_path import check_apart
