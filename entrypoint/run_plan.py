@@ -40,8 +40,14 @@ class RunPlan(BaseModel):
     servers_seconds: float = Field(
         300.0, gt=0, description="Until lost environment servers must answer again."
     )
+    disk_seconds: float = Field(
+        300.0, gt=0, description="Until a full disk must have room again for another attempt."
+    )
     stop_seconds: float = Field(7.0, gt=0, description="Between SIGTERM and SIGKILL of a program.")
     stall_seconds: float = Field(900.0, gt=0, description="Longest silence of the trainer.")
+    inference_silent_seconds: float = Field(
+        60.0, gt=0, description="Longest silence of an inference server that has answered."
+    )
     max_restarts: int = Field(4, ge=0, description="Restarts of the trainer.")
     poll_seconds: float = Field(1.0, gt=0, description="Between two looks of the watchdog.")
 

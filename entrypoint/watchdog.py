@@ -30,12 +30,11 @@ from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
 from miner.config.run_files import has_checkpoint, write_atomically
-from miner.config.settings import load_settings, to_toml
+from miner.config.settings import Settings, load_settings, to_toml
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
 MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
 HEALTH_EVERY = 5.0  # seconds between two questions to the inference server
-INFERENCE_SILENT_SECONDS = 60.0  # of one that has answered before
 
 
 class StopRequested(Exception):
@@ -88,7 +87,7 @@ class Watchdog:
                 return decision
             say(f"trainer: {decision.reason}", speaker=WATCHDOG)
             before, settings, rungs = settings, decision.settings, decision.rungs
-            write_atomically(self._plan.settings_file, to_toml(settings))
+            self._write_settings(settings)
             if settings.rollout.engine != before.rollout.engine:  # there is one way only
                 self._give_up_inference()
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
@@ -96,6 +95,23 @@ class Watchdog:
                 self._restart_inference()
             elif ends[-1].kind is EndKind.UNREACHABLE and (closed := self._wait_for_servers()):
                 return closed
+
+    def _write_settings(self, settings: Settings) -> None:
+        """The next attempt's, as soon as the disk takes them. Raises: OSError if it does not."""
+        until = min(self._clock() + self._plan.disk_seconds, self._plan.ends_at)
+        waits = False
+        while True:
+            try:
+                write_atomically(self._plan.settings_file, to_toml(settings))
+                return
+            except OSError as error:
+                if self._clock() >= until:
+                    raise
+                if not waits:
+                    say(f"waiting for room on the disk: {error}", speaker=WATCHDOG)
+                waits = True
+            if self._stop.wait(self._plan.poll_seconds):
+                raise StopRequested
 
     def _give_up_inference(self) -> None:
         """Let the trainer generate from now on; a server's GPUs stay unused."""
@@ -229,7 +245,7 @@ class Watchdog:
             self._inference_answered = now
         elif (
             self._inference_answered is not None
-            and now - self._inference_answered > INFERENCE_SILENT_SECONDS
+            and now - self._inference_answered > self._plan.inference_silent_seconds
         ):
             say(f"inference is silent: {error}", speaker=WATCHDOG)
             self._restart_inference()

@@ -86,4 +86,5 @@ class HeartbeatWriter:
             if (phase, self._step) == (before, step_before) and now - at < QUIET_S:
                 return
             self._last = (phase, self._step, now)
-            Heartbeat(time=now, phase=phase, step=self._step).write(self._file)
+            with suppress(OSError):  # a full disk ends what has to be written, not a game
+                Heartbeat(time=now, phase=phase, step=self._step).write(self._file)

@@ -96,7 +96,7 @@ UNDISTURBED = {
     "recovers": Scenario("crash,oom,crash,publish"),
     "crashes": Scenario("crash", plan={"max_restarts": 2}),
     "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
-    "cannot write": Scenario("spoil"),
+    "cannot write": Scenario("spoil", plan={"disk_seconds": 0.1}),
     "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
     "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
     "inference crashes": Scenario(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from entrypoint import watchdog
 from entrypoint.control import ControlError, StartError
 from entrypoint.exit_status import ExitStatus
 from entrypoint.watchdog import StopRequested
-from miner.config.heartbeat import Heartbeat, read_heartbeat
+from miner.config.heartbeat import Heartbeat, HeartbeatWriter, read_heartbeat
+from miner.config.run_files import HEARTBEAT_FILE, write_atomically
+from miner.config.statuses import TrainerStatus
 from tests.entrypoint.watched import (
     NOBODY,
     Build,
@@ -61,6 +66,36 @@ def test_a_checkpoint_that_is_written_slowly_is_no_silence_until_writing_stops(
     watch(supervisor)
     assert supervisor.done == ["start trainer", "stop trainer", "start trainer"]
     assert "no heartbeat for 230 s" in capsys.readouterr().out
+
+
+def test_another_attempt_waits_until_a_full_disk_has_room(
+    fake: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusals = [OSError(errno.ENOSPC, "No space left on device")] * 3
+
+    def write(file: Path, text: str) -> None:
+        if refusals:
+            raise refusals.pop()
+        write_atomically(file, text)
+
+    monkeypatch.setattr(watchdog, "write_atomically", write)
+    supervisor = fake(exits(TrainerStatus.DISK), exits(0))
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer", "start trainer"]
+    assert capsys.readouterr().out.count("waiting for room on the disk") == 1
+
+
+def test_a_heartbeat_that_finds_no_room_harms_nobody_and_the_next_one_counts(
+    small_disk: Path,
+) -> None:
+    filler = small_disk / "filler"
+    writer = HeartbeatWriter(small_disk)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(small_disk).free)
+    writer.beat("rollout", 1)
+    filler.unlink()
+    writer.beat("rollout", 2)
+    assert read_heartbeat(small_disk / HEARTBEAT_FILE, 0.0).step == 2
 
 
 def test_time_over_asks_first_and_then_stops(fake: Build) -> None:
