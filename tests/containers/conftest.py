@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.containers.harness import IMAGE, SMALL_IMAGE, EnvironmentServer, Network, Place
+from tests.containers.harness import CLIENT, IMAGE, SMALL_IMAGE, EnvironmentServer, Network, Place
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = FOLDER.parents[1] / "scripts" / "docker"
@@ -75,7 +75,7 @@ def place(image: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
     cache.chmod(0o755)
     recipe = Recipe(warm_start=WarmStartRecipe(steps=BASE_MODEL_STEPS))
     build_tiny_model(cache / "models" / "acme--tiny", recipe=recipe)
-    with Network(docker_network_kw={"internal": True}) as network:
+    with Network(dict(CLIENT), {"internal": True}) as network:
         place = Place(network, cache, "http://environment:8000")
         server = EnvironmentServer(place, "environment")
         yield place

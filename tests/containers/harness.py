@@ -19,6 +19,9 @@ from miner.publishing.verify import verify_model
 
 SMALL_IMAGE = "goofspiel-miner:cpu"
 IMAGE = os.environ.get("MINER_IMAGE", SMALL_IMAGE)
+CLIENT: Mapping[str, Any] = {"timeout": 900}
+"""Seconds for a request to the engine: removing what a job of the large image has written takes
+minutes on a busy disk."""
 LIMITS: Mapping[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
@@ -76,7 +79,7 @@ class Container:
         tmpfs: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        container = DockerContainer(IMAGE).with_command(list(command))
+        container = DockerContainer(IMAGE, dict(CLIENT)).with_command(list(command))
         container.with_network(place.network).with_network_aliases(*filter(None, [name]))
         for here, there in (volumes or {}).items():
             folder, _, mode = there.partition(":")
