@@ -1,19 +1,27 @@
 """The chaos benchmark: its plans, its refusals, and its eye for rewards that were made up."""
 
+import threading
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import FAULTS, draw_plan, parse, true_score
+from benchmarks import chaos
+from benchmarks.chaos import DISK_FULL, FAULTS, draw_plan, kill_publishers, parse, true_score
 from miner.environments import EpisodeTask
 from miner.environments.builtin import BuiltinSource
+from tests.publishing.conftest import build_model
 
 
 def test_a_seed_draws_the_same_faults_at_the_wanted_rate():
     plan = draw_plan(7, 2001, 0.1)
     assert plan == draw_plan(7, 2001, 0.1) != draw_plan(8, 2001, 0.1)
-    assert 150 < len(plan) < 250
-    assert set(plan.values()) == set(FAULTS)
+    assert len(plan) == 200
+    assert 1 <= min(plan) < max(plan) <= 2000
+    counts = Counter(plan.values())
+    assert set(counts) == set(FAULTS)
+    assert max(counts.values()) - min(counts.values()) <= 1
     assert set(draw_plan(7, 2001, 0.1, ["server_slow"]).values()) == {"server_slow"}
 
 
@@ -28,7 +36,9 @@ def test_a_seed_draws_the_same_faults_at_the_wanted_rate():
         (["--seeds", "x"], "invalid int"),
         (["--steps", "1"], "expected 2 to 10,000"),
         (["--faults", "flood"], "invalid choice: 'flood'"),
-        (["--seeds", "5", "--steps", "30"], "seed 5 draws no fault"),
+        (["--steps", "30", "--fraction", "0.01"], "seed 0 draws no fault"),
+        (["--kills", "-3"], "--kills -3: expected 0 to 100,000"),
+        (["--vllm", "no/vllm"], "--vllm no/vllm is no program"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments, fault, tmp_path, capsys):
@@ -69,3 +79,28 @@ async def test_the_true_score_is_what_the_rules_give():
     assert await true_score(Played(task, replies)) == score
     assert await true_score(Played(task, replies[:-1])) is None
     assert await true_score(Played(task, [Turn("no number")] * 3)) == 0.0
+
+
+def test_without_the_right_to_mount_the_full_disk_is_left_out_with_a_line(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(chaos, "may_mount", lambda: False)
+    out = ["--out", str(tmp_path / "out")]
+    assert DISK_FULL not in parse(out).faults
+    assert f"{DISK_FULL} is left out: no tmpfs may be mounted here" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        parse(["--faults", DISK_FULL, *out])
+
+
+def test_a_killed_publisher_leaves_a_model_and_a_broken_one_is_counted(tmp_path, monkeypatch):
+    base = build_model(tmp_path / "base", seed=0)
+    assert kill_publishers(tmp_path / "sound", base, 3, seed=0) == 0
+
+    def loop(published: Path, models: list[Path]) -> None:
+        published.mkdir(parents=True)
+        (published / "config.json").write_text("{")
+        print("ready", flush=True)
+        threading.Event().wait()
+
+    monkeypatch.setattr("tests.publishing.killed_publisher.loop", loop)
+    assert kill_publishers(tmp_path / "broken", base, 1, seed=0) == 1

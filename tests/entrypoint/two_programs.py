@@ -99,18 +99,32 @@ def two_programs(
         needs_deepspeed()
     plan.settings_file.write_text(tomli_w.dumps(settings_for(plan, base, port, ranks)))
     plan.write()
+    words = (*vllm, *words_for_a_cpu(base, port, memory_share), *flags)
+    trainer = (sys.executable, "-m", "miner", "train")
+    printed = folder / "printed"
+    with container(plan, words, trainer, printed, environment=environment, ranks=ranks) as process:
+        yield TwoPrograms(process, plan, f"http://127.0.0.1:{port}", printed)
+
+
+@contextmanager
+def container(
+    plan: RunPlan,
+    vllm: tuple[str, ...],
+    trainer: tuple[str, ...],
+    printed: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    ranks: int = 1,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Both programs of a written plan under supervisord; what they print goes to `printed`."""
     topology = plan_topology(pretend_hardware(TWO_GPUS), SHAPE, BatchShape())
-    program = inference_program(plan, topology, base)
+    program = inference_program(plan, topology, Path())
     wrapper = program.command[: program.command.index("vllm")]
     programs = {
-        "inference": [*wrapper, *vllm, *words_for_a_cpu(base, port, memory_share), *flags],
-        "trainer": [
-            *(sys.executable, "-m", "miner", "train"),
-            *("--config", str(plan.settings_file), "--processes", str(ranks)),
-        ],
+        "inference": [*wrapper, *vllm],
+        "trainer": [*trainer, "--config", str(plan.settings_file), "--processes", str(ranks)],
     }
     planned = {key: value for key, value in program.environment.items() if "CUDA" not in key}
-    printed = folder / "printed"
     with printed.open("ab") as output:  # nobody would read a pipe in time, and a full one holds all
         process = subprocess.Popen(
             [sys.executable, str(CONTAINER), str(plan.plan_file), json.dumps(programs)],
@@ -125,9 +139,9 @@ def two_programs(
             stderr=subprocess.STDOUT,
         )
     try:
-        yield TwoPrograms(process, plan, f"http://127.0.0.1:{port}", printed)
+        yield process
     finally:
-        process.kill()
+        process.terminate()
         process.wait()
 
 

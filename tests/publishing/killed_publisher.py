@@ -32,9 +32,10 @@ def cannot_exchange(first: Path, second: Path) -> None:
 
 
 def publish(publisher: Publisher, model: Path, step: int) -> None:
-    publisher.publish(
-        lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True), PublishedScore(step)
-    )
+    def write(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+
+    publisher.publish(write, PublishedScore(step))
 
 
 def loop(output: Path, models: list[Path]) -> None:
