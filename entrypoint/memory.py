@@ -161,6 +161,8 @@ def trainer_activations(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
         layers = (shape.layers + 1) * layer
     if not load.fused_head:
         return ("activations", layers), ("logits", tokens * shape.vocabulary * LOGIT_BYTES)
-    # the head's gradient in float32 and then in the weights' type, and that of its input
-    head = HEAD_TILE_BYTES + 6 * shape.vocabulary * shape.hidden + 6 * tokens * shape.hidden
+    # the gradient of the head's input in float32 and then in the weights' type, and its own
+    head = HEAD_TILE_BYTES + 6 * tokens * shape.hidden
+    if load.tuning == "full":
+        head += 6 * shape.vocabulary * shape.hidden
     return ("activations", layers), ("output head", head)

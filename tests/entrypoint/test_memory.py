@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from entrypoint.hardware import GIB
@@ -71,9 +72,12 @@ def test_adapters_take_their_own_states_and_no_more() -> None:
 
 
 def kept_per_token(
-    layers: int, weights: torch.dtype, *, autocast: bool, tokens: int = 128
+    layers: int, weights: torch.dtype, *, autocast: bool, lora: bool = False, tokens: int = 128
 ) -> float:
-    """Bytes that autograd keeps for the backward pass, its own copies of weights left out."""
+    """Bytes that autograd keeps for the backward pass, its own copies of weights left out.
+
+    Adapters are as the trainer makes them: float32 under autocast, else (ZeRO) as the weights.
+    """
     config = Qwen2Config(
         hidden_size=64,
         intermediate_size=256,
@@ -82,7 +86,11 @@ def kept_per_token(
         num_hidden_layers=layers,
         vocab_size=32,
     )
-    model = Qwen2ForCausalLM(config).to(weights)
+    model: Any = Qwen2ForCausalLM(config).to(weights)
+    if lora:
+        model.enable_input_require_grads()
+        adapters = LoraConfig(r=4, target_modules="all-linear")
+        model = get_peft_model(model, adapters, autocast_adapter_dtype=autocast).base_model.model
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -97,13 +105,19 @@ def kept_per_token(
 
 
 @pytest.mark.parametrize(
-    ("weights", "autocast", "compute_bytes"),
-    [(torch.bfloat16, False, 2), (torch.float32, False, 4), (torch.float32, True, 2)],
+    ("weights", "autocast", "lora", "compute_bytes"),
+    [
+        (torch.bfloat16, False, False, 2),
+        (torch.float32, False, False, 4),
+        (torch.float32, True, False, 2),
+        (torch.bfloat16, False, True, 2),
+        (torch.bfloat16, True, True, 2),
+    ],
 )
 def test_a_layer_keeps_no_more_than_is_planned_and_not_much_less(
-    weights: torch.dtype, autocast: bool, compute_bytes: int
+    weights: torch.dtype, autocast: bool, lora: bool, compute_bytes: int
 ) -> None:
-    one, three = (kept_per_token(n, weights, autocast=autocast) for n in (1, 3))
+    one, three = (kept_per_token(n, weights, autocast=autocast, lora=lora) for n in (1, 3))
     shape = ModelShape(1, 1, 64, 256, 4, 2, 16, 32, 1024)
     planned = layer_bytes(shape, compute_bytes, weights.itemsize)
     assert (three - one) / 2 <= planned <= 1.3 * (three - one) / 2
@@ -116,6 +130,15 @@ def test_recomputing_keeps_far_less_and_a_pass_of_twice_the_tokens_twice_as_much
 
     assert activations(8192, checkpointing=True) == 2 * activations(4096, checkpointing=True)
     assert activations(4096, checkpointing=True) < activations(4096, checkpointing=False) / 5
+
+
+def test_a_frozen_head_has_no_gradient() -> None:
+    shape = SIZES["7B"]
+    full, lora = (
+        dict(trainer_activations(TrainerLoad(shape, tuning, 1, 0, 8192)))["output head"]
+        for tuning in ("full", "lora")
+    )
+    assert full - lora == 6 * shape.vocabulary * shape.hidden
 
 
 def test_on_gpus_logits_are_never_whole() -> None:

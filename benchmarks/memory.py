@@ -1,0 +1,149 @@
+"""Peak memory of a step by torch's tracker, on fake tensors, beside the planner's number.
+
+`python -m benchmarks.memory`
+
+A model of the real shape, without weights, goes through a step of one process: two passes
+with checkpointed layers and TRL's fused head, backward, Adam with its moments. The head's tiles are
+folded in place, as its Triton kernels do on a GPU. Neither number has the CUDA context or
+fragmentation in it, which the planner adds. The tracker rounds a tensor up to 512 bytes, as CUDA's
+allocator does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from trl.kernels import chunked_logprob
+from trl.trainer.utils import add_fused_lm_head
+
+from entrypoint.hardware import GIB
+from entrypoint.memory import TrainerLoad, trainer_activations, trainer_states
+from entrypoint.pretended_model import NAMED
+
+MEASURED = ("0.5B", "1.5B", "3B", "7B", "8B")
+TIED = ("0.5B", "1.5B", "3B")
+"""Sizes whose head is the embedding, by their config.json files."""
+
+
+def config_of(size: str) -> Any:
+    """The configuration of a named size."""
+    family, _, shape = NAMED[size]
+    kind = Qwen2Config if family.startswith("Qwen") else LlamaConfig
+    return kind(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        vocab_size=shape.vocabulary,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=size in TIED,
+    )
+
+
+class PeakTracker(MemTracker):
+    """Keeps the peak alone: its parent visits every module at every operation, and hooks gradients
+    that frozen weights cannot have."""
+
+    def _update_peak_stats(self, peak_state: object) -> None:
+        for device, held in self._curr_mem_snap.items():
+            self._peak_mem[device] = max(self._peak_mem.get(device, 0), held["Total"])
+
+    def _track_module_params_and_buffers(
+        self, module: torch.nn.Module, install_grad_hooks: bool = True
+    ) -> tuple[int, int]:
+        for held, kind in (
+            (module.parameters(recurse=False), _MemRefType.PARAM),
+            (module.buffers(recurse=False), _MemRefType.BUFFER),
+        ):
+            for tensor in held:
+                self._update_and_maybe_create_winfos(tensor, kind)
+        return 0, 0
+
+    @property
+    def peak(self) -> int:
+        """Bytes."""
+        return max(self._peak_mem.values())
+
+
+def tracked_peak(config: Any, load: TrainerLoad, rows: int = 4) -> int:
+    """Most bytes held at once in a step of a model of `config`, in one process."""
+    full = load.tuning == "full"
+    with torch.device("meta"):  # PEFT cannot move fake parameters
+        model: Any = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32 if full else torch.bfloat16
+        )
+        add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        if not full:
+            model.enable_input_require_grads()
+            adapters = LoraConfig(r=load.lora_rank, target_modules="all-linear")
+            model = get_peft_model(model, adapters, low_cpu_mem_usage=True)  # in float32
+    with FakeTensorMode(allow_non_fake_inputs=True), folded_in_place():
+        model.to_empty(device="cpu").train()
+        model.tie_weights()  # it gave a tied head a tensor of its own
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(trained, fused=True)
+        for weight in trained:  # a step before, for the moments
+            weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+        optimizer.zero_grad()
+        ids = torch.zeros((rows, load.tokens // rows), dtype=torch.int64)
+        tracker = PeakTracker()
+        tracker.track_external(model, optimizer, ids)
+        with tracker:
+            for _ in range(2):  # the second pass finds the first one's gradients
+                with torch.autocast("cpu", torch.bfloat16):
+                    found = model(input_ids=ids, shift_labels=ids, fused_lm_head=True)
+                found.log_probs.sum().backward()
+                tracker.reset_mod_stats()
+            optimizer.step()
+        return tracker.peak
+
+
+@contextmanager
+def folded_in_place() -> Iterator[None]:
+    """Within it TRL's head makes no temporaries of a tile, as with its Triton kernels."""
+    with ExitStack() as stack:
+        for name in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
+            stack.enter_context(patch.object(chunked_logprob, name, lambda *_, **__: None))
+        yield
+
+
+def planned(load: TrainerLoad) -> int:
+    """The planner's bytes for the same, without context."""
+    return sum(size for _, size in (*trainer_states(load), *trainer_activations(load)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """One line for each size and tuning."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", allow_abbrev=False)
+    parser.add_argument("--sizes", nargs="+", choices=MEASURED, default=list(MEASURED))
+    parser.add_argument("--tokens", type=int, default=8192, help="of a pass")
+    asked = parser.parse_args(arguments)
+    if asked.tokens < 4:
+        parser.error(f"--tokens {asked.tokens}: expected at least 4")
+    print("| parameters | tuning | tracked, GiB | planned, GiB | planned / tracked |")
+    print("|---|---|---|---|---|")
+    for size in asked.sizes:
+        for tuning in ("full", "lora"):
+            load = TrainerLoad(NAMED[size][2], tuning, 1, 0, asked.tokens)
+            found, wanted = tracked_peak(config_of(size), load), planned(load)
+            print(
+                f"| {size} | {tuning} | {found / GIB:.1f} | {wanted / GIB:.1f} "
+                f"| {wanted / found:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
