@@ -16,7 +16,7 @@ from entrypoint.masking import mask_url
 
 
 def health_error(url: str, timeout: float) -> str:
-    """Ask `url` once: "" if it answers 200, else what is wrong, in a few words."""
+    """Ask `url` once: "" if it answers 200, else the error in a few words."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy is between a job and its own servers
         try:

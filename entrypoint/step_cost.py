@@ -81,7 +81,7 @@ def step_cost(
 def rollout_seconds(
     topology: Topology, shape: ModelShape, hardware: Hardware, episodes: int, work: Workload
 ) -> float:
-    """Seconds to play so many episodes, those of a step or of an evaluation."""
+    """Seconds to play this many episodes, those of a step or of an evaluation."""
     prompts = 2 * shape.parameters * episodes * work.prefilled
     playing = episodes * work.seconds / topology.processes
     if topology.layout == "cpu":

@@ -137,7 +137,7 @@ def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology
 
 
 def _candidates(count: int) -> Iterator[tuple[_Candidate, ...]]:
-    """All that could be done with so many GPUs: full fine-tuning, then adapters.
+    """All layouts for this many GPUs: full fine-tuning, then adapters.
 
     First comes, of what is as fast, a GPU for trainer and vLLM alike, in separate processes.
     """

@@ -167,7 +167,7 @@ async def _close_connection(scope: Scope, receive: Receive) -> None:
 
 
 async def _reply_of(app: ASGIApp, scope: Scope, receive: Receive) -> tuple[int, bytes]:
-    """Run the application and keep what it would have answered."""
+    """Run the application and keep its answer."""
     status, parts = 500, []
 
     async def keep(message: Message) -> None:

@@ -73,7 +73,7 @@ class AnnouncingServer(uvicorn.Server):
 
 
 def run(settings: ServerSettings, host: str, port: int) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is in progress and return.
+    """Serve until SIGTERM or SIGINT, then finish requests in progress and return.
 
     Raises: OSError when the address cannot be bound.
     """

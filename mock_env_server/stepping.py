@@ -131,7 +131,7 @@ class SteppedGames:
         return episode
 
     def _look(self, episode: Episode, session: GameSession) -> None:
-        """Bring what is remembered of an episode up to its game."""
+        """Update the stored fields of an episode from its game."""
         episode.last_opponent_action = session.last_opponent_action()
         moves = sum(move.player != CHANCE for move in session.history[episode.events_seen :])
         episode.steps += moves // 2 if session.simultaneous else moves

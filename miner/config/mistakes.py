@@ -21,7 +21,7 @@ GONE = {
 
 
 def explained(error: ValidationError, names: Sequence[str]) -> str:
-    """A sentence for each mistake; `names` are the settings that there are."""
+    """A sentence for each mistake; `names` are the known settings."""
     sentences = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])

@@ -1,4 +1,4 @@
-"""Recipes: what was measured, as files that the demo, compose, the image and the docs read.
+"""Recipes: measured settings, in files that the demo, compose, the image and the docs read.
 
 A recipe is a file of settings with a table `[recipe]`: what it is about, which recipe it builds on
 (`extends`), the largest model it is meant for (`largest`, parameters), and the settings that differ
@@ -41,7 +41,7 @@ class RecipeTable(BaseModel):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings that belong together, and what they are for; see `RecipeTable`."""
+    """Settings that belong together, with the fields of `RecipeTable`."""
 
     name: str
     largest: float | None
@@ -87,7 +87,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    """A shipped recipe by its name. Raises: `ConfigurationError` naming those that there are."""
+    """A shipped recipe by its name. Raises: `ConfigurationError` naming the known ones."""
     path = RECIPES / f"{name}.toml"
     if not path.is_file():
         names = ", ".join(sorted(each.stem for each in RECIPES.glob("*.toml")))

@@ -138,7 +138,7 @@ class TaskStream(Protocol):
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """`count` tasks, all different, none of which `training` ever gives.
 
-        Raises: `ConfigurationError` where there are not so many.
+        Raises: `ConfigurationError` where there are fewer.
         """
         ...
 

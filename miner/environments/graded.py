@@ -173,7 +173,7 @@ class GradedEnvironment(OnServer):
         return event
 
     def _new_messages(self, chat: list[Message], reply: str) -> tuple[str, tuple[Message, ...]]:
-        """Record of `reply` in `chat`, and what it adds; checks that it repeats all the rest."""
+        """Record of `reply` in `chat`, and the new messages; checks that all else is repeated."""
         held = len(self._said)
         if chat[:held] != self._said or len(chat) < held + 2:
             raise self._fault(ProtocolError, "changed or dropped earlier messages of the chat")

@@ -17,7 +17,7 @@ _MIDDLE = 2**30
 
 
 class SeededTasks:
-    """`TaskStream` of seeds, or of the numbers of problems where there are so many only."""
+    """`TaskStream` of seeds, or of the numbers of problems where these are limited."""
 
     kinds = 1
 
@@ -39,7 +39,7 @@ class SeededTasks:
         return self._task(rng.randrange(_MIDDLE, 2 * _MIDDLE))
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """Raises: `ConfigurationError` where there are not so many."""
+        """Raises: `ConfigurationError` where there are fewer."""
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         if self._problems is None:
             return [self._task(seed) for seed in rng.sample(range(_MIDDLE), count)]

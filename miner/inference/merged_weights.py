@@ -1,4 +1,4 @@
-"""The one merge of adapters, for what engines sample with, what is evaluated and what is published.
+"""The one merge of adapters, for sampling, evaluation and publishing.
 
 Invariants:
 * the model is left alone: merging into a bfloat16 base in place and taking it out again would round

@@ -58,7 +58,7 @@ class Sampler(Protocol):
         ...
 
     async def end_session(self, session: int) -> None:
-        """Forget what is kept for `session` (idempotent)."""
+        """Drop the state of `session` (idempotent)."""
         ...
 
 

@@ -350,7 +350,7 @@ def latest_per_step(records: Sequence[StepRecord]) -> list[StepRecord]:
 
 
 def explain(error: ValidationError) -> str:
-    """The first problem of a validation in one line: field, value, what was expected."""
+    """The first problem of a validation in one line: field, value, expectation."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the whole value"
     return f"{where}: {first['msg']} (got {str(first.get('input'))[:80]!r})"

@@ -39,7 +39,7 @@ def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
 
 
 def replay_with(result: EvaluationResult, episode: EpisodeRecord, **played: Any) -> Replay:
-    """A replay of what is known of any episode, and of what was `played` in it."""
+    """A replay with the fields known of any episode, and those `played` in it."""
     known = episode.model_dump(exclude={"replies"})
     return Replay(**known, channel=result.channel, policy=result.policy, **played)
 

@@ -127,7 +127,7 @@ class Run:
 
     @property
     def environments(self) -> list[str]:
-        """Names of what was played, as far as it is known by now."""
+        """Names of the environments played, as far as known."""
         evaluated = {record.environment for record in self.evaluations}
         return sorted(evaluated | {replay.environment for replay in self.replays.values()})
 

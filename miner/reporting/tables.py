@@ -36,7 +36,7 @@ class ScoreRow:
 
 
 def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
-    """Rows in reading order: random, what was measured, bid = prize, best response.
+    """Rows in reading order: random, the measured ones, then known scores, ascending.
 
     A baseline that was measured takes the place of its known value; of several evaluations of one
     name, split and step the last one counts.

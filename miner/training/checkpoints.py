@@ -85,7 +85,7 @@ def checkpoint_bytes(model: torch.nn.Module, *, zero: bool) -> int:
 
 
 class Checkpoints(TrainerCallback):
-    """The last callback: decides over checkpoints that others want, and completes what is written.
+    """The last callback: decides on checkpoints that others want, and completes written ones.
 
     Args:
         size: bytes of a checkpoint.

@@ -1,4 +1,4 @@
-"""Held-out evaluation during training, and publishing by what it finds.
+"""Held-out evaluation during training, and publishing by its result.
 
 Invariants: the base model is at the output path before the first step; what replaces it was
 better on the same held-out games; the decision's state survives a kill (`best.json` is written

@@ -46,8 +46,8 @@ def few_passes(trees: Sequence[Tree], budget: int, size: Size) -> list[Pass]:
 
 
 def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
-    """The same trees in `count` passes: the largest is halved until there are so many, and where
-    each tree has one for itself already, the others stay empty.
+    """The same trees in `count` passes: the largest is halved until that number is reached. Where
+    each tree has a pass for itself already, the others stay empty.
 
     Processes that train together need one number of passes, as each pass waits for all of them.
     Raises: ValueError for fewer than there are.

@@ -88,7 +88,7 @@ def prepare_run_dir(settings: Settings) -> None:
 
 
 def _remove_half_written(folder: Path) -> None:
-    """Remove what a kill cut off: it takes the room of what is written next."""
+    """Remove files that a kill cut off: they take room."""
     for file in (WEIGHT_FILE, f".{BEST_WEIGHTS_FILE}"):
         (folder / file).unlink(missing_ok=True)
     for checkpoint in (folder / CHECKPOINTS).glob("checkpoint-*"):

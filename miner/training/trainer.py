@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with what it lacks: several rows of an episode, and advantages per turn.
+"""TRL's GRPOTrainer with several rows per episode, and advantages per turn.
 
 Everything else is TRL's: groups, loss, clipping, importance correction, checkpoints. The overrides
 are small, and tests compare each with the parent's behaviour.
@@ -204,7 +204,7 @@ class EpisodeTrainer(TreeTrainer):
         self.halve_to(halvings)
 
     def halve_to(self, halvings: int) -> None:
-        """Have the learning rate halved so many times in all."""
+        """Set how often the learning rate is halved in all."""
         assert self.lr_scheduler is not None, "training has begun"
         self.halvings = halvings
         self.lr_scheduler.last_epoch = self.state.global_step - 1
@@ -267,7 +267,7 @@ class EpisodeTrainer(TreeTrainer):
         self._unsound[name] = self._unsound.get(name, unsound) | unsound
 
     def _taken_unsound(self) -> set[str]:
-        """Return what was not finite since the last update, on any process: all must decide
+        """Return the non-finite values since the last update, on any process: all must decide
         alike."""
         here = [name for name, unsound in self._unsound.items() if bool(unsound)]
         self._unsound.clear()

@@ -1,4 +1,4 @@
-"""Warnings of TRL and transformers about what is as it should be."""
+"""Filters for warnings of TRL and transformers that are no problem here."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MEMORY_MB = 64
 
 
 def search(simulations: int) -> Choice:
-    """Moves by a search of so many simulations."""
+    """Moves by a search with this number of simulations."""
 
     def choose(request: Request) -> int:
         table = request.table

@@ -47,7 +47,7 @@ class Arithmetic:
         return self._task(rng.choice(_problems_of(pair)), rng)
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """Raises: `ConfigurationError` where there are not so many."""
+        """Raises: `ConfigurationError` where there are fewer."""
         every = [number for pair in pairs(held_out=True) for number in _problems_of(pair)]
         if count > len(every):
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Tasks of an agent: problems with checkable answers, numbered, split by what they are about.
+"""Tasks of an agent: problems with checkable answers, numbered, split by subject.
 
 Invariant: a problem is a pure function of its number, and what is held out shares nothing with what
 is trained on that would let a policy answer from memory.

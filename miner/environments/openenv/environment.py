@@ -131,7 +131,7 @@ class OpenEnvEnvironment(OnServer):
         return Transition((self._user(shown),), reward, done=False)
 
     def probe_reply(self, number: int) -> str:
-        """`Codec.dull` of what is shown now."""
+        """`Codec.dull` of the current observation."""
         return self._source.codec.dull(self._observation, number)
 
     async def close(self) -> None:

@@ -117,7 +117,7 @@ def _prepare(settings: dict[str, Any]) -> worker.Rules:
 
 
 def _prove(system_calls: kernel.SystemCallFilter) -> None:
-    """Raise `OSError` unless a process that loads the filter is refused what is not on its list."""
+    """Raise `OSError` unless the filter refuses a process all calls that are not on its list."""
     pid = os.fork()
     if pid == 0:
         try:

@@ -113,7 +113,7 @@ class BatchEngine:
         return over + self._take_over()
 
     def forget(self, session: int) -> None:
-        """Free what is kept for a session that has ended (idempotent)."""
+        """Free the state of a session that has ended (idempotent)."""
         self._table.forget(session)
         self._streams.pop(session, None)
 

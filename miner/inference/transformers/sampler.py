@@ -207,7 +207,7 @@ class TransformersSampler:
             return 0 < self._engine.sessions <= self._engine.requests + len(self._inbox)
 
     def _let_loop_run(self) -> None:
-        """Wait until the event loop has run what is ready; an idle loop is through at once."""
+        """Wait until the event loop has run its ready callbacks; an idle loop is done at once."""
         over = threading.Event()
 
         def go_round(left: int) -> None:

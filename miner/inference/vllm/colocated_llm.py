@@ -46,7 +46,7 @@ class ColocatedLLM:
             self.llm.sleep(level=2)
 
     def sync_weights(self) -> None:
-        """Load the current weights, and drop what is cached of older ones; wakes their memory."""
+        """Load the current weights, and drop caches of older ones; wakes their memory."""
         if self._sleeps:
             torch.cuda.empty_cache()  # vLLM maps its own memory, which torch's cache would hold
             self.llm.wake_up(tags=["weights"])

@@ -92,7 +92,7 @@ def take_over_threads() -> None:
 
 @dataclass(eq=False)
 class _Request:
-    """One request in flight: what is asked, of which weights, and who waits on which loop."""
+    """One request in flight: its prompt, the version of the weights, and the waiter's loop."""
 
     name: str
     prompt_ids: list[int]

@@ -137,7 +137,7 @@ class ServerEngine:
         self._arrived(label)
 
     def _together(self, work: Callable[[], None]) -> None:
-        """Do `work` on every rank. Raises: on all of them, what it raised on one."""
+        """Do `work` on every rank. Raises: on all of them, the error of any one."""
         mine: WeightSyncError | None = None
         try:
             work()

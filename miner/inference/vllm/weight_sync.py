@@ -269,7 +269,7 @@ async def _settle(servers: Sequence[VllmServer], label: str) -> None:
 
 
 def _diagnosis(what: str, why: str, servers: Sequence[VllmServer], loop: BackgroundLoop) -> str:
-    """One line: what was pushed, what went wrong, and how each server is now."""
+    """One line: the push, its failure, and each server's state."""
 
     async def state(server: VllmServer) -> str:
         if await server.health_error():

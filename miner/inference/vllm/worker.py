@@ -29,7 +29,7 @@ class NoConnection:
 
 @dataclass(frozen=True)
 class WeightFile:
-    """Of /update_weights: a safetensors file and what it has to hold."""
+    """Arguments of /update_weights: a safetensors file and its expected content."""
 
     file: str
     names: list[str]
