@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.masking import mask_url
-from miner.config.contract import DATASETS_VARIABLE, SERVERS_VARIABLE, split_server_urls
+from miner.config.contract import SERVERS_VARIABLE, mounted_datasets, split_server_urls
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament gives 0: some time below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
@@ -39,7 +40,7 @@ class Job(BaseModel):
     environments: tuple[str, ...] = Field(min_length=1, description="Games to train, as listed.")
     duels: bool = Field(False, description="Whether models meet each other, as they do today.")
     servers: tuple[str, ...] = Field((), description="Environment servers, one base URL each.")
-    datasets: tuple[str, ...] = Field((), description="Data sets that are mounted, as listed.")
+    datasets: tuple[Path, ...] = Field((), description="Folders of mounted data sets, as listed.")
     seconds: float = Field(gt=0, description="Seconds planned for, from the container's start.")
     hours_note: str = Field(description="One line: how the hours given led to `seconds`.")
 
@@ -121,7 +122,7 @@ def parse_invocation(
             environments=environments,
             duels=duels,
             servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
-            datasets=tuple(environ.get(DATASETS_VARIABLE, "").replace(",", " ").split()),
+            datasets=tuple(map(Path, mounted_datasets(environ))),
             seconds=seconds,
             hours_note=hours_note,
         )

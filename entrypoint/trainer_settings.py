@@ -18,8 +18,12 @@ from miner.config.contract import (
     DUEL_REPLY_TOKENS,
     GAMES,
     GOOFSPIEL,
+    INTERCODE,
+    RECORDED_CHANNEL,
     SWE,
     SWE_DATASET,
+    SWE_REPLY_TOKENS,
+    dataset_folder,
 )
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
@@ -47,26 +51,46 @@ GATED_GAMES = 100
 DUEL_EPISODE_SECONDS = 900.0
 """Gin rummy takes sixty turns of each side."""
 
+RECORDED_PER_STEP = 32
+"""Conversations of a step."""
+
+RECORDED_TOKENS = 16384
+"""Of a conversation; what comes later in it is left out. SWE-ZERO's have 9,000 on average."""
+
+RECORDED_HELD_OUT = 100
+"""Held-out conversations, three replies of each."""
+
 
 def choose_games(job: Job) -> tuple[str, str]:
-    """Games to train, "" if none can be, and the reason: all games of duels, else one."""
+    """Names to train, "" if none can be, and the reason: all games of duels, else one.
+
+    A job of other tasks alone learns the mounted data sets.
+    """
     if not job.duels:
         return choose_game(job.environments)
     known = [name for name in job.environments if name in GAMES]
     others = [name for name in job.environments if name not in GAMES]
+    if not known and learns_recorded(job):
+        names = ", ".join(folder.name for folder in job.datasets)
+        return ", ".join(others), f"supervised, from {names}{_missing_swe(job)}"
     if not known:
-        return "", f"none of them can be trained: {', '.join(others)}{_swe_note(job, False)}"
-    left = f"; as the base plays them: {', '.join(others)}{_swe_note(job, True)}" if others else ""
-    return ", ".join(known), f"duels{left}"
+        return "", f"none of them can be trained: {', '.join(others)}{_missing_swe(job)}"
+    left = f"; as the base plays them: {', '.join(others)}{_missing_swe(job)}" if others else ""
+    data = f"; with rows of {len(job.datasets)} mounted data sets" if job.datasets else ""
+    return ", ".join(known), f"duels{data}{left}"
 
 
-def _swe_note(job: Job, trained: bool) -> str:
-    """Data for the final's software tasks; empty for a job without them."""
-    if SWE not in job.environments:
+def learns_recorded(job: Job) -> bool:
+    """Return whether a job has no game, but tasks that recorded conversations can teach."""
+    tasks = {SWE, INTERCODE} & set(job.environments)
+    return job.duels and bool(job.datasets and tasks) and not set(job.environments) & set(GAMES)
+
+
+def _missing_swe(job: Job) -> str:
+    """Data for the final's software tasks; empty where it is mounted or they are not listed."""
+    mounted = {folder.name for folder in job.datasets}
+    if SWE not in job.environments or dataset_folder(SWE_DATASET) in mounted:
         return ""
-    if SWE_DATASET in job.datasets:
-        use = "is half of the demonstrations" if trained else "needs a game that can be trained"
-        return f" ({SWE_DATASET} is mounted and {use})"
     return f" ({SWE} is learned from {SWE_DATASET} only: request it at the miner's endpoint)"
 
 
@@ -99,10 +123,14 @@ class PlannedSettings:
 
     def __init__(self, invocation: Invocation, parameters: int) -> None:
         job = invocation.job
-        self._job_tree = _duels_tree(job) if job.duels else _served_tree(job)
+        if learns_recorded(job):
+            self._job_tree = _recorded_tree(job)
+        else:
+            self._job_tree = _duels_tree(job) if job.duels else _served_tree(job)
         try:
             self._by_hand = parse_overrides(invocation.overrides)
-            if job.duels and value_at(self._by_hand, "environment.channel") in (None, DUEL_CHANNEL):
+            channel = value_at(merged(self._job_tree, self._by_hand), "environment.channel")
+            if channel == DUEL_CHANNEL:
                 self._job_tree = merged(self._job_tree, _learning_tree(job))
             named = invocation.recipe
             self.recipe: Recipe = recipe_for(parameters) if named is None else recipe(named)
@@ -183,8 +211,26 @@ def _learning_tree(job: Job) -> Tree:
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
         "reward": {"credit": "all_moves", "tau": DUEL_TAU},
-        "demonstrations": {"share": DUEL_WARM_START},
+        "demonstrations": {"share": DUEL_WARM_START, "datasets": list(job.datasets)},
         "evaluation": {"episodes": GATED_GAMES * len(games)},
+    }
+
+
+def _recorded_tree(job: Job) -> Tree:
+    """A job that learns mounted data alone. Nothing is sampled but replies that are evaluated."""
+    return {
+        "environment": {"channel": RECORDED_CHANNEL, "datasets": list(job.datasets)},
+        "rollout": {
+            "groups_per_step": RECORDED_PER_STEP // 2,
+            "group_size": 2,
+            "temperature": 1.0,
+            "most_invalid": None,
+            "max_reply_tokens": SWE_REPLY_TOKENS,
+            "max_episode_tokens": RECORDED_TOKENS,
+            "episode_seconds": DUEL_EPISODE_SECONDS,
+        },
+        "reward": {"credit": "episode"},
+        "evaluation": {"episodes": RECORDED_HELD_OUT},
     }
 
 

@@ -94,9 +94,24 @@ SERVED = Workload(
 )
 """Goofspiel on servers: 8 tokens a reply, one growing chat."""
 
+RECORDED = Workload(
+    trained=9000,
+    computed=9000,
+    prefilled=0,
+    sampled=0,
+    longest=0,
+    turns=1,
+    seconds=0.0,
+    context=0,
+)
+"""A recorded conversation, of which nothing is sampled: SWE-ZERO's 112 billion tokens in 12.3
+million, as its card has them."""
+
 
 def workload(settings: Settings) -> Workload:
     """Workload of the job's channel."""
+    if FACTS[settings.environment.channel].supervised:
+        return RECORDED
     if FACTS[settings.environment.channel].duels:
         return duels(settings.environment.games, settings.reward.most_turns)
     return SERVED

@@ -20,6 +20,7 @@ CHANNELS = {
     "own": "own:OwnChannel",
     "code_agent": "code_agent:CodeAgentChannel",
     "openenv": "openenv:OpenEnvChannel",
+    "recorded": "recorded:RecordedChannel",
 }
 """Module of this package and class. Channels of one class play the same tasks."""
 

@@ -7,7 +7,9 @@ from typing import Literal, get_args
 
 from miner.config.contract import FIRST_FORMAT_DTYPE, SERVING_DTYPE, ServedDtype
 
-Channel = Literal["auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel"]
+Channel = Literal[
+    "auto", "step", "graded", "builtin", "own", "code_agent", "openenv", "duel", "recorded"
+]
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ChannelFacts:
         first_format: whether it plays the servers' games.
         critics: whether `reward.credit = "all_moves"` has a critic.
         duels: whether two models meet in the games, which have teachers.
+        supervised: whether recorded replies are learned, in place of sampled ones.
     """
 
     reads: tuple[str, ...]
@@ -31,6 +34,7 @@ class ChannelFacts:
     first_format: bool = False
     critics: bool = False
     duels: bool = False
+    supervised: bool = False
 
 
 _SERVED = ChannelFacts(
@@ -53,6 +57,9 @@ FACTS: dict[str, ChannelFacts] = {
         served_dtype=SERVING_DTYPE,
         critics=True,
         duels=True,
+    ),
+    "recorded": ChannelFacts(
+        reads=("datasets", "tool_parser"), served_dtype=SERVING_DTYPE, supervised=True
     ),
 }
 assert FACTS.keys() == set(get_args(Channel))

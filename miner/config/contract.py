@@ -32,6 +32,7 @@ DECK_SIZES: Final = (8, 10, 12, 14, 16)
 """Goofspiel's on servers, by task_id modulo 5; duels have others (`DUEL_CARDS`)."""
 
 DUEL_CHANNEL: Final = "duel"
+RECORDED_CHANNEL: Final = "recorded"
 DuelCards = Literal[5, 8, 10, 13]
 DUEL_CARDS: Final = (5, 8, 10, 13)
 DuelBoard = Literal["4x5", "5x5", "5x6"]
@@ -128,6 +129,8 @@ SWE: Final = "swe_infinite"
 """Tasks of the final's third job: no duel, and no server while training."""
 SWE_TURNS: Final = 18
 """About as many turns as the clock of one of its tasks has room for."""
+SWE_REPLY_TOKENS: Final = 1024
+"""Longest reply of such a turn."""
 SWE_SUBMISSION: Final = (
     "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached"
 )
@@ -193,7 +196,12 @@ def split_server_urls(text: str) -> list[str]:
 
 
 def mounted_datasets(environ: Mapping[str, str]) -> list[str]:
-    """Folders of the data sets that a validator has mounted: ORG/NAME is the folder ORG--NAME."""
-    names = [name.strip() for name in environ.get(DATASETS_VARIABLE, "").split(",")]
+    """Folders of the data sets that a validator has mounted."""
+    names = environ.get(DATASETS_VARIABLE, "").replace(",", " ").split()
     under = environ.get(DATASETS_DIR_VARIABLE, "")
-    return [f"{under}/{name.replace('/', '--')}" for name in names if name and under]
+    return [f"{under}/{dataset_folder(name)}" for name in names if under]
+
+
+def dataset_folder(name: str) -> str:
+    """Name of the folder of a mounted data set: ORG--NAME for ORG/NAME."""
+    return name.replace("/", "--")

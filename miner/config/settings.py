@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from miner.config.channel_facts import FACTS, Channel, unused_settings
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
+    DATASETS_VARIABLE,
     DECK_SIZES,
     DUEL_BOARDS,
     DUEL_CARDS,
@@ -86,7 +87,8 @@ class EnvironmentSettings(Section):
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
         "own: a class of yours (entry); code_agent: problems to write code for; openenv: an "
-        "OpenEnv server; duel: today's tournament, played in this process.",
+        "OpenEnv server; duel: today's tournament, played in this process; recorded: supervised "
+        "learning on conversations (datasets).",
     )
     entry: str = Field(
         "", description="channel = own: your class, as guess.py:Guess or package.module:Guess."
@@ -123,6 +125,11 @@ class EnvironmentSettings(Section):
         "family, as it will be served.",
     )
     openenv: OpenEnvSettings = OpenEnvSettings()
+    datasets: tuple[Path, ...] = Field(
+        (),
+        description="channel = recorded: folders of conversations, as demonstrations.datasets; "
+        f"empty: those of {DATASETS_VARIABLE}.",
+    )
 
     @field_validator(
         "servers", "deck_sizes", "games", "opponents", "cards", "boards", mode="before"
@@ -261,6 +268,11 @@ class Settings(Section):
                 f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
                 f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
             )
+        if facts.supervised and (self.reward.credit != "episode" or self.rollout.temperature != 1):
+            raise ValueError(
+                f"environment.channel={self.environment.channel!r} samples nothing in training: "
+                "leave reward.credit='episode' and rollout.temperature=1"
+            )
         if self.reward.shaping != "none" and not facts.first_format:
             raise ValueError(
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
@@ -337,9 +349,9 @@ def load_as(
     tree = parse_overrides(overrides)
     if config is not None:
         tree = read_recipe(config).under(tree)
-    mounted = mounted_datasets(environ)
-    if mounted and value_at(tree, "demonstrations.datasets") is None:
-        tree = merged({"demonstrations": {"datasets": mounted}}, tree)
+    if mounted := mounted_datasets(environ):
+        folders = {"datasets": mounted}
+        tree = merged({"demonstrations": folders, "environment": folders}, tree)
     urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
     if urls and value_at(tree, "environment.servers") is None:
         tree = merged({"environment": {"servers": urls}}, tree)

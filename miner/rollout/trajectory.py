@@ -236,7 +236,7 @@ class TrajectoryBuilder:
         eos = self._renderer.eos_token_id
         return Trajectory(
             task=self._task,
-            rows=tuple(row.close(eos) for row in self._rows),
+            rows=tuple(row.close(eos) for row in self._rows if row.completion_ids),
             turns=tuple(self._turns),
             score=score,
             weight_version=self._weight_version or 0,

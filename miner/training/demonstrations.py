@@ -31,11 +31,12 @@ from miner.duel.channel.tasks import DuelTasks
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
 from miner.environments import EnvironmentSource
 from miner.environments.base import EpisodeTask
+from miner.recorded.conversations import read_conversations
+from miner.recorded.rows import RecordedRows
 from miner.rewards.all_moves import target, unsampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
-from miner.training.mounted_data import MountedData
 from miner.training.rollout_function import RolloutFunction, columns_of
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class WarmStart:
         rollout: plays the run's own games afterwards.
         fraction: optimizer step -> used-up share of the run.
         source: duels, for their wording and the family of the model's calls.
-        data: rows of mounted data sets, half of each step's; None without any.
+        data: conversations of mounted data sets, half of each step's replies; None without any.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class WarmStart:
         fraction: Callable[[int], float],
         renderer: ChatRenderer,
         source: DuelSource,
-        data: MountedData | None = None,
+        data: RecordedRows | None = None,
     ) -> None:
         self._settings = settings
         self._wanted = settings.demonstrations
@@ -116,8 +117,11 @@ class WarmStart:
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
             return []
         self.prepare(step + 1)
-        data = self._data.sample(self._count // 2, self._drawn(step)) if self._data else []
-        taught = made[: self._count - len(data)]
+        if self._data is None:
+            data, taught = [], made[: self._count]
+        else:
+            data = self._data.some(self._count // 2, self._drawn(step))
+            taught = made[: self._count - self._count // 2] if data else made[: self._count]
         return [*chain.from_iterable(map(self._rows, taught)), *data]
 
     def _rows(self, demonstration: Demonstration) -> list[RolloutRow]:
@@ -181,8 +185,10 @@ def with_warm_start(
     assert isinstance(source, DuelSource), "settings with a share have the channel of duels"
     data = None
     if wanted.datasets:
-        data = MountedData(wanted.datasets, renderer, source.family, settings.rollout.episode_limit)
-        logger.warning("%s", data.described)
+        limit = settings.rollout.episode_limit
+        found = read_conversations(wanted.datasets)
+        data = RecordedRows(found, renderer, source.family, limit)
+        logger.warning("%s", found.described)
     warm = WarmStart(settings, rollout, fraction, renderer, source, data)
     warm.prepare(0)
     return warm

@@ -21,7 +21,6 @@ from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.publishing.best import BestModel, Evaluated
-from miner.publishing.gate import undecided_pairs
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
@@ -32,6 +31,10 @@ CANDIDATES = "candidates"
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
+
+Gate = Callable[[Sequence[str], Evaluated, Evaluated, int], list[str]]
+"""Names of the held-out games, a candidate, the start, the candidate's number -> what is against
+it; see `undecided_pairs`."""
 
 Publish = Callable[[PublishedScore], object]
 """Publishes the current weights; every rank takes part."""
@@ -44,7 +47,7 @@ class HeldOut(TrainerCallback):
         run_dir: holds `evaluations.jsonl` and `best.json`.
         schedule: learns how long this takes, and decides whether there is time for it.
         note: shows a line to the user.
-        gated: publish only what the gate for duels lets pass; see `miner.publishing.gate`.
+        gate: publish only what it has nothing against; None: whatever is better.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
     """
 
@@ -58,7 +61,7 @@ class HeldOut(TrainerCallback):
         ranks: Ranks,
         every_steps: int,
         note: Callable[[str], None],
-        gated: bool = False,
+        gate: Gate | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
     ) -> None:
         self._evaluate = evaluate
@@ -70,7 +73,7 @@ class HeldOut(TrainerCallback):
         self._every = every_steps
         self._note = note
         self._replays = replays
-        self._gated = gated
+        self._gate = gate
         self._candidates = 0
         self._undecided: list[str] = []
         self._best = self._restore()
@@ -147,7 +150,7 @@ class HeldOut(TrainerCallback):
     def warning(self) -> str:
         """For the run's last lines, where no candidate has passed the gate; else empty."""
         return "no candidate has passed: the start stays" * (
-            self._gated and not self._model.best.step
+            self._gate is not None and not self._model.best.step
         )
 
     def on_step_end(
@@ -160,11 +163,11 @@ class HeldOut(TrainerCallback):
     def _passes(self, candidate: Evaluated, result: EvaluationResult) -> bool:
         """Return whether the gate lets the candidate pass, if there is one. Each costs a higher
         price."""
-        if self._gated:
+        if self._gate is not None:
             self._candidates += 1
             self._store()  # a run that is killed now must not ask at the old price
             games = [episode.environment for episode in result.episodes]
-            self._undecided = undecided_pairs(games, candidate, self._model.base, self._candidates)
+            self._undecided = self._gate(games, candidate, self._model.base, self._candidates)
         return not self._undecided
 
     @property

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from miner.background_loop import BackgroundLoop, unless
 from miner.channels.registry import make_channel
+from miner.config.channel_facts import FACTS, ChannelFacts
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -74,6 +75,11 @@ class OpenRun:
     publisher: Publisher | None
     schedule: Schedule
     dark: Stopwatch
+
+    @property
+    def facts(self) -> ChannelFacts:
+        """Of the channel."""
+        return FACTS[self.settings.environment.channel]
 
 
 class Rollouts:

@@ -24,6 +24,7 @@ from miner.inference.engines import NewWeights
 from miner.inference.merged_weights import weights_on_cpu
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
+from miner.publishing.gate import undecided_pairs
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.token_records import TokenRecords
@@ -39,7 +40,7 @@ from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import with_warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
-from miner.training.held_out import HeldOut
+from miner.training.held_out import Evaluate, Gate, HeldOut
 from miner.training.learner import Learner
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
@@ -48,6 +49,7 @@ from miner.training.revert import BestWeights, RevertToBest
 from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
 from miner.training.schedule import Schedule
 from miner.training.stopping import StopConsensus, StopRequest
+from miner.training.supervised import Supervised, form_lost, likelihood, recorded_rows
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from miner.training.trl_warnings import silence_harmless_warnings
@@ -154,11 +156,15 @@ def _learn_from(
         ranks,
         credit,
     )
-    own_engine = settings.rollout.engine == "transformers"
+    sync = None
+    if settings.rollout.engine != "transformers" and not run.facts.supervised:
+        sync = schedule.timed("weights", run.engine.sync_weights)
     trainer.learn_from(
-        with_warm_start(rollout, settings, schedule.fraction, renderer, run.source),
+        Supervised(settings, renderer, run.source, rollout)
+        if run.facts.supervised
+        else with_warm_start(rollout, settings, schedule.fraction, renderer, run.source),
         schedule.learning_rate_factor(settings.optimizer, ranks),
-        None if own_engine else schedule.timed("weights", run.engine.sync_weights),
+        sync,
     )
     checkpoints = _add_callbacks(run, rollout, held_out)
     _learn(run, checkpoint, checkpoints)
@@ -222,13 +228,21 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
     settings, note = run.settings, run.progress.note
     channel = make_channel(settings.environment)
     tasks = channel.tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
+    evaluate: Evaluate = partial(rollouts.evaluate, tasks)
+    gate: Gate | None = None
+    if run.facts.duels:
+        gate = undecided_pairs
+    if run.facts.supervised:
+        rows = recorded_rows(settings, run.learner.renderer, run.source)
+        evaluate = partial(likelihood, rows, run.trainer, run.ranks, tasks, evaluate)
+        gate = form_lost
     return HeldOut(
-        *(partial(rollouts.evaluate, tasks), partial(_publish, run)),
+        *(evaluate, partial(_publish, run)),
         *(settings.run_dir, run.schedule),
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
         note=note,
-        gated=FACTS[settings.environment.channel].duels,
+        gate=gate,
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
     )
 

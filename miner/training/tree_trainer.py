@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 _FIRST = np.zeros(1, np.int64)
 IDLE = [Tree(_FIRST, _FIRST, _FIRST + 1, [0], [_FIRST])]
 """One token, for a process that has no tree left while others have: it counts nothing."""
+_NO_ROW = Row(_FIRST, _FIRST)
 
 
 class TreeTrainer(GRPOTrainer):
@@ -228,9 +229,28 @@ class TreeTrainer(GRPOTrainer):
             scored, self._scored = self._scored, None
             return scored
         ids, mask = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
+        return self._scored_apart(model, self._rows, ids, mask), None, None
+
+    @torch.no_grad()
+    def logprobs_of(self, rows: Sequence[Row]) -> list[Tensor]:
+        """Log-probabilities of each row's tokens with loss by the current weights, in nats, at the
+        temperature of training; collective, each process for its own rows."""
+        targets = [torch.from_numpy(row.ids[row.targets]) for row in rows or [_NO_ROW]]
+        there = [torch.ones_like(ids) for ids in targets]
+        ids, mask = (
+            pad_sequence(lines, batch_first=True).to(self.accelerator.device)
+            for lines in (targets, there)
+        )
+        found = self._scored_apart(self.model_wrapped, rows, ids, mask).cpu()
+        return [line[: len(row.targets)] for line, row in zip(found, rows, strict=False)]
+
+    def _scored_apart(
+        self, model: torch.nn.Module, rows: Sequence[Row], ids: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Log-probabilities of `ids`, the rows' tokens with loss, where `mask`; collective."""
         logprobs = torch.zeros(ids.shape, device=ids.device)
         whole = {"completion_ids": ids, "completion_mask": mask}
-        passes = self._few_passes(self._trees(dict(enumerate(self._rows)), self._tokens_per_pass))
+        passes = self._few_passes(self._trees(dict(enumerate(rows)), self._tokens_per_pass))
         most = max(1, *self._gather_values(len(passes)))  # each pass waits for all processes
         for trees in exactly(most, passes, self._size):
             part = _part_of(whole, trees or IDLE)
@@ -238,9 +258,9 @@ class TreeTrainer(GRPOTrainer):
                 model, trees or IDLE, part["completion_ids"], part["completion_mask"]
             )
             if trees:
-                rows = [row for tree in trees for row in tree.rows]
-                logprobs[rows, : found.shape[1]] = found
-        return logprobs, None, None
+                numbers = [row for tree in trees for row in tree.rows]
+                logprobs[numbers, : found.shape[1]] = found
+        return logprobs
 
     def _score(
         self, model: torch.nn.Module, trees: Pass, ids: Tensor, mask: Tensor

@@ -18,6 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
 from miner.config.contract import SWE_DATASET
+from miner.config.settings import load_settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
 
@@ -44,25 +45,53 @@ def test_one_known_game_is_trained_and_the_others_are_named(
 
 
 @pytest.mark.parametrize(
-    ("mounted", "said"),
-    [("", f"learned from {SWE_DATASET} only: request it"), (f"a/b,{SWE_DATASET}", "is mounted")],
+    ("mounted", "others", "game", "said"),
+    [
+        ("", [], "", f"learned from {SWE_DATASET} only: request it"),
+        ("", ["othello"], "othello", f"learned from {SWE_DATASET} only: request it"),
+        (f"a/b,{SWE_DATASET}", [], "swe_infinite", "supervised, from a--b, gradients-io"),
+        (f"a/b,{SWE_DATASET}", ["othello"], "othello", "with rows of 2 mounted data sets"),
+        (
+            "a/b",
+            [],
+            "swe_infinite",
+            f"a--b (swe_infinite is learned from {SWE_DATASET}",
+        ),
+        ("a/b", ["intercode"], "swe_infinite, intercode", "supervised, from a--b"),
+    ],
 )
-@pytest.mark.parametrize(("others", "game"), [([], ""), (["othello"], "othello")])
-def test_the_finals_task_is_known_and_what_it_needs_is_said(
+def test_the_finals_task_is_learned_from_mounted_data(
     roots: dict[str, str],
     arguments: Arguments,
     mounted: str,
-    said: str,
     others: list[str],
     game: str,
+    said: str,
 ) -> None:
     names = {"environment_names": ["swe_infinite", *others]}
-    job = prepared(
-        roots | {"MINER_DATASETS": mounted}, arguments, "", dataset_type=json.dumps(names)
-    )
+    environ = roots | {"MINER_DATASETS": mounted, "MINER_DATASETS_DIR": "/data"}
+    job = prepared(environ, arguments, "", dataset_type=json.dumps(names))
     chosen, why = choose_games(job.invocation.job)
     assert chosen == game
     assert said in why
+    wanted = job.settings
+    folders = tuple(Path("/data") / name.replace("/", "--") for name in mounted.split(",") if name)
+    if "othello" in others:
+        assert wanted.environment.channel == "duel"
+        assert wanted.demonstrations.datasets == folders
+    elif mounted:
+        assert (wanted.environment.channel, wanted.environment.datasets) == ("recorded", folders)
+        assert (wanted.reward.credit, wanted.rollout.most_invalid) == ("episode", None)
+        assert wanted.rollout.max_reply_tokens == 1024
+        assert job.plan.served_dtype == "bfloat16"
+    assert load_settings(_written(job, roots), environ=environ) == wanted
+
+
+def _written(job: main.Prepared, roots: dict[str, str]) -> Path:
+    """The file of settings that the trainer gets."""
+    file = Path(roots["MINER_CHECKPOINTS_DIR"]) / "trainer.toml"
+    file.write_text(to_toml(job.settings))
+    return file
 
 
 @pytest.mark.parametrize("servers", ["", "http://10.0.0.2:8000"])

@@ -7,6 +7,7 @@ import pytest
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.training.held_out import HeldOut
@@ -56,7 +57,7 @@ class World:
             ranks=Ranks(),
             every_steps=10,
             note=self.notes.append,
-            gated=gated,
+            gate=undecided_pairs if gated else None,
         )
 
     def records(self):

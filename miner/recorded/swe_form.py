@@ -19,7 +19,10 @@ BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 """As the agent finds commands."""
 _THOUGHT_END = "</think>"
 SHOWN = 10_000
-"""Characters of an output; of a longer one the first and the last half of so many are shown."""
+"""Characters of an output; of one that has as many the first and the last half are shown."""
+_OBSERVED = "Observation:"
+"""Before an output in SWE-ZERO's rows, which have no return codes."""
+_SUBMITS = re.compile(r"echo\s+[\"']?" + SWE_SUBMISSION.split()[1])
 
 Messages = list[dict[str, str]]
 
@@ -27,28 +30,46 @@ Messages = list[dict[str, str]]
 def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
     """Return the messages of a row in the agent's form; nothing is added to what was said.
 
-    A call of a tool with a `command` becomes the reply's block, and a tool's result an observation.
+    A call of a tool with a `command` becomes the reply's block, and its result an observation. A
+    reply without exactly one block goes, with the answer to it, and so does what comes after the
+    submission, which becomes the final's own.
     Raises: `ValueError` naming the message that has no place in the form.
     """
     messages: Messages = []
+    refused = False
     for number, message in enumerate(row):
         role, content = message.get("role"), message.get("content") or ""
         if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
             raise ValueError(f"message {number} is no text of a known role: {role!r}")
-        if role == "assistant":
-            content = _reply(content, message.get("tool_calls") or [], number)
-        elif role == "tool":
-            content = observation(content, int(message.get("returncode") or 0))
-        messages.append({"role": "user" if role == "tool" else role, "content": content})
+        if role != "assistant":
+            if not refused:
+                messages.append(_shown(role, content, int(message.get("returncode") or 0)))
+            continue
+        content = _reply(content, message.get("tool_calls") or [], number)
+        blocks = BLOCK.findall(content)
+        refused = len(blocks) != 1
+        if refused:
+            continue
+        submits = _SUBMITS.match(blocks[0].strip())
+        if submits:
+            content = content.replace(blocks[0], SWE_SUBMISSION)
+        messages.append({"role": role, "content": content})
+        if submits:
+            break
     return messages
 
 
 def observation(output: str, returncode: int = 0) -> str:
     """Return what the agent shows of a command's output."""
-    if len(output) > SHOWN:
+    shown = f"<output>\n{output}</output>"
+    if len(output) >= SHOWN:
         half = SHOWN // 2
-        output = f"{output[:half]}\n[{len(output) - SHOWN} characters left out]\n{output[-half:]}"
-    return f"<returncode>{returncode}</returncode>\n<output>\n{output}</output>"
+        shown = (
+            f"<output_head>\n{output[:half]}\n</output_head>\n"
+            f"<elided_chars>\n{len(output) - SHOWN} characters elided\n</elided_chars>\n"
+            f"<output_tail>\n{output[-half:]}\n</output_tail>"
+        )
+    return f"<returncode>{returncode}</returncode>\n{shown}"
 
 
 def problem(messages: Sequence[Mapping[str, str]]) -> str:
@@ -72,6 +93,23 @@ def problem(messages: Sequence[Mapping[str, str]]) -> str:
     if len(replies) >= SWE_TURNS:
         return f"it submits in turn {len(replies)}, which is not before turn {SWE_TURNS}"
     return ""
+
+
+def fault(reply: str) -> str:
+    """Return why the agent would not take a reply, in a few words; empty if it would."""
+    blocks = BLOCK.findall(reply.rpartition(_THOUGHT_END)[2])
+    if len(blocks) != 1:
+        return f"{len(blocks)} blocks of bash"
+    submits = SWE_SUBMISSION.split()[1] in blocks[0]
+    return "submission beside other commands" * (submits and blocks[0].strip() != SWE_SUBMISSION)
+
+
+def _shown(role: str, content: str, returncode: int) -> dict[str, str]:
+    if role == "user" and content.startswith(_OBSERVED):
+        role, content = "tool", content.removeprefix(_OBSERVED).removeprefix(" ")
+    if role == "tool":
+        return {"role": "user", "content": observation(content, returncode)}
+    return {"role": role, "content": content}
 
 
 def _reply(content: str, calls: Sequence[Mapping[str, Any]], number: int) -> str:

@@ -1,0 +1,209 @@
+"""Conversations of data sets that a validator has mounted.
+
+Invariants:
+* reading ends, whatever is in the folders: rows of another form are counted and left out, and no
+  more than `MOST_CHARACTERS` are held;
+* every process reads the same conversations under the same numbers;
+* all conversations of a task are held out, or none is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+from miner.config.contract import SWE_DATASET, dataset_folder
+from miner.duel.calls import write_calls
+from miner.duel.tools import ToolCall
+from miner.environments.base import Message, Tool
+from miner.environments.split import split
+from miner.recorded.swe_form import problem, rewritten
+
+logger = logging.getLogger(__name__)
+
+MOST_READ = 100_000
+"""Records of one folder that are looked at."""
+MOST_CHARACTERS = 400_000_000
+"""Held by a process; some 100 million tokens."""
+MOST_OF_A_TASK = 4
+"""Conversations that begin alike: some sets have a hundred attempts at each task."""
+MOST_HELD_OUT = 500
+
+_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+class _OtherForm(ValueError):
+    """A record that cannot be learned from; the message is what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation, whose last message is an assistant's.
+
+    Attributes:
+        messages: role and text of each.
+        calls: of the messages that have some, by their index.
+        tools: functions on offer.
+        software: whether it is one of the final's software tasks, in their form.
+    """
+
+    messages: tuple[Message, ...]
+    calls: Mapping[int, Sequence[ToolCall]]
+    tools: tuple[Tool, ...] = ()
+    software: bool = False
+
+    @property
+    def replies(self) -> list[int]:
+        """Indices of the assistant's messages, but for one that nothing comes before."""
+        found = (at for at, message in enumerate(self.messages) if message["role"] == "assistant")
+        return [at for at in found if at > 0]
+
+    def written(self, family: str) -> tuple[Message, ...]:
+        """The messages with calls as a model of this family writes them.
+
+        Raises: `ValueError` where its form cannot hold them.
+        """
+        messages = list(self.messages)
+        for at, calls in self.calls.items():
+            said = messages[at]["content"]
+            text = "\n".join(filter(None, (said, write_calls(family, calls))))
+            messages[at] = {"role": messages[at]["role"], "content": text}
+        return tuple(messages)
+
+
+@dataclass
+class Conversations:
+    """What was read.
+
+    Attributes:
+        every: all that can be learned from.
+        held_out, trained: their numbers.
+        left_out: how many records each reason has kept out.
+    """
+
+    every: list[Conversation] = field(default_factory=list)
+    held_out: list[int] = field(default_factory=list)
+    trained: list[int] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def described(self) -> str:
+        """One line for the log."""
+        kinds = ", ".join(f"{count} for {reason}" for reason, count in self.left_out.most_common(5))
+        left_out = f"{self.left_out.total()} left out ({kinds})" if kinds else "all read"
+        return f"mounted data: {len(self.every)} conversations to learn from; {left_out}"
+
+
+@cache
+def read_conversations(folders: tuple[Path, ...]) -> Conversations:
+    """Read the jsonl, json and parquet files of data sets; once in a process."""
+    found = Conversations()
+    by_task: dict[str, list[int]] = {}
+    characters = 0
+    for folder in folders:
+        software = folder.name == dataset_folder(SWE_DATASET)
+        for record in _records(folder, found.left_out):
+            try:
+                conversation = _conversation(record, software)
+                numbers = by_task.setdefault(_beginning(conversation), [])
+                if len(numbers) == MOST_OF_A_TASK:
+                    raise _OtherForm(f"more than {MOST_OF_A_TASK} of one task")
+            except _OtherForm as error:
+                found.left_out[str(error)[:80]] += 1
+                continue
+            numbers.append(len(found.every))
+            found.every.append(conversation)
+            characters += sum(len(message["content"]) for message in conversation.messages)
+            if characters > MOST_CHARACTERS:
+                break
+    if by_task:
+        held_out, trained = split(by_task)
+        trained += held_out[MOST_HELD_OUT:]
+        found.held_out = [number for task in held_out[:MOST_HELD_OUT] for number in by_task[task]]
+        found.trained = [number for task in trained for number in by_task[task]]
+    return found
+
+
+def _beginning(conversation: Conversation) -> str:
+    """What is said before the first reply, by which a task is known."""
+    return "\n".join(each["content"] for each in conversation.messages[: conversation.replies[0]])
+
+
+def _records(folder: Path, left_out: Counter[str]) -> Iterator[Mapping[str, Any]]:
+    """Records of the files in a folder, in the order of their names."""
+    from datasets import load_dataset  # takes seconds
+
+    read = 0
+    for file in sorted(folder.rglob("*")):
+        if (builder := _BUILDERS.get(file.suffix)) is None:
+            continue
+        try:
+            records = load_dataset(builder, data_files=str(file), split="train", streaming=True)
+            for record in records:
+                yield record
+                read += 1
+                if read == MOST_READ:
+                    return
+        except Exception as error:  # pyarrow, JSON, encodings: each has errors of its own
+            left_out[f"{file.name} cannot be read"] += 1
+            logger.warning("%s cannot be read to its end: %s", file, str(error)[:200])
+
+
+def _conversation(record: Mapping[str, Any], software: bool) -> Conversation:
+    """A record's. Raises: `_OtherForm`."""
+    given = _listed(record.get("messages"))  # a copy
+    for each in given:
+        if not isinstance(each, Mapping) or each.get("role") not in _ROLES:
+            raise _OtherForm("a message without a known role")
+        if not isinstance(each.get("content") or "", str):
+            raise _OtherForm("content that is no text")
+    if software:
+        try:
+            given = rewritten(given)
+        except (ValueError, TypeError) as error:
+            raise _OtherForm(str(error)) from error
+        if reason := problem(given):
+            raise _OtherForm(reason)
+    while given and given[-1]["role"] != "assistant":
+        given.pop()
+    roles = [each["role"] for each in given]
+    if "assistant" not in roles[1:]:
+        raise _OtherForm("no reply of an assistant")
+    if ("assistant", "assistant") in pairwise(roles):
+        raise _OtherForm("a reply to a reply")
+    calls = {at: list(map(_call, each.get("tool_calls") or [])) for at, each in enumerate(given)}
+    return Conversation(
+        tuple({"role": each["role"], "content": each.get("content") or ""} for each in given),
+        {at: some for at, some in calls.items() if some},
+        tuple(cast(list[Tool], _listed(record.get("tools") or []))),
+        software,
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list, or the text of one in JSON. Raises: `_OtherForm`."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise _OtherForm("text in the place of a list") from None
+    if not isinstance(value, list):
+        raise _OtherForm("no list of messages")
+    return list(value)
+
+
+def _call(given: Any) -> ToolCall:
+    function = given.get("function") if isinstance(given, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise _OtherForm("a tool call without a name")
+    arguments = function.get("arguments") or {}
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(function["name"], text)

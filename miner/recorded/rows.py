@@ -1,0 +1,109 @@
+"""Rows of recorded conversations: loss on what the assistant says, on each reply once."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from random import Random
+
+from jinja2 import TemplateError
+
+from miner.environments.base import EpisodeTask, Transition
+from miner.inference.sampler import Sample
+from miner.recorded.conversations import Conversation, Conversations
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBuilder
+
+logger = logging.getLogger(__name__)
+
+_TASK = EpisodeTask("recorded", 0, 0)
+
+
+class RecordedRows:
+    """Makes the rows of conversations.
+
+    Args:
+        family: of the model's calls, one of `calls.FORMS`.
+        most_tokens: longest row; replies that end beyond it are left out.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        renderer: ChatRenderer,
+        family: str,
+        most_tokens: int,
+    ) -> None:
+        self.conversations = conversations
+        self._renderer = renderer
+        self._family = family
+        self._most_tokens = most_tokens
+
+    def of(self, number: int) -> list[RolloutRow]:
+        """A conversation's: one, or more where its chat template rewrites the past.
+
+        Returns: none of a conversation that cannot be rendered or whose first reply is too long.
+        """
+        conversation = self.conversations.every[number]
+        try:
+            return _rows(conversation, self._renderer, self._family, self._most_tokens)
+        except (ValueError, TemplateError) as error:
+            logger.warning("conversation %d is left out: %s", number, str(error)[:200])
+            return []
+
+    def some(self, replies: int, seed: str) -> list[RolloutRow]:
+        """Rows of conversations drawn by `seed`, with at least so many replies; fewer where there
+        are no more."""
+        rows: list[RolloutRow] = []
+        trained = self.conversations.trained
+        for number in Random(seed).sample(trained, len(trained)):
+            if replies <= 0:
+                break
+            rows += self.of(number)
+            replies -= len(self.conversations.every[number].replies)
+        return rows
+
+    def batch(self, first: int, count: int, seed: int) -> list[int]:
+        """Numbers of conversations to train: `count` from place `first` on, in an order that is
+        drawn anew each time all of them have been learned."""
+        numbers: list[int] = []
+        trained = self.conversations.trained
+        while len(numbers) < count:
+            epoch, place = divmod(first + len(numbers), len(trained))
+            order = Random(f"{seed}/recorded/{epoch}").sample(trained, len(trained))
+            numbers += order[place:][: count - len(numbers)]
+        return numbers
+
+
+def _rows(
+    conversation: Conversation, renderer: ChatRenderer, family: str, most_tokens: int
+) -> list[RolloutRow]:
+    """Raises: `ValueError`, `TemplateError` for what cannot be written or rendered."""
+    messages, replies = conversation.written(family), conversation.replies
+    builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
+    learned = 0
+    for at, following in zip(replies, [*replies[1:], len(messages)], strict=True):
+        said = messages[at]["content"]
+        ids = renderer.encode_reply(said)
+        if len(builder.prompt_ids) + len(ids) > most_tokens:
+            break
+        builder.add_reply(Sample(ids, (math.nan,) * len(ids), "stop"))
+        shown = messages[at + 1 : following]
+        builder.add_transition(Transition(shown, 0.0, done=not shown, recorded=said))
+        learned += 1
+    rows = builder.build(0.0).rows if learned else ()
+    return [_weighted(row) for row in rows if any(row.loss_mask)]
+
+
+def _weighted(row: RolloutRow) -> RolloutRow:
+    """The row without what comes after its last reply, taught and not sampled."""
+    end = max(at for at, learned in enumerate(row.loss_mask) if learned) + 1
+    return replace(
+        row,
+        completion_ids=row.completion_ids[:end],
+        logprobs=row.logprobs[:end],
+        loss_mask=row.loss_mask[:end],
+        turn_ids=(ENVIRONMENT_TURN,) * end,
+        weight=1.0,
+    )

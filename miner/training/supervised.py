@@ -1,0 +1,116 @@
+"""Supervised learning on recorded conversations, and what held-out ones say of it.
+
+Invariant: the conversations of a step are a function of the run's seed and the step, so that a
+resumed run has the same ones, and none comes again before all have come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
+from miner.environments import EnvironmentSource, EpisodeTask
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, interleaved
+from miner.publishing.best import Evaluated
+from miner.publishing.gate import FORFEIT_MARGIN
+from miner.recorded.environment import RecordedSource
+from miner.recorded.rows import RecordedRows
+from miner.rollout.renderer import ChatRenderer
+from miner.rollout.stats import RolloutStats
+from miner.rollout.trajectory import RolloutRow
+from miner.training.forest import Row
+from miner.training.rollout_function import RolloutFunction, columns_of
+from miner.training.tree_trainer import TreeTrainer
+
+
+class Supervised:
+    """The callable for `GRPOTrainer(rollout_func=...)` of a run that samples nothing: a
+    conversation for each prompt.
+
+    Args:
+        rollout: of the run, which has no statistics then.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        renderer: ChatRenderer,
+        source: EnvironmentSource,
+        rollout: RolloutFunction,
+    ) -> None:
+        self._rows = recorded_rows(settings, renderer, source)
+        self._rollout = rollout
+        self._seed = settings.seed
+        self._eos = renderer.eos_token_id
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        """Rows of as many conversations; see `RolloutFunction`."""
+        ranks, count = self._rollout.ranks, len(prompts)
+        first = (trainer.state.global_step * ranks.count + ranks.rank) * count
+        numbers = self._rows.batch(first, count, self._seed)
+        parts = [self._rows.of(number) for number in numbers]
+        lengths = [len(row.prompt_ids) + len(row.completion_ids) for part in parts for row in part]
+        self._rollout.latest = RolloutStats(total_tokens=ranks.count * sum(lengths))
+        return columns_of(parts, self._eos) | {
+            "turn_rewards": [None] * count,
+            "episode_reward": [0.0] * count,
+        }
+
+
+def recorded_rows(
+    settings: Settings, renderer: ChatRenderer, source: EnvironmentSource
+) -> RecordedRows:
+    """Rows of the channel's conversations."""
+    assert isinstance(source, RecordedSource), "these settings have the channel recorded"
+    limit = settings.rollout.episode_limit
+    return RecordedRows(source.conversations, renderer, source.family, limit)
+
+
+def likelihood(
+    rows: RecordedRows,
+    trainer: TreeTrainer,
+    ranks: Ranks,
+    tasks: Sequence[EpisodeTask],
+    play: Callable[[], EvaluationResult],
+) -> EvaluationResult:
+    """Evaluate on held-out conversations; collective.
+
+    Args:
+        play: has the model reply in them, which tells its form.
+
+    Returns: the result of `play`, with the geometric mean of the probabilities of the recorded
+        tokens as scores; None for a conversation of which no reply fits.
+    """
+    played = play()
+    mine = played.episodes[ranks.rank :: ranks.count]
+    made = [rows.of(task.task_id) for task in tasks[ranks.rank :: ranks.count]]
+    found = iter(trainer.logprobs_of([_row(row) for some in made for row in some]))
+    scored = [_scored(record, [next(found) for _ in some])
+              for record, some in zip(mine, made, strict=True)]  # fmt: skip
+    part = played.model_copy(update={"episodes": tuple(scored)})
+    return interleaved(ranks.gather(part))
+
+
+def form_lost(
+    names: Sequence[str], candidate: Evaluated, start: Evaluated, number: int
+) -> list[str]:
+    """Return "form" if the candidate breaks it in more conversations than the start, beyond a
+    margin; the arguments are those of `undecided_pairs`."""
+    more = sum(candidate.forfeited) - sum(start.forfeited)
+    return ["form"] * (more > FORFEIT_MARGIN * len(names))
+
+
+def _row(row: RolloutRow) -> Row:
+    places = np.flatnonzero(row.loss_mask) + len(row.prompt_ids)
+    return Row(np.array([*row.prompt_ids, *row.completion_ids]), places)
+
+
+def _scored(record: EpisodeRecord, logprobs: Sequence[Any]) -> EpisodeRecord:
+    tokens = sum(map(len, logprobs))
+    total = sum(float(line.sum()) for line in logprobs)
+    return record.model_copy(update={"score": math.exp(total / tokens) if tokens else None})

@@ -1,0 +1,46 @@
+"""Made data sets in the forms in which validators mount them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from miner.config.contract import SWE_DATASET, SWE_SUBMISSION, dataset_folder
+
+
+def block(command: str) -> str:
+    """A reply's block of bash."""
+    return f"```bash\n{command}\n```"
+
+
+def swe_row(number: int, replies: int = 3) -> list[dict[str, str]]:
+    """Messages of a SWE-ZERO row: a task of its own, so many replies, the last of which submits."""
+    row = [
+        {"role": "system", "content": "You fix bugs, one block of bash at a time."},
+        {
+            "role": "user",
+            "content": f"In the repository shop/cart-{number}, item {number} is lost.",
+        },
+    ]
+    for turn in range(1, replies):
+        row.append(
+            {"role": "assistant", "content": f"THOUGHT: look\n\n{block(f'cat {turn}.py')}\n"}
+        )
+        row.append({"role": "user", "content": f"Observation: cart = {turn}\n"})
+    submission = SWE_SUBMISSION.partition(" && ")[0]
+    return [*row, {"role": "assistant", "content": f"THOUGHT: done\n\n{block(submission)}\n"}]
+
+
+def write_rows(folder: Path, conversations: Sequence[Sequence[dict[str, Any]]]) -> Path:
+    """A data set of one file; returns its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"messages": messages}) for messages in conversations)
+    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def swe_zero(root: Path, count: int = 40) -> Path:
+    """The final's data set, mounted below `root`, with `count` tasks."""
+    return write_rows(root / dataset_folder(SWE_DATASET), [swe_row(n) for n in range(count)])

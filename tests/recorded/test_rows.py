@@ -1,0 +1,197 @@
+"""Recorded conversations: what is read of mounted data sets, held out, and learned."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miner.config.contract import mounted_datasets
+from miner.config.settings import load_settings
+from miner.recorded import conversations
+from miner.recorded.conversations import Conversations, read_conversations
+from miner.recorded.environment import RecordedSource, RecordedTasks
+from miner.recorded.rows import RecordedRows
+from miner.recorded.swe_form import problem
+from miner.rollout.renderer import ChatRenderer
+from tests.builders import THINK_STRIPPING, build_tokenizer
+from tests.recorded.made import block, swe_row, swe_zero, write_rows
+
+RENDERER = ChatRenderer(build_tokenizer())
+CHAT = [
+    {"role": "system", "content": "rules"},
+    {"role": "user", "content": "move"},
+    {"role": "assistant", "content": "three"},
+    {"role": "user", "content": "again"},
+    {"role": "assistant", "content": "four"},
+    {"role": "user", "content": "thanks"},
+]
+CALL = {"function": {"name": "game_action", "arguments": '{"action_id": 3}'}}
+TOOL = {"type": "function", "function": {"name": "game_action", "parameters": {"properties": {}}}}
+
+
+def read(folder: Path, *records: Any) -> Conversations:
+    lines = (record if isinstance(record, str) else json.dumps(record) for record in records)
+    (folder / "data.jsonl").write_text("\n".join(lines) + "\n")
+    read_conversations.cache_clear()
+    return read_conversations((folder,))
+
+
+def rows(found: Conversations, most_tokens: int = 2000, renderer: ChatRenderer = RENDERER) -> Any:
+    return RecordedRows(found, renderer, "qwen25", most_tokens)
+
+
+def encoded(reply: str) -> tuple[int, ...]:
+    return RENDERER.encode_reply(reply)
+
+
+def test_a_conversation_is_one_row_with_loss_on_its_replies(tmp_path: Path) -> None:
+    (row,) = rows(read(tmp_path, {"messages": CHAT})).of(0)
+    assert row.prompt_ids == RENDERER.encode(RENDERER.render(CHAT[:2]))
+    whole = RENDERER.encode(RENDERER.render(CHAT[:4])) + encoded("four")
+    assert row.prompt_ids + row.completion_ids == whole
+    learned = [id for id, loss in zip(row.completion_ids, row.loss_mask, strict=True) if loss]
+    assert tuple(learned) == encoded("three") + encoded("four")
+    assert row.weight == 1.0
+    assert all(math.isnan(p) == bool(m) for p, m in zip(row.logprobs, row.loss_mask, strict=True))
+
+
+def test_a_template_that_rewrites_the_past_gives_several_rows(tmp_path: Path) -> None:
+    chat = [dict(each) for each in CHAT]
+    chat[2]["content"] = "<think>hm</think>three"
+    found = read(tmp_path, {"messages": chat})
+    first, second = rows(found, renderer=ChatRenderer(build_tokenizer(THINK_STRIPPING))).of(0)
+    assert first.completion_ids == encoded("<think>hm</think>three")
+    assert second.completion_ids == encoded("four")
+
+
+def test_what_does_not_fit_is_left_out_from_its_end(tmp_path: Path) -> None:
+    found = read(tmp_path, {"messages": CHAT})
+    (whole,) = rows(found).of(0)
+    size = len(whole.prompt_ids) + len(whole.completion_ids)
+    (part,) = rows(found, size - 1).of(0)
+    assert part.completion_ids == encoded("three")
+    assert rows(found, len(whole.prompt_ids)).of(0) == []
+
+
+def test_calls_become_the_models_own_form(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    (row,) = rows(read(tmp_path, {"messages": json.dumps([CHAT[1], reply])})).of(0)
+    written = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": 3}}\n</tool_call>'
+    assert row.completion_ids == encoded(written)
+
+
+def test_records_of_another_form_are_counted_and_left_out(tmp_path: Path) -> None:
+    records = (
+        {"messages": json.dumps(CHAT)},
+        {"messages": json.dumps(CHAT[:2])},
+        {"messages": json.dumps([{"role": "wizard", "content": "x"}])},
+        {"messages": "no list"},
+        {"messages": [CHAT[1], CHAT[2], CHAT[2]]},
+        *({"messages": [CHAT[1], {"role": "assistant", "content": str(n)}]} for n in range(6)),
+    )
+    found = read(tmp_path, *records)
+    assert len(found.every) == 5
+    assert found.left_out["a reply to a reply"] == 1
+    assert found.left_out["more than 4 of one task"] == 2
+    assert "6 left out" in found.described
+
+
+def test_a_damaged_file_and_an_empty_folder_end_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no more")
+    found = read(tmp_path, {"messages": CHAT})
+    assert len(found.every) == 1
+    assert found.left_out["bad.parquet cannot be read"] == 1
+    nothing = read_conversations((tmp_path / "away",))
+    assert (nothing.every, RecordedTasks(nothing).held_out(5, 0)) == ([], [])
+
+
+def test_rows_of_the_finals_set_are_rewritten_and_others_are_not(tmp_path: Path) -> None:
+    read_conversations.cache_clear()
+    found = read_conversations((swe_zero(tmp_path, 4),))
+    for conversation in found.every:
+        assert conversation.software
+        assert problem(conversation.messages) == ""
+    other = read_conversations((write_rows(tmp_path / "other", [swe_row(0)]),))
+    assert other.every[0].messages == tuple(swe_row(0))
+
+
+def test_no_task_is_both_held_out_and_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several attempts at a task begin alike."""
+    monkeypatch.setattr(conversations, "MOST_HELD_OUT", 3)
+    attempts = [swe_row(task, replies) for task in range(20) for replies in (2, 3)]
+    found = read_conversations((write_rows(tmp_path / "data", attempts),))
+    tasks = {
+        name: {number // 2 for number in getattr(found, name)} for name in ("held_out", "trained")
+    }
+    assert tasks["held_out"] & tasks["trained"] == set()
+    assert len(tasks["held_out"]) == 3
+    assert sorted(found.held_out + found.trained) == list(range(40))
+
+
+def test_batches_have_every_conversation_once_before_any_comes_again(tmp_path: Path) -> None:
+    made = rows(read_conversations((swe_zero(tmp_path, 10),)))
+    count = len(made.conversations.trained)
+    numbers = [number for first in range(0, 3 * count, 3) for number in made.batch(first, 3, 0)]
+    for epoch in range(3):
+        part = numbers[epoch * count :][:count]
+        assert sorted(part) == sorted(made.conversations.trained)
+    assert numbers[:count] != numbers[count : 2 * count]
+    assert made.batch(5, 7, 0) == numbers[5:12]
+
+
+def test_some_rows_have_as_many_replies_as_asked_for(tmp_path: Path) -> None:
+    made = rows(read_conversations((swe_zero(tmp_path, 10),)))
+    assert len(made.some(4, "a")) == 2  # of three replies each
+    assert made.some(4, "a") == made.some(4, "a")
+    assert len(made.some(99, "a")) == len(made.conversations.trained)
+
+
+async def test_an_episode_asks_at_three_places_behind_the_recorded_past(tmp_path: Path) -> None:
+    found = read_conversations((write_rows(swe_zero(tmp_path), [swe_row(0, replies=7)]),))
+    environment = RecordedSource(found, "qwen25").open()
+    (task,) = RecordedTasks(found).held_out(9, 0)
+    asked = [(await environment.reset(task)).messages]
+    for _ in range(2):
+        asked.append((await environment.step(block("other"))).messages)
+    last = await environment.step(block("last"))
+    whole = found.every[0].messages
+    assert asked == [whole[:2], whole[:8], whole[:14]]
+    assert (last.done, last.score, last.valid) == (True, 1.0, True)
+
+
+@pytest.mark.parametrize("reply", ["no block", block("a") * 2])
+async def test_a_reply_of_another_form_ends_it(tmp_path: Path, reply: str) -> None:
+    found = read_conversations((swe_zero(tmp_path, 2),))
+    environment = RecordedSource(found, "qwen25").open()
+    await environment.reset(RecordedTasks(found).held_out(1, 0)[0])
+    end = await environment.step(reply)
+    assert (end.done, end.score, end.valid) == (True, 0.0, False)
+    assert "blocks of bash" in end.fault
+
+
+@pytest.mark.parametrize(("reply", "valid"), [("three", False), ("<tool_call>", True)])
+async def test_where_the_record_calls_a_tool_so_must_the_model(
+    tmp_path: Path, reply: str, valid: bool
+) -> None:
+    said = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    found = read(tmp_path, {"messages": [CHAT[1], said], "tools": [TOOL]})
+    environment = RecordedSource(found, "qwen25").open()
+    await environment.reset(RecordedTasks(found).held_out(1, 0)[0])
+    call = '\n{"name": "game_action", "arguments": {"action_id": 9}}\n</tool_call>'
+    end = await environment.step(reply + call * reply.startswith("<"))
+    assert end.valid is valid
+
+
+def test_folders_are_those_that_the_validator_names() -> None:
+    environ = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": "org/one, org/two"}
+    assert mounted_datasets(environ) == ["/data/org--one", "/data/org--two"]
+    assert mounted_datasets({"MINER_DATASETS": "org/one"}) == []
+    settings = load_settings(None, ["environment.channel=duel"], environ)
+    for found in (settings.demonstrations.datasets, settings.environment.datasets):
+        assert [str(folder) for folder in found] == mounted_datasets(environ)
