@@ -75,6 +75,11 @@ class DemonstrationSettings(Section):
         le=1,
         description="Share of the teachers' games that show earlier games' notes.",
     )
+    teacher: str = Field(
+        "",
+        description="channel = duel: your function in the place of the teachers, for these and for "
+        "reward.credit = all_moves, as own_duels.py:teach.",
+    )
     datasets: tuple[Path, ...] = Field(
         (),
         description="Folders of conversations (jsonl, json or parquet with `messages`), half of "

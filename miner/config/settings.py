@@ -111,7 +111,8 @@ class EnvironmentSettings(Section):
         ("random",),
         min_length=1,
         description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
-        "cfr, strong, a model folder, base, or snapshot (what this run has published last).",
+        "cfr, strong, a function of yours (own_duels.py:play), a model folder, base, or snapshot "
+        "(what this run has published last).",
     )
     cards: tuple[DuelCards, ...] = Field(
         DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
@@ -268,15 +269,15 @@ class Settings(Section):
                 f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
                 f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
             )
-        if facts.supervised and (self.reward.credit != "episode" or self.rollout.temperature != 1):
-            raise ValueError(
-                f"environment.channel={self.environment.channel!r} samples nothing in training: "
-                "leave reward.credit='episode' and rollout.temperature=1"
-            )
         if self.reward.shaping != "none" and not facts.first_format:
             raise ValueError(
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
+            )
+        if facts.supervised and (self.reward.credit != "episode" or self.rollout.temperature != 1):
+            raise ValueError(
+                f"environment.channel={self.environment.channel!r} samples nothing in training: "
+                "leave reward.credit='episode' and rollout.temperature=1"
             )
         if self.rollout.most_invalid is not None and self.optimizer.beta:
             raise ValueError(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from random import Random
 
 from miner.duel.channel.tasks import duel_of
 from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
+from miner.duel.own import Taught
 from miner.duel.players.rival import rival_move
 from miner.duel.table import Table
-from miner.duel.teachers import Seen
+from miner.duel.teachers import Seen, taught_values
 from miner.duel.tools import shaped
 from miner.duel.turn import next_request
 from miner.duel.values import values_by_reply
@@ -69,12 +69,14 @@ class Style:
         counter: counts notes, by the tokenizer of the model that learns.
         family: of its calls, one of `calls.FORMS`.
         notes: share of the games in which other games have left notes.
+        taught: values the moves.
     """
 
     wording: Wording
     counter: TokenCounter
     family: str
     notes: float = 1 / 3
+    taught: Taught = taught_values
 
 
 def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstration]:
@@ -91,7 +93,8 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
     notes = [_notes(style, rng) for _ in range(2)]
     while request := next_request(table, notes, style.wording):
         player, legal = request.player, request.legal
-        values = values_by_reply(style.family, game.name, Seen.of(request))
+        taught = style.taught(game.name, Seen.of(request))
+        values = values_by_reply(style.family, taught)
         shown = tuple(request.messages), tuple(shaped(request.tools))
         yield Demonstration(game.name, *shown, values)
         if rng.random() < errors[player]:
@@ -99,7 +102,7 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
         elif rivals[player]:
             table.apply(rival_move(request))
         else:
-            table.apply(max(zip(values.values(), legal, strict=True), key=itemgetter(0))[1])
+            table.apply(max(taught, key=lambda action: taught[action]))
 
 
 def _notes(style: Style, rng: Random) -> Notes:

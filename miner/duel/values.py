@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from miner.duel.calls import write_calls
-from miner.duel.teachers import Seen, taught_values
+from miner.duel.own import Taught
+from miner.duel.teachers import Seen, Values, taught_values
 from miner.duel.tools import move_call
 
 _MARKS = {
@@ -28,10 +29,12 @@ class DuelValues:
 
     Args:
         family: of the model's calls, one of `calls.FORMS`.
+        taught: values the moves.
     """
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, taught: Taught = taught_values) -> None:
         self._family = family
+        self._taught = taught
 
     def values(self, shown: str, seat: int) -> dict[str, float] | None:
         """Values of all replies; the seat is read off the message."""
@@ -39,15 +42,12 @@ class DuelValues:
         game = next((name for name, mark in _MARKS.items() if mark in shown), None)
         if seen is None or game is None:
             return None
-        return values_by_reply(self._family, game, seen)
+        return values_by_reply(self._family, self._taught(game, seen))
 
     def learn(self, bids: Sequence[object]) -> None:
         """Nothing: teachers do not change."""
 
 
-def values_by_reply(family: str, game: str, seen: Seen) -> dict[str, float]:
-    """The teacher's values by the text of each legal reply in a family's form."""
-    return {
-        write_calls(family, [move_call(action)]): value
-        for action, value in taught_values(game, seen).items()
-    }
+def values_by_reply(family: str, values: Values) -> dict[str, float]:
+    """Values by the text of each legal reply in a family's form."""
+    return {write_calls(family, [move_call(action)]): value for action, value in values.items()}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from miner.config.errors import ConfigurationError
-from miner.environments.own.entry import imported, with_place
+from miner.environments.own.entry import load_function
 from miner.rollout.trajectory import Trajectory
 
 OwnCredit = Callable[[Sequence[Trajectory | None]], Sequence[Sequence[float] | None]]
@@ -19,20 +19,10 @@ def load_credit(entry: str) -> OwnCredit:
     Raises: `ConfigurationError` for one that cannot be imported; the returned function does for
         what it raises, and for results that are not a finite number for each turn.
     """
-    place, _, name = entry.partition(":")
-    function = getattr(imported(place, entry, "reward.entry"), name or "credit", None)
-    if not callable(function):
-        raise ConfigurationError(
-            f"reward.entry {entry!r}: there is no function {name or 'credit'!r} in {place}"
-        )
+    function = load_function(entry, "reward.entry", "credit")
 
     def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
-        try:
-            found = list(function(group))
-        except Exception as error:
-            raise ConfigurationError(
-                f"reward.entry {entry!r} raised {with_place(error)}"
-            ) from error
+        found = list(function(group))
         if len(found) != len(group):
             raise ConfigurationError(
                 f"reward.entry {entry!r} returned {len(found)} lists for a group of {len(group)}"

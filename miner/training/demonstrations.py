@@ -25,10 +25,12 @@ from random import Random
 from threading import Thread
 from typing import Any
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import DuelTasks
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
+from miner.duel.own import taught_by
 from miner.environments import EnvironmentSource
 from miner.environments.base import EpisodeTask
 from miner.recorded.conversations import read_conversations
@@ -75,7 +77,10 @@ class WarmStart:
         self._ranks = rollout.ranks
         self._data = data
         self._tasks = DuelTasks(settings.environment)
-        self._style = Style(source.wording, source.counter, source.family, self._wanted.notes)
+        self._style = Style(
+            *(source.wording, source.counter, source.family, self._wanted.notes),
+            taught_by(self._wanted.teacher),
+        )
         self._count = max(1, self._wanted.rows // self._ranks.count)
         self._slow: set[str] = set()
         self._late = False
@@ -159,6 +164,8 @@ class WarmStart:
         began = time.monotonic()
         try:
             made = demonstrate(task, self._style, rng)
+        except ConfigurationError:  # of the user's own teacher
+            raise
         except Exception as error:
             logger.warning("%s: no demonstration: %s: %s", task, type(error).__name__, error)
             made = []

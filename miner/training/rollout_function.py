@@ -21,6 +21,7 @@ from typing import Any
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
+from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
 from miner.games.goofspiel import chance_to_win
@@ -168,14 +169,18 @@ def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict
 
 
 def all_moves_credit(
-    reward: RewardSettings, renderer: ChatRenderer, source: EnvironmentSource
+    reward: RewardSettings, renderer: ChatRenderer, source: EnvironmentSource, teacher: str = ""
 ) -> AllMoves | None:
-    """Credit for all legal moves, if that is wanted: of the games that `source` plays."""
+    """Credit for all legal moves, if that is wanted: of the games that `source` plays.
+
+    Args:
+        teacher: see `demonstrations.teacher`.
+    """
     if reward.credit != "all_moves":
         return None
     critic: Critic = GoofspielCritic(reward.tau)
     if isinstance(source, DuelSource):
-        critic = DuelValues(source.family)
+        critic = DuelValues(source.family, taught_by(teacher))
     return AllMoves(critic, renderer.encode_reply, reward.tau)
 
 

@@ -144,7 +144,8 @@ def _learn_from(
     """Learn, and evaluate the end."""
     settings, ranks, trainer, schedule = run.settings, run.ranks, run.trainer, run.schedule
     renderer = run.learner.renderer
-    credit = all_moves_credit(settings.reward, renderer, run.source)
+    teacher = settings.demonstrations.teacher
+    credit = all_moves_credit(settings.reward, renderer, run.source, teacher)
     share = settings.rollout.guided
     guide = None
     if credit and share:

@@ -1,4 +1,5 @@
-"""Players by what a user types: `random`, `mcts:50`, `teacher`, `strong`, a folder, a URL."""
+"""Players by what a user types: `random`, `mcts:50`, `teacher`, `strong`, `mine.py:play`, a folder,
+a URL."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ MOST_NUMBER = 10_000
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
     "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), rival (rules "
-    "that public winners imitate), a model folder, or an endpoint such as "
+    "that public winners imitate), a function of yours (FILE.py:NAME), a model folder, or an "
+    "endpoint such as "
     "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
 )
 
@@ -53,6 +55,10 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.model import load_model_player
 
         return load_model_player(Path(described), name or described.rstrip("/"))
+    if described.partition(":")[0].endswith(".py"):
+        from miner.duel.own import chosen_by
+
+        return RulePlayer(name or described, chosen_by(described), quick=False)
     kind, _, argument = described.partition(":")
     if kind not in _RULES:
         raise ConfigurationError(

@@ -11,8 +11,10 @@ import importlib.util
 import math
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
@@ -76,6 +78,31 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
         raise ConfigurationError(
             f"{setting} {entry!r} cannot be imported: {with_place(error)}"
         ) from error
+
+
+def load_function(entry: str, setting: str, default: str) -> Callable[..., Any]:
+    """The function that `entry` names as FILE.py:NAME or package.module:NAME.
+
+    Args:
+        default: its name where `entry` has none.
+
+    Raises: `ConfigurationError`, which the returned function also raises for what that one does.
+    """
+    place, _, name = entry.partition(":")
+    function = getattr(imported(place, entry, setting), name or default, None)
+    if not callable(function):
+        raise ConfigurationError(
+            f"{setting} {entry!r}: there is no function {name or default!r} in {place}"
+        )
+    own: Callable[..., Any] = function
+
+    def called(*given: Any) -> Any:
+        try:
+            return own(*given)
+        except Exception as error:
+            raise ConfigurationError(f"{setting} {entry!r} raised {with_place(error)}") from error
+
+    return called
 
 
 def with_place(error: Exception) -> str:

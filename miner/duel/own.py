@@ -1,0 +1,63 @@
+"""A miner's own ideas of play: functions that value legal moves or choose one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from miner.config.errors import ConfigurationError
+from miner.duel.players.rules import Choice
+from miner.duel.teachers import Seen, Values, taught_values
+from miner.duel.turn import Request
+from miner.environments.own.entry import load_function
+
+Taught = Callable[[str, Seen], Values]
+"""A game's name and what a turn shows -> the chance to win by legal action."""
+
+TEACHER, OPPONENTS = "demonstrations.teacher", "environment.opponents"
+
+
+def taught_by(entry: str) -> Taught:
+    """The user's function where `entry` names one and it returns values, else the teachers.
+
+    Raises: `ConfigurationError` for one that cannot be imported; the returned function does for
+        what it raises, and for values that are not a chance for each legal action.
+    """
+    if not entry:
+        return taught_values
+    function = load_function(entry, TEACHER, "teach")
+
+    def taught(game: str, seen: Seen) -> Values:
+        found: Any = function(game, seen)
+        if found is None:
+            return taught_values(game, seen)
+        if not (
+            isinstance(found, Mapping)
+            and found.keys() == seen.actions.keys()
+            and all(isinstance(v, int | float) and math.isfinite(v) for v in found.values())
+        ):
+            raise ConfigurationError(
+                f"{TEACHER} {entry!r} returned {found!r} in {game}: expected a chance to win for "
+                f"each of the legal actions {list(seen.actions)}"
+            )
+        return dict(found)
+
+    return taught
+
+
+def chosen_by(entry: str) -> Choice:
+    """The user's function as an opponent. Raises: as `taught_by`, for what is no legal action."""
+    function = load_function(entry, OPPONENTS, "play")
+
+    def choose(request: Request) -> int:
+        seen = Seen.of(request)
+        action = function(request.table.game.name, seen)
+        if action not in request.legal:
+            raise ConfigurationError(
+                f"{OPPONENTS} {entry!r} returned {action!r} in {request.table.game.name}: expected "
+                f"one of the legal actions {list(seen.actions)}"
+            )
+        return int(action)
+
+    return choose

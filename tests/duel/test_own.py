@@ -1,0 +1,87 @@
+"""A miner's own teacher and opponent: examples, where they act, and what is wrong with others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from miner.config.errors import ConfigurationError
+from miner.duel.channel.tasks import duel_task
+from miner.duel.demonstrations import Style, demonstrate
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.own import taught_by
+from miner.duel.players.catalog import make_player
+from miner.duel.table import Table
+from miner.duel.teachers import Seen, taught_values
+from miner.duel.turn import Request
+from miner.duel.values import DuelValues
+from miner.duel.wording import own_wording
+from miner.games import GAMES
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "own_duels.py")
+VALUES = {"Fold": 0.1, "Call": 0.5, "Raise": 0.6}
+
+
+def asked(game: str) -> Request:
+    table = Table(GAMES[game], 24005)
+    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=table.state.legal_actions())
+
+
+def test_the_example_teaches_its_game_and_leaves_others_to_the_teachers() -> None:
+    taught = taught_by(f"{EXAMPLE}:teach")
+    leduc, othello = Seen.of(asked("leduc_poker")), Seen.of(asked("othello"))
+    expected = {action: VALUES[label] for action, label in leduc.actions.items()}
+    assert taught("leduc_poker", leduc) == expected != taught_values("leduc_poker", leduc)
+    assert taught("othello", othello) == taught_values("othello", othello)
+
+
+def test_demonstrations_and_credit_have_the_own_teachers_values() -> None:
+    taught = taught_by(EXAMPLE)  # :teach is meant
+    style = Style(own_wording(), WordCounter(), "qwen25", 0.0, taught)
+    made = demonstrate(duel_task("leduc_poker", 7, 0, "random"), style, Random(0))
+    critic = DuelValues("qwen25", taught)
+    assert made
+    for demonstration in made:
+        assert set(demonstration.values.values()) <= set(VALUES.values())
+        assert critic.values(demonstration.messages[-1]["content"], 0) == demonstration.values
+
+
+async def test_the_example_plays_every_game() -> None:
+    player = make_player(f"mine={EXAMPLE}:play", list(GAMES))
+    assert player.name == "mine"
+    for game, label in (("leduc_poker", "Raise"), ("othello", None)):
+        request = asked(game)
+        (call,) = (await player.reply(request)).calls
+        action = call.decoded()["action_id"]
+        assert action in request.legal
+        assert label in (None, request.table.label(0, action))
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("return {0: 1.0}", r"teacher .* returned \{0: 1.0\} in leduc_poker: expected a chance"),
+        ("return dict.fromkeys(seen.actions, float('nan'))", "expected a chance to win for each"),
+        ("return seen.points", r"AttributeError: .*line 2"),
+    ],
+)
+def test_what_is_wrong_with_a_teacher_is_one_sentence(
+    tmp_path: Path, body: str, sentence: str
+) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text(f"def teach(game, seen):\n    {body}\n")
+    with pytest.raises(ConfigurationError, match=sentence):
+        taught_by(str(file))("leduc_poker", Seen.of(asked("leduc_poker")))
+
+
+async def test_an_opponent_must_name_a_legal_action(tmp_path: Path) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text("def play(game, seen):\n    return 99\n")
+    with pytest.raises(ConfigurationError, match=r"opponents .* returned 99 in leduc_poker"):
+        await make_player(f"{file}:play", ["leduc_poker"]).reply(asked("leduc_poker"))
+    with pytest.raises(ConfigurationError, match="no function 'other'"):
+        make_player(f"{file}:other", ["leduc_poker"])
+    with pytest.raises(ConfigurationError, match="there is no file"):
+        make_player(f"{tmp_path}/away.py:play", ["leduc_poker"])
