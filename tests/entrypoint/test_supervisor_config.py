@@ -77,10 +77,10 @@ def test_awkward_words_survive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["a ; b", "a # b", "a\nb"])
 def test_words_that_ini_syntax_would_cut_are_refused(word: str) -> None:
-    with pytest.raises(Failure, match=r"cannot stand in supervisord.conf"):
+    with pytest.raises(Failure, match=r"cannot be in supervisord.conf"):
         render_supervisor_config(plan(), [Program("odd", (word,))])
 
 
 def test_variables_that_supervisord_would_cut_are_refused() -> None:
-    with pytest.raises(Failure, match=r"cannot stand in supervisord.conf"):
+    with pytest.raises(Failure, match=r"cannot be in supervisord.conf"):
         render_supervisor_config(plan(), [Program("odd", ("x",), {"SAID": 'a "b"'})])

@@ -204,7 +204,7 @@ def reply_of(ids=(5, 6), logprobs=(-1.0, -2.0), reason="length", **extra):
         (reply_of(ids=(5, 400)), "outside 0..399"),
         (reply_of(logprobs=(-1.0, 0.5)), "that no drawn token can have"),
         (reply_of(logprobs=(-1.0, -9999.0)), "that no drawn token can have"),
-        (reply_of(ids=(EOS, 6)), "went on after"),
+        (reply_of(ids=(EOS, 6)), "continued after"),
         (reply_of(reason="abort"), "'abort'"),
         (reply_of(reason="stop"), "'stop' on the id 6"),
         (reply_of(ids=(5, EOS)), "'length' on the id 1"),
