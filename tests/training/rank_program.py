@@ -14,6 +14,7 @@ from datasets import Dataset
 from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
+from miner.reporting.token_records import TokenRecords
 from miner.training.learner import with_adapters
 from miner.training.trainer import EpisodeTrainer, UpdateGuard, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
@@ -31,11 +32,16 @@ def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
     """The rows of an episode, two turns in each, and TRL's columns of it."""
     rng = random.Random(f"{game}/{member}")
     rows = [row(rng, first=2 * number) for number in range(ROWS[int(game) % 2])]
-    turns = range(2 * len(rows))
+    rewards = [(turn, rng.random()) for turn in range(2 * len(rows))]
     return rows, {
         "turn_ids": [row["turn_ids"] for row in rows],
-        "turn_rewards": [(turn, rng.random()) for turn in turns],
+        "turn_rewards": rewards,
         "episode_reward": rng.random(),
+        "episode": {
+            "task": f"game {game}, member {member}",
+            "score": sum(reward for _, reward in rewards),
+            "parts": [(turn, reward, 0.0, 0.0) for turn, reward in rewards],
+        },
     }
 
 
@@ -97,6 +103,7 @@ def make_trainer(
         guard=guard,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,
+        tokens=TokenRecords(settings.run_dir, settings.token_records, ranks.rank),
     )
 
 

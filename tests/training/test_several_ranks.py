@@ -4,8 +4,12 @@ import json
 
 import pytest
 
+from miner.cli.explain import explanation
 from miner.config.settings import load_settings
 from miner.distributed.ranks import LeadFailedError, join_ranks
+from miner.reporting.records import StepRecord
+from miner.reporting.run_folder import RunFolder
+from miner.reporting.token_records import TokenRecords, step_loss
 from tests.builders import build_qwen3
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
@@ -60,6 +64,27 @@ def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
     assert together["weights"].keys() == alone["weights"].keys()
     for name, values in alone["weights"].items():
         assert together["weights"][name] == pytest.approx(values, abs=1e-5), name
+
+    explains(folder / way, together["steps"])
+
+
+def explains(run_dir, steps):
+    """Each step's loss follows from what both ranks have recorded, and every episode is shown."""
+    records, run = TokenRecords(run_dir), RunFolder(run_dir)
+    for number, logged in enumerate(steps, start=1):
+        parts = records.of(number)
+        assert len(parts) == 2
+        assert all(row.tree >= 0 for part in parts for row in part.rows)
+        assert step_loss(parts) == pytest.approx(logged["loss"], rel=1e-4, abs=1e-6)
+        metrics = {"loss": logged["loss"]}
+        run.steps.append(StepRecord(step=number, time=0, reward=0, metrics=metrics))
+        shown = explanation(run_dir, number, None)
+        assert "adds a loss of its own" not in shown
+        games = [f"game {2 * number - 2 + game}" for game in range(2)]
+        assert [shown.count(f"{game}, member {m}") for game in games for m in range(4)] == [1] * 8
+        last = explanation(run_dir, number, 7)
+        assert f"episode 7: {games[1]}, member 3" in last
+        assert {f"{float(a):+.4f}" for a in parts[1].rows[-1].advantages} <= set(last.split())
 
 
 @pytest.mark.parametrize("way", ["ddp", "zero3"])
