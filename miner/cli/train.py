@@ -15,10 +15,8 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, load_settings, to_toml
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
-from miner.heavy_imports import heavy_imports
+from miner.heavy_imports import heavy_imports, quiet_libraries
 from miner.training.ownership import owned, undone_if_refused
-
-QUIET = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def train_command(
@@ -54,8 +52,8 @@ def train_command(
     if dry_run:
         typer.echo(to_toml(settings, used_only=True), nl=False)
         return
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    quiet_libraries()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with heavy_imports():
         from miner.training.preparation import checked_paths, prepare_run  # imports torch: seconds
 
@@ -81,15 +79,11 @@ def train_command(
 def _train(settings: Settings) -> None:
     """One trainer process, alone or a rank; its exit status is for the user and the watchdog."""
     with heavy_imports():
-        from transformers.utils.logging import disable_progress_bar
-
         from miner.distributed.ranks import LeadFailedError, join_ranks
         from miner.inference.engines import is_out_of_memory
         from miner.reporting.progress import say
         from miner.training.run import train
         from miner.training.trainer import TrainingDivergedError
-
-    disable_progress_bar()
 
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)

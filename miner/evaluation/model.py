@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers.utils import logging
 
 from miner.config.contract import FIRST_FORMAT_DTYPE
 from miner.evaluation.policies import SamplerPolicy
@@ -36,7 +35,6 @@ def model_policy(
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded.
     """
-    logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     loaded = load_model_folder(
         path,

@@ -6,14 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
-from transformers.utils.logging import disable_progress_bar
-
+from miner.heavy_imports import quiet_libraries
 from miner.tiny_model.build import Recipe, build_tiny_model, is_made
 from miner.tiny_model.warm_start import WarmStartRecipe
 
 
 def main() -> None:
     """Parse the command line, make the model unless it is there already, and say where it is."""
+    quiet_libraries()
     parser = argparse.ArgumentParser(prog="python -m miner.tiny_model", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default 0)")
@@ -31,7 +31,6 @@ def main() -> None:
             f"making the tiny base model: {arguments.steps} steps at most, kept for next time",
             flush=True,
         )
-        disable_progress_bar()
         began = time.monotonic()
         build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
         print(f"made in {time.monotonic() - began:.0f} s", flush=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers.utils import logging
 
 from miner.config.contract import SERVING_DTYPE
 from miner.duel.calls import content_of, parse_calls
@@ -93,7 +92,6 @@ def load_model_player(folder: Path, name: str) -> ModelPlayer:
     Raises: `ConfigurationError` for a folder without a usable model, or a model of no family that
         has a parser.
     """
-    logging.disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     loaded = load_model_folder(
         folder,
