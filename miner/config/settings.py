@@ -231,7 +231,9 @@ class Settings(Section):
     seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
-        (), description="Trackers that get each step's metrics too; wandb offline."
+        (),
+        description="Trackers that get each step's metrics, too; trackio and wandb (offline) also "
+        "get its completions as a table, its first episodes as traces, and the report's path.",
     )
     token_records: int = Field(
         20, ge=-1, description="Newest steps whose tokens `miner explain` can show; -1: all."

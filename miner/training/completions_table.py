@@ -1,9 +1,12 @@
-"""A step's completions as a table in the run's trackers, with the columns of TRL's own."""
+"""A step's completions in the run's trackers: a table with TRL's columns, and traces."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -11,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.reporting.token_records import StepTokens, TokenRecords
 
 MOST_ROWS = 64
+MOST_TRACES = 8
 
 
 class CompletionsTable(TrainerCallback):
@@ -18,11 +22,13 @@ class CompletionsTable(TrainerCallback):
 
     Args:
         trackers: modules with `Table` and `log`: trackio, wandb.
+        report: path of the run's report, which is logged beside them.
     """
 
-    def __init__(self, records: TokenRecords, trackers: Sequence[str]) -> None:
+    def __init__(self, records: TokenRecords, trackers: Sequence[str], report: Path) -> None:
         self._records = records
         self._trackers = [name for name in trackers if name in ("trackio", "wandb")]
+        self._report = str(report.resolve())
 
     def on_log(
         self,
@@ -36,11 +42,14 @@ class CompletionsTable(TrainerCallback):
         recorded = self._records.keep and step in self._records.steps()
         if not state.is_world_process_zero or not recorded or "reward" not in (logs or {}):
             return
-        lines = completions(self._records.of(step)[0])
-        table = importlib.import_module("pandas").DataFrame(lines)
+        tokens = self._records.of(step)[0]
+        table = importlib.import_module("pandas").DataFrame(completions(tokens))
         for name in self._trackers:
             tracker = importlib.import_module(name)
-            tracker.log({"completions": tracker.Table(dataframe=table)})
+            logged = {"completions": tracker.Table(dataframe=table), "report": self._report}
+            if played := episodes(tokens):
+                logged["episodes"] = _as_traces(name, tracker, played)
+            tracker.log(logged)
 
 
 def completions(step: StepTokens) -> list[dict[str, Any]]:
@@ -56,9 +65,49 @@ def completions(step: StepTokens) -> list[dict[str, Any]]:
                 "step": step.step,
                 "prompt": "".join(texts[: row.prompt]),
                 "completion": "".join(texts[row.prompt :]),
-                "reward": sum(score + penalty for _, score, penalty, _ in about["parts"]),
+                "reward": _reward(about),
                 "advantage": float(row.advantages.mean()),
                 "task": about["task"],
             }
         )
     return lines[:MOST_ROWS]
+
+
+def episodes(step: StepTokens) -> list[dict[str, Any]]:
+    """Up to `MOST_TRACES` episodes: `messages`, sampled ones by the assistant, and `metadata`."""
+    found = []
+    for number, about in enumerate(step.episodes):
+        rows = [row for row in step.rows if row.episode == number and row.weight is None]
+        if about is None or not rows:
+            continue
+        messages = []
+        for row in rows:
+            sampled = [False] * row.prompt + (row.turns >= 0).tolist()
+            parts = groupby(zip(sampled, row.ids.tolist(), strict=True), itemgetter(0))
+            for own, some in parts:
+                content = "".join(step.texts[token] for _, token in some)
+                messages.append({"role": "assistant" if own else "user", "content": content})
+        metadata = {"step": step.step, "task": about["task"], "reward": _reward(about)}
+        found.append({"messages": messages, "metadata": metadata})
+    return found[:MOST_TRACES]
+
+
+def _reward(about: dict[str, Any]) -> float:
+    return sum(score + penalty for _, score, penalty, _ in about["parts"])
+
+
+def _as_traces(name: str, tracker: Any, played: Sequence[dict[str, Any]]) -> Any:
+    """What this tracker shows as traces; W&B's are one tree of a step."""
+    if name == "trackio":
+        return [tracker.Trace(**one) for one in played]
+    trees = importlib.import_module("wandb.sdk.data_types.trace_tree")
+    spans = []
+    for one in played:
+        results = [
+            trees.Result(inputs={"user": asked["content"]}, outputs={"assistant": reply["content"]})
+            for asked, reply in pairwise(one["messages"])
+            if reply["role"] == "assistant"
+        ]
+        about = {"name": one["metadata"]["task"], "attributes": one["metadata"]}
+        spans.append(trees.Span(span_kind=trees.SpanKind.LLM, results=results, **about))
+    return trees.WBTraceTree(trees.Span(name="episodes", child_spans=spans))

@@ -195,7 +195,9 @@ def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> Episode
         gather=ranks.gather,
     )
     if settings.report_to:
-        trainer.add_callback(CompletionsTable(records, settings.report_to))
+        trainer.add_callback(
+            CompletionsTable(records, settings.report_to, settings.run_dir / "report.html")
+        )
     # DeepSpeed moves it only when training begins; the base model is evaluated before
     learner.model.to(trainer.accelerator.device)
     return trainer

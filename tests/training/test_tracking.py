@@ -6,12 +6,11 @@ import importlib.machinery
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
-from transformers import TrainerControl, TrainerState
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.errors import ConfigurationError
 from miner.reporting.token_records import TokenRecords
@@ -64,13 +63,9 @@ def test_a_tracker_is_told_each_steps_metrics(work: Work, monkeypatch: pytest.Mo
     assert {("train/reward", 1), ("train/reward", 2)} <= writer.scalars.keys()
 
 
-def test_a_tracker_with_tables_gets_each_steps_completions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[dict[str, pd.DataFrame]] = []
-    package = ModuleType("trackio")
-    package.Table = lambda dataframe: dataframe  # type: ignore[attr-defined]
-    package.log = logged.append  # type: ignore[attr-defined]
+@pytest.fixture
+def recorded(tmp_path: Path) -> TokenRecords:
+    """Records of a learned step of four episodes."""
     records = TokenRecords(tmp_path)
 
     def with_legal_replies(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -82,16 +77,61 @@ def test_a_tracker_with_tables_gets_each_steps_completions(
     trainer.model.train()
     output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
     trainer.compute_loss(trainer.model, output)
-    tables = CompletionsTable(records, ["tensorboard", "trackio"])
-    monkeypatch.setitem(sys.modules, "trackio", package)
+    return records
+
+
+def tracked(
+    records: TokenRecords, package: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """What a tracker is given of the step; its package is a double with the real one's API."""
+    logged: list[dict[str, Any]] = []
+    package.Table = lambda dataframe: dataframe  # type: ignore[attr-defined]
+    package.log = logged.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    table = CompletionsTable(records, ["tensorboard", package.__name__], Path("/runs/report.html"))
     for step in (1, 2):  # of the second there is no record
         state = TrainerState(global_step=step, is_world_process_zero=True)
-        tables.on_log(trainer.args, state, TrainerControl(), {"reward": 0.5})
-    (table,) = (each["completions"] for each in logged)
+        table.on_log(TrainingArguments(), state, TrainerControl(), {"reward": 0.5})
+    (one,) = logged
+    return one
+
+
+def test_trackio_gets_completions_as_a_table_and_episodes_as_traces(
+    recorded: TokenRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = ModuleType("trackio")
+    package.Trace = lambda messages, metadata: (messages, metadata)  # type: ignore[attr-defined]
+    logged = tracked(recorded, package, monkeypatch)
+    table = logged["completions"]
     assert list(table["step"]) == [1] * 4
     assert list(table["reward"]) == [0.0, 1.0, 0.0, 1.0]
     assert list(table["advantage"] > 0) == [False, True, False, True]
     assert len(set(table["completion"])) == 1, "sampled rows alone"
+    assert logged["report"] == "/runs/report.html"
+    assert [about["reward"] for _, about in logged["episodes"]] == [0.0, 1.0, 0.0, 1.0]
+    (messages, _), *_ = logged["episodes"]
+    asked, reply = messages[:2]
+    assert (asked["role"], asked["content"]) == ("user", table["prompt"][0])
+    assert reply["role"] == "assistant"
+    assert "".join(each["content"] for each in messages[1:]) == table["completion"][0]
+
+
+def test_wandb_gets_a_steps_episodes_as_one_tree(
+    recorded: TokenRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = ModuleType("wandb.sdk.data_types.trace_tree")
+    trees.Result = trees.Span = lambda **known: known  # type: ignore[attr-defined]
+    trees.SpanKind = SimpleNamespace(LLM="LLM")  # type: ignore[attr-defined]
+    trees.WBTraceTree = lambda root: root  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, trees.__name__, trees)
+    logged = tracked(recorded, ModuleType("wandb"), monkeypatch)
+    spans = logged["episodes"]["child_spans"]
+    assert [span["attributes"]["reward"] for span in spans] == [0.0, 1.0, 0.0, 1.0]
+    prompt, completion = (logged["completions"][name][0] for name in ("prompt", "completion"))
+    assert spans[0]["results"][0]["inputs"] == {"user": prompt}
+    reply = spans[0]["results"][0]["outputs"]["assistant"]
+    assert reply
+    assert completion.startswith(reply)
 
 
 def test_one_that_is_not_installed_is_refused_before_anything_is_done(
