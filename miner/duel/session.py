@@ -77,9 +77,9 @@ async def run_session(
     print_league(result, console)
     settings: dict[str, Any] = {
         "evaluation seed": seed,
-        "minutes for each match, at most": limits.seconds / 60,
-        "pairs of games in each match, at most": limits.pairs or "unlimited",
-        "wording of the prompts": wording.source,
+        "most minutes a match": round(limits.seconds / 60, 2),
+        "most pairs of games a match": limits.pairs or "unlimited",
+        "prompts": f"in {wording.described}",
     }
     if sizes is not None:
         settings["sizes"] = ", ".join(map(str, chosen_sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import floor, log10
 
 MOST_POINTS = 240
@@ -22,7 +23,7 @@ class Point:
     marked: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chart:
     """A line, points with intervals, and horizontal lines with names.
 
@@ -39,17 +40,17 @@ class Chart:
     top: float | None = None
     note: str = ""
 
-    @property
+    @cached_property
     def first_x(self) -> float:
         """Left end of the x axis."""
         return min([x for x, _ in self.line[:1]] + [p.x for p in self.points[:1]], default=0.0)
 
-    @property
+    @cached_property
     def last_x(self) -> float:
         """Right end of the x axis."""
         return max([x for x, _ in self.line] + [p.x for p in self.points] + [1.0])
 
-    @property
+    @cached_property
     def ceiling(self) -> float:
         """Upper end of the y axis."""
         largest = max([y for _, y in self.line], default=0.0)

@@ -28,8 +28,9 @@ from miner.reporting.records import (
 )
 from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
-from miner.reporting.run_warnings import run_warnings
+from miner.reporting.run_warnings import alarms, notes
 from miner.reporting.style import save_figure, svg_of
+from miner.reporting.summary import held_out_curve, subject, trained_sizes, verdict
 from miner.reporting.tables import deck_sizes, latest, reading_order, score_rows
 from miner.reporting.templates import render
 
@@ -51,7 +52,7 @@ def write_report(folder: Path) -> Path:
     curves, groups = [], []
     if run.steps or any(record.step is not None for record in run.evaluations):
         curves = [
-            learning_curve(run.steps, curve_evaluations(run), sizes=trained_sizes(run), size=size)
+            learning_curve(run.steps, held_out_curve(run), sizes=trained_sizes(run), size=size)
             for size in (WIDE, NARROW)
         ]
         _save(curves[0], folder / "learning_curve")
@@ -64,7 +65,10 @@ def write_report(folder: Path) -> Path:
         run=run,
         subtitle=_subtitle(run),
         tiles=_tiles(run, table),
-        warnings=run_warnings(run),
+        subject=subject(run) if run.steps and "environment" in run.settings else "",
+        verdict=verdict(run) if run.steps else "",
+        alarms=alarms(run),
+        notes=notes(run),
         curves=[Markup(svg_of(figure)) for figure in curves],
         rows=score_rows(table) if table else [],
         sizes=deck_sizes(table),
@@ -120,12 +124,6 @@ def table_evaluations(run: Run) -> list[EvaluationRecord]:
         published = [record for record in checkpoints if record.published]
         chosen = [*chosen, (published or checkpoints)[-1]]
     return sorted(latest(chosen), key=lambda record: reading_order(record.name))
-
-
-def curve_evaluations(run: Run) -> list[EvaluationRecord]:
-    """The held-out evaluations along the way; an evaluation repeated at a step counts once."""
-    held_out = [record for record in run.evaluations if record.split == "held_out"]
-    return list({record.step: record for record in held_out if record.step is not None}.values())
 
 
 def _subtitle(run: Run) -> str:
@@ -225,13 +223,6 @@ def _score_tile(record: EvaluationRecord) -> dict[str, str]:
     name = f"trained, step {record.step}" if record.name == CHECKPOINT else record.name
     detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
     return {"label": f"{name}, score", "value": f"{score.mean:.3f}", "detail": detail}
-
-
-def trained_sizes(run: Run) -> Sequence[int]:
-    """Deck sizes by the run's settings; empty where they name none."""
-    environment = run.settings.get("environment")
-    sizes = environment.get("deck_sizes") if isinstance(environment, dict) else None
-    return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
 
 
 def scoring(run: Run) -> str:

@@ -67,12 +67,13 @@ def _numbers(run: Run) -> list[str]:
     bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
     found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
     gaps = [(r.metrics[LOGPROB_GAP], r.step) for r in run.steps if LOGPROB_GAP in r.metrics]
-    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, run.first_gap)]
+    first = run.first_gap
+    gaps = [(gap, step) for gap, step in gaps if gap_is_wide(gap, first)]
     if gaps:
         worst, step = max(gaps)
         found.append(
             f"Engine and trainer disagree about the same tokens: their logprob gap was "
-            f"{run.first_gap:.3f} at first and {worst:.3f} at step {step}, too wide in "
+            f"{first:.3f} at first and {worst:.3f} at step {step}, too wide in "
             f"{len(gaps)} step(s). The engine plays with other weights, dtype or temperature than "
             "the trainer has, so that scores are not those of the trained model: stop the run and "
             "read the engine's log."

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
 from pathlib import Path
-from statistics import NormalDist, fmean
+from statistics import fmean
 
 from miner.config.errors import ConfigurationError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
-from miner.games import GAMES, RANDOM
+from miner.games import RANDOM
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.episode_log import EPISODES_FILE
-from miner.reporting.page import curve_evaluations, scoring, steps_done, trained_sizes, work_done
+from miner.reporting.page import scoring, steps_done, work_done
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -34,6 +34,7 @@ from miner.reporting.replay import replay_of, replay_with
 from miner.reporting.replay_page import description, headline
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import alarms, notes
+from miner.reporting.summary import held_out_curve, subject, trained_sizes, verdict
 from miner.reporting.tables import known_scores
 from miner.reporting.token_records import TokenRecords
 
@@ -44,11 +45,6 @@ QUIET_S = 120.0
 
 FREE_BYTES = 2_000_000_000
 _RECENT = 10
-_SERVED = {
-    "step": "through the environment servers' /step",
-    "graded": "through the environment servers' own grading",
-    "builtin": "with the miner's built-in game",
-}
 _ENDED = ("done", "stopped")
 _FALLEN, _CONVERGED = 0.1, 0.9
 _LEAST = 0.005
@@ -139,9 +135,9 @@ class LiveRun:
         now = self._clock()
         return View(
             name=run.name,
-            state=_state(run, now),
-            subject=_subject(run),
-            verdict=_verdict(run),
+            state=_state(run, now, self.folder),
+            subject=subject(run),
+            verdict=verdict(run),
             alarms=[*unreadable, *self._alarms(run, now)],
             notes=_notes(run),
             facts=_facts(run),
@@ -192,57 +188,14 @@ def _entropy(run: Run) -> list[str]:
     ]
 
 
-def _state(run: Run, now: float) -> str:
+def _state(run: Run, now: float, folder: Path) -> str:
     beat = run.heartbeat
     if beat is None:
-        return "nothing is recorded yet"
+        return f"nothing is recorded yet at {folder}"
     if beat.phase in _ENDED:
         return f"{beat.phase} after step {beat.step}"
     phase = {"rollout": "playing episodes", "step": "learning"}.get(beat.phase, beat.phase)
     return f"{phase}, step {beat.step}, last sign of life {_duration(now - beat.time)} ago"
-
-
-def _subject(run: Run) -> str:
-    """What is learned, where and against whom."""
-    environment = run.settings.get("environment", {})
-    channel = run.probe.get("channel") or environment.get("channel", "auto")
-    if channel == "duel":
-        listed = Counter(environment.get("games", []))
-        games = ", ".join(
-            f"{game.replace('_', ' ')} ({count / listed.total():.0%})"
-            for game, count in listed.items()
-        )
-        return f"duels in {games}, against {', '.join(environment.get('opponents', []))}"
-    if not run.of_games:
-        return f"{', '.join(run.environments)} (channel {channel})"
-    sizes = ", ".join(map(str, trained_sizes(run)))
-    name, opponent = environment.get("name", "?"), environment.get("opponent", "random")
-    cards = f" with {sizes} cards" if sizes and name in GAMES and GAMES[name].sizes else ""
-    game, way = name.replace("_", " ").capitalize(), _SERVED.get(channel, f"channel {channel}")
-    return f"{game}{cards} against the {opponent} opponent, {way}"
-
-
-def _verdict(run: Run) -> str:
-    held_out = [record for record in curve_evaluations(run) if record.score]
-    if not held_out:
-        return "Not known yet whether it learns: no held-out episodes were played so far."
-    if len(held_out) == 1:
-        return "Not known yet whether it learns: of held-out episodes only the base has played."
-    published = [record for record in held_out if record.published][-1:] or held_out[:1]
-    gain, count = published[0].difference, len(held_out) - 1
-    if gain is None:
-        return (
-            f"No better than its base so far: none of {count} checkpoint(s) was clearly better on "
-            "held-out episodes, and the base stays published."
-        )
-    found = (
-        f"{gain.signed} on the same {gain.n} held-out episodes (95% interval), published at step "
-        f"{published[0].step}"
-    )
-    widened = NormalDist().inv_cdf(1 - 0.025 / count) / NormalDist().inv_cdf(0.975)
-    if gain.mean > widened * (gain.mean - gain.low):  # Bonferroni
-        return f"Better than its base: {found}. More than chance, even for the best of {count}."
-    return f"Perhaps better than its base: {found}. As the best of {count} it may be chance."
 
 
 def _notes(run: Run) -> list[str]:
@@ -252,7 +205,7 @@ def _notes(run: Run) -> list[str]:
 
 
 def _facts(run: Run) -> list[tuple[str, str, str]]:
-    held_out = [record for record in curve_evaluations(run) if record.score]
+    held_out = [record for record in held_out_curve(run) if record.score]
     facts = []
     if held_out:
         published = [r for r in held_out if r.published][-1:]
@@ -289,7 +242,7 @@ def _charts(run: Run) -> list[Chart]:
     sampled = [(r.step, r.score) for r in run.steps if r.score is not None]
     held_out = [
         Point(r.step, r.score.mean, r.score.low, r.score.high, r.published)
-        for r in curve_evaluations(run)
+        for r in held_out_curve(run)
         if r.score and r.step is not None
     ]
     known = (each for each in known_scores(run.evaluations) if each.policy or each.name == RANDOM)
@@ -357,7 +310,7 @@ def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str,
             scores[episode.environment][episode.opponent].append(episode.score)
     if sum(map(len, scores.values())) < 2:
         return []
-    latest = [record for record in curve_evaluations(run) if record.by_game][-1:]
+    latest = [record for record in held_out_curve(run) if record.by_game][-1:]
     held_out = latest[0].by_game if latest else {}
     rows = []
     for game, by_opponent in sorted(scores.items()):

@@ -232,7 +232,7 @@ def test_chosen_deck_sizes_are_played_and_others_refused(tmp_path: Path) -> None
     found = json.loads((tmp_path / "out" / "league.json").read_text())
     seeds = {game["seed"] for match in found["matches"] for game in match["games"]}
     assert {size_of("goofspiel", seed) for seed in seeds} == {5}
-    assert "sizes 5, 4x5, 5x5, 5x6" in (tmp_path / "out" / "league.html").read_text()
+    assert "sizes: 5, 4x5, 5x5, 5x6" in (tmp_path / "out" / "league.html").read_text()
     refused = CliRunner().invoke(app, [*words, "--sizes", "5,9", *out])
     assert "--sizes 9: duels have the sizes 5, 8" in str(refused.exception)
 

@@ -208,7 +208,8 @@ def test_records_of_another_version_are_named_and_the_rest_is_shown(tmp_path: Pa
 
 def test_a_run_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     view = live(tmp_path / "later").view()
-    assert view.state == "nothing is recorded yet"
+    assert view.state == f"nothing is recorded yet at {tmp_path / 'later'}"
+    assert view.subject == "something whose settings are not recorded yet"
     assert "nothing is recorded yet" in render("watch.html.j2", view=view)
 
 
