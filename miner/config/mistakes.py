@@ -23,7 +23,10 @@ GONE = {
 def explained(error: ValidationError, names: Sequence[str]) -> str:
     """A sentence for each mistake; `names` are the known settings."""
     sentences = []
+    inner = {problem["loc"][:-1] for problem in error.errors()}
     for problem in error.errors():
+        if problem["type"] == "too_short" and problem["loc"] in inner and problem["input"]:
+            continue  # its entries are invalid, so that none is left
         key = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "value_error":  # a rule of ours; it names settings itself
             sentences.append(problem["msg"].removeprefix("Value error, "))

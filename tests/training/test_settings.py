@@ -120,5 +120,6 @@ def test_the_reference_explains_every_setting() -> None:
     ],
 )
 def test_a_wrong_value_comes_with_the_right_way_to_write_it(override: str, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+    with pytest.raises(ConfigurationError, match=re.escape(sentence)) as refused:
         load_settings(None, [override])
+    assert "after validation" not in str(refused.value), "one mistake, one sentence"
