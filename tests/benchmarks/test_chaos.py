@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from benchmarks.chaos import DISK_FULL, FAULTS, draw_plan, kill_publishers, parse, true_score
+from benchmarks.chaos import DISK_FULL, FAULTS, draw_plan, kill_publishers, parse
+from benchmarks.chaos_trainer import true_score
 from miner.environments import EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from tests.publishing.conftest import build_model
