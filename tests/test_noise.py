@@ -1,4 +1,4 @@
-"""What libraries print although nothing is wrong."""
+"""Commands start without the noise of libraries, and without those they may not need."""
 
 import subprocess
 import sys
@@ -34,3 +34,10 @@ def test_no_command_shows_bars_or_deepspeeds_accelerator(tmp_path: Path, way: st
     shown = done.stdout + done.stderr
     for noise in ("Setting accelerator", "Writing model shards", "Loading weights"):
         assert (noise in shown) == (way == "loud")
+
+
+def test_the_command_line_starts_without_large_packages() -> None:
+    large = "{'torch', 'transformers', 'matplotlib'}"
+    look = f"import sys, miner.__main__; print({large} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

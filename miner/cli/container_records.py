@@ -12,8 +12,7 @@ from pathlib import Path
 
 from miner.config.contract import CHECKPOINTS_DIR
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import HEARTBEAT_FILE
-from miner.reporting.episode_log import EPISODES_FILE
+from miner.config.run_files import EPISODES_FILE, HEARTBEAT_FILE
 
 FILES = (
     *("settings.toml", "metrics.jsonl", "evaluations.jsonl", "probe.json", "temperature.json"),

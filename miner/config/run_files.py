@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 HEARTBEAT_FILE: Final = "heartbeat.json"
+EPISODES_FILE: Final = "episodes.jsonl"
 CHECKPOINTS: Final = "checkpoints"
 BEST_FILE: Final = "best.json"
 REVERT_FILE: Final = "revert.json"

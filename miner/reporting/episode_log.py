@@ -12,13 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from miner.config.contract import GAMES
-from miner.config.run_files import write_atomically
+from miner.config.run_files import EPISODES_FILE, write_atomically
 from miner.evaluation.results import EpisodeRecord, Reply
 from miner.reporting.records import RecordFile, TrainedEpisode
 from miner.rollout.groups import LostEpisode, Outcome
 from miner.rollout.trajectory import Trajectory, TurnRecord
 
-EPISODES_FILE = "episodes.jsonl"
 APART_S = 1.0
 MOST_BYTES = 2_000_000
 MOST_SHOWN = 4000

@@ -19,10 +19,6 @@ from miner.games import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
 from miner.reporting.records import (
     CHECKPOINT,
-    COMPUTED_TOKENS,
-    LEFT_OUT,
-    ROW_TOKENS,
-    ROWS,
     EvaluationRecord,
     Replay,
 )
@@ -30,7 +26,15 @@ from miner.reporting.replay_page import description, headline, replay_html
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import alarms, notes
 from miner.reporting.style import save_figure, svg_of
-from miner.reporting.summary import held_out_curve, subject, trained_sizes, verdict
+from miner.reporting.summary import (
+    held_out_curve,
+    scoring,
+    steps_done,
+    subject,
+    trained_sizes,
+    verdict,
+    work_done,
+)
 from miner.reporting.tables import deck_sizes, latest, reading_order, score_rows
 from miner.reporting.templates import render
 
@@ -159,15 +163,6 @@ def _by_game(table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     ]
 
 
-def steps_done(run: Run) -> str:
-    """How far training came; where a time limit ended it, the planned steps were only a bound."""
-    last = run.steps[-1]
-    most = last.total_steps or last.step
-    if last.step < most and run.limited_by_time:
-        return f"{last.step:,} steps in the time given (at most {most:,})"
-    return f"{last.step:,} of {most:,} steps" if last.total_steps else f"{last.step:,} steps"
-
-
 def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     """The few numbers to see first: every score but random play's, then the cost."""
     shown = [record for record in table if record.score and record.name != RANDOM]
@@ -195,41 +190,12 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
     return tiles
 
 
-def work_done(run: Run) -> tuple[str, str, str] | None:
-    """Label, share of the rows' tokens that were not computed to learn from them, and why not; None
-    where no step has recorded it."""
-    counted = [record.metrics for record in run.steps if record.metrics.get(ROW_TOKENS)]
-    if not counted:
-        return None
-    rows, left, tokens, computed = (
-        sum(metrics.get(name, 0.0) for metrics in counted)
-        for name in (ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS)
-    )
-    prompts, held = (
-        sum(getattr(record, name) for record in run.steps)
-        for name in ("prompt_tokens", "cached_tokens")
-    )
-    why = "beginnings that rows share are computed once"
-    if left:
-        why += f", {left / rows:.0%} of the rows not at all: nothing is to be learned from them"
-    if held:
-        why += f"; {held / prompts:.0%} of the prompts' tokens were cached"
-    return "tokens saved in learning", f"{1 - computed / tokens:.0%}", why
-
-
 def _score_tile(record: EvaluationRecord) -> dict[str, str]:
     score = record.score
     assert score is not None
     name = f"trained, step {record.step}" if record.name == CHECKPOINT else record.name
     detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
     return {"label": f"{name}, score", "value": f"{score.mean:.3f}", "detail": detail}
-
-
-def scoring(run: Run) -> str:
-    """The meaning of a score, in a sentence."""
-    if run.of_games:
-        return "A win scores 1, a draw 0.5, a loss 0."
-    return str(run.probe.get("scoring") or "Scores lie between 0 and 1, and 1 is best.")
 
 
 def _settings(run: Run) -> list[dict[str, Any]]:

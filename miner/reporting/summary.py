@@ -1,4 +1,4 @@
-"""What is learned, and whether: the two sentences at the head of a run's pages."""
+"""A run in a few sentences and numbers: what is learned, whether, how far, at what cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from miner.games import GAMES
-from miner.reporting.records import EvaluationRecord
+from miner.reporting.records import (
+    COMPUTED_TOKENS,
+    LEFT_OUT,
+    ROW_TOKENS,
+    ROWS,
+    EvaluationRecord,
+)
 from miner.reporting.run_folder import Run
 
 _SERVED = {
@@ -74,3 +80,41 @@ def trained_sizes(run: Run) -> Sequence[int]:
     environment = run.settings.get("environment")
     sizes = environment.get("deck_sizes") if isinstance(environment, dict) else None
     return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+
+
+def steps_done(run: Run) -> str:
+    """How far training came; where a time limit ended it, the planned steps were only a bound."""
+    last = run.steps[-1]
+    most = last.total_steps or last.step
+    if last.step < most and run.limited_by_time:
+        return f"{last.step:,} steps in the time given (at most {most:,})"
+    return f"{last.step:,} of {most:,} steps" if last.total_steps else f"{last.step:,} steps"
+
+
+def work_done(run: Run) -> tuple[str, str, str] | None:
+    """Label, share of the rows' tokens that were not computed to learn from them, and why not; None
+    where no step has recorded it."""
+    counted = [record.metrics for record in run.steps if record.metrics.get(ROW_TOKENS)]
+    if not counted:
+        return None
+    rows, left, tokens, computed = (
+        sum(metrics.get(name, 0.0) for metrics in counted)
+        for name in (ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS)
+    )
+    prompts, held = (
+        sum(getattr(record, name) for record in run.steps)
+        for name in ("prompt_tokens", "cached_tokens")
+    )
+    why = "beginnings that rows share are computed once"
+    if left:
+        why += f", {left / rows:.0%} of the rows not at all: nothing is to be learned from them"
+    if held:
+        why += f"; {held / prompts:.0%} of the prompts' tokens were cached"
+    return "tokens saved in learning", f"{1 - computed / tokens:.0%}", why
+
+
+def scoring(run: Run) -> str:
+    """The meaning of a score, in a sentence."""
+    if run.of_games:
+        return "A win scores 1, a draw 0.5, a loss 0."
+    return str(run.probe.get("scoring") or "Scores lie between 0 and 1, and 1 is best.")

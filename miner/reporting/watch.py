@@ -16,11 +16,10 @@ from pathlib import Path
 from statistics import fmean
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import EPISODES_FILE
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.games import RANDOM
 from miner.reporting.charts import Chart, Point, binned
-from miner.reporting.episode_log import EPISODES_FILE
-from miner.reporting.page import scoring, steps_done, work_done
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -34,7 +33,15 @@ from miner.reporting.replay import replay_of, replay_with
 from miner.reporting.replay_page import description, headline
 from miner.reporting.run_folder import Run, RunFolder
 from miner.reporting.run_warnings import alarms, notes
-from miner.reporting.summary import held_out_curve, subject, trained_sizes, verdict
+from miner.reporting.summary import (
+    held_out_curve,
+    scoring,
+    steps_done,
+    subject,
+    trained_sizes,
+    verdict,
+    work_done,
+)
 from miner.reporting.tables import known_scores
 from miner.reporting.token_records import TokenRecords
 

@@ -22,11 +22,12 @@ from miner.__main__ import app
 from miner.cli.watch import WatchServer, plain_text
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat
+from miner.config.run_files import EPISODES_FILE
 from miner.environments import EpisodeTask
 from miner.evaluation.results import EpisodeRecord
 from miner.evaluation.statistics import Estimate
 from miner.reporting import episode_log
-from miner.reporting.episode_log import EPISODES_FILE, EpisodeLog
+from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.records import LOGPROB_GAP, RecordFile, RecordTail, StepRecord, TrainedEpisode
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.templates import render
