@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import PeftModel
+from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.settings import load_settings
 from miner.duel.calls import parse_calls, write_calls
@@ -30,7 +32,9 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.structure import read_headers
 from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder
+from miner.training.forest import Row, grow, single
 from miner.training.learner import Learner, with_adapters
+from miner.training.tree_forward import let_take_trees, score
 from tests.base_models.pool import POOL, PoolBase, make_folder
 
 pytestmark = pytest.mark.long
@@ -129,6 +133,42 @@ def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
     before = adapted(input_ids=ids, labels=labels).loss.item()
     merged = adapted.merge_and_unload()
     assert merged(input_ids=ids, labels=labels).loss.item() == pytest.approx(before, rel=1e-3)
+
+
+TREES = ("llama", "qwen2", "qwen3", "granite", "mistral3")
+"""Types whose layers all attend to all before a token; of the others, rows are computed apart."""
+
+
+def test_trees_or_rows_have_the_loss_and_gradient_of_whole_rows(made: Made) -> None:
+    model = load_model_folder(made.folder, torch.float32).model
+    draw = np.random.default_rng(0)
+    begin = draw.integers(20, 300, 12)
+    ids = [np.array([*begin[:shared], *draw.integers(20, 300, 6)]) for shared in (12, 12, 7)]
+    rows = {number: Row(row, np.array([9, len(row) - 1])) for number, row in enumerate(ids)}
+    expected = []
+    for row in rows.values():
+        logits = model(input_ids=torch.from_numpy(row.ids)[None]).logits[0]
+        odds = logits.float().log_softmax(-1)[row.targets - 1]
+        expected.append(odds[[0, 1], row.ids[row.targets]])
+    torch.cat(expected).sum().backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    assert (let_take_trees(model) is None) == (made.base.kind in TREES)
+    add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
+    trees = grow(rows, 1000) if made.base.kind in TREES else single(rows)
+    order = [row for tree in trees for row in tree.rows]
+    targets = torch.from_numpy(np.concatenate([rows[n].ids[rows[n].targets] for n in order]))
+    found = score(model, model, trees, targets).logprobs
+    found.sum().backward()
+    torch.testing.assert_close(found, torch.cat([expected[n] for n in order]), atol=1e-4, rtol=1e-4)
+    for name, parameter in model.named_parameters():
+        if name in gradients:
+            torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-4, rtol=1e-3)
+    computed, whole = (
+        sum(tree.tokens for tree in trees),
+        sum(len(row.path) for row in rows.values()),
+    )
+    assert (computed < whole) == (made.base.kind in TREES)
 
 
 def _adapters(model: PeftModel) -> Iterator[str]:
