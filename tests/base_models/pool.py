@@ -37,6 +37,10 @@ SMALL = {
     "head_dim": 16,
     "max_position_embeddings": 8192,
 }
+SERVED = {"hidden_size": 64, "head_dim": 32, "global_head_dim": 32}
+SERVED |= {"block_dim": 64, "conv_dim": 64}
+"""Other sizes, where vLLM serves: its CPU kernels take no smaller heads, and its LFM2 asks for what
+its checkpoints have beside the sizes."""
 LINEAR = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
@@ -145,8 +149,12 @@ SPECIAL = (
 )
 
 
-def make_folder(base: PoolBase, folder: Path) -> PreTrainedTokenizerBase:
-    """Write `base` with a hash for a name, as jobs have it; returns its tokenizer."""
+def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTrainedTokenizerBase:
+    """Write `base` with a hash for a name, as jobs have it; returns its tokenizer.
+
+    Args:
+        served: the text model alone, with `SERVED`, and matrices that tell tokens apart.
+    """
     tokenizer = vocabularies.fast(
         vocabularies.qwen(SPECIAL, 4096),
         base.template,
@@ -155,7 +163,7 @@ def make_folder(base: PoolBase, folder: Path) -> PreTrainedTokenizerBase:
         pad_token="<pad>",
     )
     tokenizer.save_pretrained(folder)
-    sizes = {**SMALL, "vocab_size": len(tokenizer), **base.sizes}
+    sizes = {**SMALL, "vocab_size": len(tokenizer), **base.sizes, **(SERVED if served else {})}
     if base.kind == "gemma4":
         sizes["vocab_size_per_layer_input"] = len(tokenizer)
     special = {
@@ -166,10 +174,18 @@ def make_folder(base: PoolBase, folder: Path) -> PreTrainedTokenizerBase:
     torch.manual_seed(0)
     if base.image is None:
         config = AutoConfig.for_model(base.kind, **sizes, **special)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     else:
         config = AutoConfig.for_model(
             base.kind, text_config=sizes | special, vision_config=base.image, **special
         )
-        AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
+    if served:
+        config = config.get_text_config()
+    whole = base.image is not None and not served
+    kind = AutoModelForImageTextToText if whole else AutoModelForCausalLM
+    model = kind.from_config(config)
+    if served:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight *= 8.0 if weight.dim() == 2 else 1.0
+    model.save_pretrained(folder)
     return tokenizer

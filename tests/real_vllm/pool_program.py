@@ -1,0 +1,46 @@
+"""vLLM serves a made model of the pool: `python -m tests.real_vllm.pool_program FOLDER OUT`.
+
+Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies to `POOL_PROMPTS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm import LLM, SamplingParams
+
+from tests.real_vllm.models import POOL_PROMPTS
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    llm = LLM(
+        model=sys.argv[1],
+        dtype="bfloat16",
+        max_model_len=512,
+        max_num_seqs=4,
+        gpu_memory_utilization=0.05,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+    )
+    asked = SamplingParams(temperature=0.0, max_tokens=8, logprobs=0, ignore_eos=True)
+    prompts: Any = [{"prompt_token_ids": prompt} for prompt in POOL_PROMPTS]
+    replies = [reply.outputs[0] for reply in llm.generate(prompts, asked, use_tqdm=False)]
+    found = [
+        [
+            list(reply.token_ids),
+            [at[token].logprob for token, at in zip(reply.token_ids, reply.logprobs, strict=True)],
+        ]
+        for reply in replies
+    ]
+    Path(sys.argv[2]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

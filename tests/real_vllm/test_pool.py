@@ -1,0 +1,59 @@
+"""Made models of the pool's architectures, served by vLLM in bfloat16: logprobs are transformers'.
+
+`EVERY_BASE=1 python -m pytest tests/real_vllm/test_pool.py` serves all of docs/base_models.md;
+without the variable two of them are served.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.base_models.pool import POOL, PoolBase, make_folder
+from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, REPOSITORY, needs_real_vllm
+from tests.real_vllm.models import POOL_PROMPTS
+
+needs_real_vllm()
+pytestmark = pytest.mark.long
+
+SERVED = [base for base in POOL if os.environ.get("EVERY_BASE") or base.kind in ("qwen2", "lfm2")]
+REFUSED = {
+    "olmo_hybrid": "module 'triton' has no attribute 'set_allocator'",
+    "qwen3_5": "['Qwen3_5ForCausalLM'] failed to be inspected",  # it imports torchvision
+}
+"""What keeps vLLM for CPUs from an architecture, by its type."""
+TOLERANCE = 0.3
+"""Of logprobs in bfloat16, in nats on average; those of other weights are off by more than 1."""
+
+
+@pytest.mark.parametrize("base", SERVED, ids=lambda base: f"{base.kind}-{base.bases[0]}")
+def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path: Path) -> None:
+    folder, out = tmp_path / base.kind, tmp_path / "replies.json"
+    make_folder(base, folder, served=True)
+    done = subprocess.run(
+        [str(BIN / "python"), "-m", "tests.real_vllm.pool_program", str(folder), str(out)],
+        cwd=REPOSITORY,
+        env={**os.environ, **CPU_ENVIRONMENT, "TORCH_COMPILE_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if base.kind in REFUSED:
+        assert REFUSED[base.kind] in done.stderr, done.stderr[-6000:]
+        return
+    assert done.returncode == 0, done.stderr[-6000:]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    for prompt, (ids, logprobs) in zip(POOL_PROMPTS, json.loads(out.read_text()), strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        odds = logits.float().log_softmax(-1)
+        expected = odds[range(len(ids)), ids]
+        assert odds.std() > 1  # tokens are told apart
+        assert (expected - torch.tensor(logprobs)).abs().mean() < TOLERANCE
+        assert (odds.max(-1).values - expected).mean() < TOLERANCE  # replies are greedy
