@@ -45,7 +45,7 @@ DUEL_WARM_START = 0.4
 DUEL_TAU = 0.03
 """Teachers' values are less exact than the critic of the servers' Goofspiel."""
 
-GATED_GAMES = 100
+GATED_GAMES = 150
 """Held-out games of each game: the gate sees too little in fewer."""
 
 DUEL_EPISODE_SECONDS = 900.0
