@@ -47,7 +47,11 @@ def explanation(run_dir: Path, step: int | None, episode: int | None) -> str:
     """The text. Raises: `ConfigurationError` for a step or an episode that is not recorded."""
     records = TokenRecords(run_dir)
     if step is None:
-        step = next(reversed(records.steps()), 0)
+        step = next(reversed(records.steps()), None)
+    if step is None:
+        raise ConfigurationError(
+            f"{run_dir} has records of no step's tokens: train with token_records above 0"
+        )
     parts = records.of(step)
     if episode is None:
         logged = [each for each in RunFolder(run_dir).steps.read()[0] if each.step == step]

@@ -74,9 +74,9 @@ def _numbers(run: Run) -> list[str]:
         found.append(
             f"Engine and trainer disagree about the same tokens: their logprob gap was "
             f"{first:.3f} at first and {worst:.3f} at step {step}, too wide in "
-            f"{len(gaps)} step(s). The engine plays with other weights, dtype or temperature than "
-            "the trainer has, so that scores are not those of the trained model: stop the run and "
-            "read the engine's log."
+            f"{len(gaps)} of {len(run.steps)} steps, first in step {min(at for _, at in gaps)}. "
+            "The engine plays with other weights, dtype or temperature than the trainer has: "
+            "scores since then are not the trained model's. Stop the run and read the engine's log."
         )
     return found
 
@@ -164,7 +164,8 @@ def _evaluations(run: Run) -> list[str]:
         for kind, count in record.failures.items():
             if count:
                 failed[kind] += count
-                where[kind][record.name] += count
+                step = f" of step {record.step}" if record.name == "checkpoint" else ""
+                where[kind][record.name + step] += count
     found = []
     for kind, count in failed.most_common():
         players = ", ".join(f"{name} {n:,}" for name, n in where[kind].items())

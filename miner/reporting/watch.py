@@ -165,6 +165,11 @@ class LiveRun:
                     f"No sign of life for {_duration(now - beat.time)}: the run hangs or was "
                     f"killed while it was in the phase {beat.phase!r}."
                 )
+            if beat.time - now > QUIET_S:
+                found.append(
+                    f"The last sign of life is {_duration(beat.time - now)} in the future: the "
+                    "clocks differ, so that a run that hangs would not be noticed."
+                )
             if beat.phase.startswith("waiting for"):
                 found.append(f"The run is {beat.phase}: nothing is learned until they answer.")
         ends_at = run.settings.get("deadline", {}).get("ends_at")
@@ -202,7 +207,8 @@ def _state(run: Run, now: float, folder: Path) -> str:
     if beat.phase in _ENDED:
         return f"{beat.phase} after step {beat.step}"
     phase = {"rollout": "playing episodes", "step": "learning"}.get(beat.phase, beat.phase)
-    return f"{phase}, step {beat.step}, last sign of life {_duration(now - beat.time)} ago"
+    ago = "just now" if now - beat.time < 1 else f"{_duration(now - beat.time)} ago"
+    return f"{phase}, step {beat.step}, last sign of life {ago}"
 
 
 def _notes(run: Run) -> list[str]:
@@ -264,13 +270,15 @@ def _charts(run: Run) -> list[Chart]:
         (
             signal,
             "Groups with signal",
-            "Share of groups whose episodes differ in reward; only these teach.",
+            "Share of groups whose episodes differ in reward. Without credit by turn or by all "
+            "moves only these teach.",
         ),
         (rates, "Tokens/s", "Tokens of whole episodes, prompts included, per second."),
         (
             _metric(run, "entropy"),
             "Entropy",
-            "How varied replies are. It falls with learning; near 0 before that is a collapse.",
+            "How varied replies are. It falls with learning; near 0 while the score is low, the "
+            "model tries nothing new.",
         ),
         (
             _metric(run, LOGPROB_GAP),
@@ -348,7 +356,11 @@ def _plan(run: Run, now: float) -> list[str]:
     last, plan = run.steps[-1], []
     every = run.settings.get("evaluation", {}).get("every_steps")
     if every:
-        plan.append(f"next held-out evaluation at step {(last.step // every + 1) * every:,}")
+        step = (last.step // every + 1) * every
+        seconds = (step - last.step) * fmean(record.seconds for record in run.steps[-_RECENT:])
+        late = last.eta_seconds is not None and seconds > last.eta_seconds
+        at = "when training ends" if late else f"at step {step:,}"
+        plan.append(f"next held-out evaluation {at}")
     deadline = run.settings.get("deadline", {})
     if deadline.get("ends_at"):
         plan.append(f"the time given ends in {_duration(deadline['ends_at'] - now)}")

@@ -190,7 +190,7 @@ def test_trouble_is_told(folder: RunFolder) -> None:
         "Not a number in the metrics, first at step 21", "5 episodes were lost",
         "2 episodes did not fit into rollout.max_episode_tokens",
         "of the replies in the last 10 steps were cut off",
-        "logprob gap was 0.300 at first and 0.300 at step 21, too wide in 1 step(s)",
+        "logprob gap was 0.300 at first and 0.300 at step 21, too wide in 1 of 22 steps",
         "only 28.0% of the actions", "10.0% of the turn boundaries: 10 where the chat template",
         "8.3% of the replies in the last 10 steps", "100.0% of the groups",
         "In evaluations 5 episodes ran out of time (trained 3, base 2)", "1 line(s)",
