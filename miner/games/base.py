@@ -81,7 +81,7 @@ def action_text(state: pyspiel.State, player: int, action: int) -> str:
     return str(state.action_to_string(player, action))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # one object each: equal if the same
 class Game:
     """One of the tournament's games, on servers and in duels.
 
