@@ -103,12 +103,11 @@ def main() -> None:
     """Both runs of each seed, one line each."""
     asked = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends what it started
-    from transformers.utils.logging import disable_progress_bar
-
     from miner.cli.demo import CACHE
+    from miner.heavy_imports import quiet_libraries
     from miner.tiny_model.build import base_recipe_for, cached_tiny_model
 
-    disable_progress_bar()
+    quiet_libraries()
     base = cached_tiny_model(CACHE, recipe=base_recipe_for((8,)))
     for seed in asked.seeds:
         folder = asked.out / str(seed)

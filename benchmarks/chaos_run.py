@@ -59,7 +59,7 @@ Plan = dict[int, str]
 
 @dataclass
 class Outcome:
-    """What came of one run; times in seconds.
+    """Outcome of one run; times in seconds.
 
     Attributes:
         counted: spent on steps that count, waits for servers in them included.

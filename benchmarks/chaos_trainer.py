@@ -17,7 +17,7 @@ from miner.rollout.trajectory import Trajectory
 
 
 async def true_score(trajectory: Any) -> float | None:
-    """What the replies of an episode are worth by the rules; None if they do not end it."""
+    """Score of an episode's replies by the rules; None if they do not end it."""
     environment = BuiltinSource({}).open()
     await environment.reset(trajectory.task)
     score = None

@@ -7,7 +7,7 @@ The rule, for scores of the same episodes played by every model:
 2. Against the highest score so far: the candidate must not be shown lower, by the same test. The
    later model has learned on, at a lower rate, which greedy play on a few hundred episodes may not
    show; an early lead of a game or two is luck as often as not. The highest score stays the
-   measure every published model, so that many small steps down do not add up.
+   measure for every later model, so that many small steps down do not add up.
 
 The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
 falls fast with d, while a strict level would throw away most small gains over a strong base. The

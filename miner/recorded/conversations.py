@@ -81,7 +81,7 @@ class Conversation:
 
 @dataclass
 class Conversations:
-    """What was read.
+    """Conversations of all folders.
 
     Attributes:
         every: all that can be learned from.
@@ -133,7 +133,7 @@ def read_conversations(folders: tuple[Path, ...]) -> Conversations:
 
 
 def _beginning(conversation: Conversation) -> str:
-    """What is said before the first reply, by which a task is known."""
+    """All text before the first reply, by which a task is known."""
     return "\n".join(each["content"] for each in conversation.messages[: conversation.replies[0]])
 
 

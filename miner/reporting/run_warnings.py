@@ -45,7 +45,7 @@ def alarms(run: Run) -> list[str]:
 
 
 def notes(run: Run) -> list[str]:
-    """What explains a number of the run, without a need to act."""
+    """Explanations of a run's numbers, without a need to act."""
     warning, channel = _channel(run)
     chosen = channel in ("auto", "step", "graded", "builtin")
     found = [f"Channel {channel}: {warning}."] if warning and not chosen else []

@@ -1,4 +1,4 @@
-"""A run in a few sentences and numbers: what is learned, whether, how far, at what cost."""
+"""Summary of a run in sentences and numbers: subject, gain over the base, progress, cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SERVED = {
 
 
 def subject(run: Run) -> str:
-    """What is learned: games or environment, opponents, channel."""
+    """Subject of learning: games or environment, opponents, channel."""
     environment = run.settings.get("environment", {})
     if not environment:
         return "something whose settings are not recorded yet"
@@ -46,7 +46,7 @@ def subject(run: Run) -> str:
 
 
 def verdict(run: Run) -> str:
-    """Return whether a better model than the base was published, and how certain that is."""
+    """Sentence on whether a better model than the base was published, and how certain that is."""
     held_out = [record for record in held_out_curve(run) if record.score]
     if not held_out:
         return "Not known yet whether it learns: no held-out episodes were played so far."
@@ -83,7 +83,7 @@ def trained_sizes(run: Run) -> Sequence[int]:
 
 
 def steps_done(run: Run) -> str:
-    """How far training came; where a time limit ended it, the planned steps were only a bound."""
+    """Steps trained; where a time limit ended training, the planned ones were only a bound."""
     last = run.steps[-1]
     most = last.total_steps or last.step
     if last.step < most and run.limited_by_time:

@@ -277,8 +277,8 @@ def _charts(run: Run) -> list[Chart]:
         (
             _metric(run, "entropy"),
             "Entropy",
-            "How varied replies are. It falls with learning; near 0 while the score is low, the "
-            "model tries nothing new.",
+            "How varied replies are. It falls with learning; near 0 while the score is low: "
+            "the model tries nothing new.",
         ),
         (
             _metric(run, LOGPROB_GAP),

@@ -19,10 +19,10 @@ def load_credit(entry: str) -> OwnCredit:
     Raises: `ConfigurationError` for one that cannot be imported; the returned function does for
         what it raises, and for results that are not a finite number for each turn.
     """
-    function = load_function(entry, "reward.entry", "credit")
+    function = load_function(entry, "reward.entry", "credit", list)
 
     def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
-        found = list(function(group))
+        found = function(group)
         if len(found) != len(group):
             raise ConfigurationError(
                 f"reward.entry {entry!r} returned {len(found)} lists for a group of {len(group)}"

@@ -97,7 +97,7 @@ def _reward(about: dict[str, Any]) -> float:
 
 
 def _as_traces(name: str, tracker: Any, played: Sequence[dict[str, Any]]) -> Any:
-    """What this tracker shows as traces; W&B's are one tree of a step."""
+    """Traces in a tracker's form; W&B's are one tree of a step."""
     if name == "trackio":
         return [tracker.Trace(**one) for one in played]
     trees = importlib.import_module("wandb.sdk.data_types.trace_tree")

@@ -122,11 +122,9 @@ class WarmStart:
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
             return []
         self.prepare(step + 1)
-        if self._data is None:
-            data, taught = [], made[: self._count]
-        else:
-            data = self._data.some(self._count // 2, self._drawn(step))
-            taught = made[: self._count - self._count // 2] if data else made[: self._count]
+        half = self._count // 2
+        data = self._data.some(half, self._drawn(step)) if self._data else []
+        taught = made[: self._count - half if data else self._count]
         return [*chain.from_iterable(map(self._rows, taught)), *data]
 
     def _rows(self, demonstration: Demonstration) -> list[RolloutRow]:

@@ -7,7 +7,8 @@ resumed run has the same ones, and none comes again before all have come.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,9 @@ def likelihood(
     mine = played.episodes[ranks.rank :: ranks.count]
     made = [rows.of(task.task_id) for task in tasks[ranks.rank :: ranks.count]]
     found = iter(trainer.logprobs_of([_row(row) for some in made for row in some]))
-    scored = [_scored(record, [next(found) for _ in some])
-              for record, some in zip(mine, made, strict=True)]  # fmt: skip
+    scored = (
+        _scored(record, islice(found, len(rows))) for record, rows in zip(mine, made, strict=True)
+    )
     part = played.model_copy(update={"episodes": tuple(scored)})
     return interleaved(ranks.gather(part))
 
@@ -110,7 +112,7 @@ def _row(row: RolloutRow) -> Row:
     return Row(np.array([*row.prompt_ids, *row.completion_ids]), places)
 
 
-def _scored(record: EpisodeRecord, logprobs: Sequence[Any]) -> EpisodeRecord:
-    tokens = sum(map(len, logprobs))
-    total = sum(float(line.sum()) for line in logprobs)
+def _scored(record: EpisodeRecord, logprobs: Iterable[Any]) -> EpisodeRecord:
+    lines = list(logprobs)
+    tokens, total = sum(map(len, lines)), sum(float(line.sum()) for line in lines)
     return record.model_copy(update={"score": math.exp(total / tokens) if tokens else None})

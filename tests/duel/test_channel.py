@@ -23,7 +23,7 @@ from miner.duel.channel.tasks import (
     evaluation_duels,
     size_of,
 )
-from miner.duel.memory import Notes, WordCounter
+from miner.duel.memory import Keep, Notes, WordCounter
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
@@ -92,6 +92,28 @@ async def test_an_episode_is_the_game_that_two_players_play(game: str) -> None:
         assert texts == asked
         assert end.score == POINTS[record.result]
         assert end.valid
+
+
+class Letters(WordCounter):
+    """Counts letters, so that a note that fits in words does not."""
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+    def cut(self, text: str, tokens: int, keep: Keep) -> str:
+        return text[:tokens] if keep == "front" else text[len(text) - tokens :]
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+async def test_the_policys_notes_are_counted_by_its_own_tokenizer(seat: int) -> None:
+    opened = source()
+    opened.counter = Letters()
+    duel = opened.open()
+    await duel.reset(duel_task("goofspiel", 5, seat, "random"))
+    note = ("working_memory_rewrite", '{"slot": 1, "content": "' + "a" * 2000 + 'b"}')
+    shown = await duel.step(written(calls(note, ("game_action", '{"action_id": 1}'))))
+    assert "aaaa" in shown.messages[0]["content"]
+    assert "b\n" not in shown.messages[0]["content"].partition("aaaa")[2][:2100]
 
 
 async def test_each_turn_is_a_fresh_chat_with_tools_and_the_notes_of_the_game() -> None:

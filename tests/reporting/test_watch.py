@@ -75,6 +75,32 @@ def live(folder: Path, now: float = NOW, free: int = 10**12) -> LiveRun:
     return LiveRun(folder, clock=lambda: now, free=lambda path: free)
 
 
+@pytest.mark.parametrize(
+    ("every", "plan"),
+    [(3, "next held-out evaluation at step 42"), (500, "next held-out evaluation when training")],
+)
+def test_an_evaluation_is_announced_for_a_step_that_will_come(
+    tmp_path: Path, every: int, plan: str
+) -> None:
+    run_of(tmp_path / "run")
+    (tmp_path / "run/settings.toml").write_text(f"{SETTINGS}[evaluation]\nevery_steps = {every}\n")
+    assert live(tmp_path / "run").view().plan[0].startswith(plan)
+
+
+@pytest.mark.parametrize(
+    ("at", "state", "alarm"),
+    [(NOW, "sign of life just now", None), (NOW + 3600, "just now", "1:00:00 in the future")],
+)
+def test_a_clock_that_is_ahead_is_no_sign_of_life(
+    tmp_path: Path, at: float, state: str, alarm: str | None
+) -> None:
+    run_of(tmp_path / "run")
+    Heartbeat(time=at, phase="rollout", step=40).write(tmp_path / "run/heartbeat.json")
+    view = live(tmp_path / "run").view()
+    assert view.state.endswith(state)
+    assert [alarm in found for found in view.alarms] == ([True] if alarm else [])
+
+
 def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
     view = live(tmp_path / "run").view()

@@ -50,6 +50,8 @@ def test_the_rollout_asks_it_group_by_group() -> None:
         ("return [[1.0], [1.0]]", "an episode of 2 turns"),
         ("return [[1.0, float('nan')]] * 2", "not finite"),
         ("return group[0].points", r"AttributeError: .*line 2"),
+        ("return None", "TypeError: .*not iterable"),
+        ("yield group[0].points", r"AttributeError: .*line 2"),
     ],
 )
 def test_what_is_wrong_with_it_is_one_sentence(tmp_path: Path, body: str, sentence: str) -> None:

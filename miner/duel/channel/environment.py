@@ -29,7 +29,7 @@ from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
-from miner.environments.errors import ProtocolError
+from miner.environments.errors import no_episode
 
 
 class DuelSource(InProcess):
@@ -101,7 +101,7 @@ class Duel:
         """Carry out the reply's calls, and let the opponent move. Raises: `EnvironmentFault`."""
         turns, request = self._turns, self._request
         if turns is None or request is None:
-            raise _not_open()
+            raise no_episode(DUEL_CHANNEL)
         self._request = None
         calls = parse_calls(self._source.family, text, offered_tools(request.tools))
         action = turns.carry_out(request, Reply(calls))
@@ -119,13 +119,9 @@ class Duel:
     def table(self) -> Table:
         """The latest game. Raises: `ProtocolError` before the first `reset`."""
         if self._turns is None:
-            raise _not_open()
+            raise no_episode(DUEL_CHANNEL)
         return self._turns.table
 
     async def close(self) -> None:
         """Drop the episode (idempotent)."""
         self._request = None
-
-
-def _not_open() -> ProtocolError:
-    return ProtocolError("no episode is open: call reset() first", server=DUEL_CHANNEL)

@@ -7,6 +7,7 @@ against all that do not expect it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
 
 import pyspiel
@@ -14,6 +15,7 @@ import pyspiel
 from miner.duel.players.rules import bid_the_prize
 from miner.duel.teachers import taught_move
 from miner.duel.teachers.base import Seen
+from miner.duel.teachers.liars_dice import BIDS, LIAR, read_turn
 from miner.duel.turn import Request
 from miner.games.liars_dice import DICE, FACES
 
@@ -37,17 +39,13 @@ def rival_move(request: Request) -> int:
 
 def _by_the_odds(seen: Seen) -> int:
     """Doubt a bid that is rather false than true, else raise to the likeliest of all bids."""
-    dice = [int(face) for face in seen.field("Your dice")[1 : 3 * DICE - 1 : 3]]
-    bids = [action for action in seen.actions if action < 2 * DICE * FACES]
-    doubt = next((action for action in seen.actions if action not in bids), None)
-    if doubt is not None:
-        last = (bids[0] if bids else doubt) - 1
-        if not bids or _chance(last, dice) < 0.5:
-            return doubt
-    return max(bids, key=lambda bid: (_chance(bid, dice), -bid))
+    dice, node = read_turn(seen)
+    if node == BIDS or (node and _chance(node - 1, dice) < 0.5):
+        return LIAR
+    return max(range(node, BIDS), key=lambda bid: (_chance(bid, dice), -bid))
 
 
-def _chance(bid: int, dice: list[int]) -> float:
+def _chance(bid: int, dice: Sequence[int]) -> float:
     """That a bid is true, where the other hand may be any; the highest face is wild."""
     quantity, face = bid // FACES + 1, bid % FACES + 1
     missing = quantity - sum(die in (face, FACES) for die in dice)

@@ -47,12 +47,8 @@ class LiarsDiceTeacher(ByValue):
         self._sweeps = sweeps
 
     def values(self, seen: Seen) -> Values:
-        dice = tuple(sorted(int(face) for face in seen.field("Your dice")[1 : 3 * DICE - 1 : 3]))
-        first = next(iter(seen.actions))
-        bid = BIDS if first == LIAR else first
-        if LIAR not in seen.actions:
-            bid = 0
-        row = solved(self._sweeps)[bid, _HANDS.index(dice)]
+        dice, node = read_turn(seen)
+        row = solved(self._sweeps)[node, _HANDS.index(dice)]
         return {action: float(row[action]) for action in seen.actions}
 
     def why(self, seen: Seen, move: int) -> str:
@@ -62,6 +58,15 @@ class LiarsDiceTeacher(ByValue):
         dice = seen.field("Your dice").partition("(")[0]
         held = dice.count(face) + (dice.count(str(FACES)) if face != str(FACES) else 0)
         return f"I hold {held} of {face}"
+
+
+def read_turn(seen: Seen) -> tuple[tuple[int, ...], int]:
+    """Own dice, ascending, and the node: 0 before any bid, n after bid n - 1."""
+    dice = sorted(int(face) for face in seen.field("Your dice")[1 : 3 * DICE - 1 : 3])
+    if LIAR not in seen.actions:
+        return tuple(dice), 0
+    first = next(iter(seen.actions))
+    return tuple(dice), BIDS if first == LIAR else first
 
 
 @cache

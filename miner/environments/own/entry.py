@@ -80,13 +80,16 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
         ) from error
 
 
-def load_function(entry: str, setting: str, default: str) -> Callable[..., Any]:
+def load_function(
+    entry: str, setting: str, default: str, convert: Callable[[Any], Any] = lambda found: found
+) -> Callable[..., Any]:
     """The function that `entry` names as FILE.py:NAME or package.module:NAME.
 
     Args:
         default: its name where `entry` has none.
+        convert: makes the returned function's value of its own, such as a list of a generator.
 
-    Raises: `ConfigurationError`, which the returned function also raises for what that one does.
+    Raises: `ConfigurationError`; the returned function does for any error of its own or `convert`.
     """
     place, _, name = entry.partition(":")
     function = getattr(imported(place, entry, setting), name or default, None)
@@ -98,7 +101,7 @@ def load_function(entry: str, setting: str, default: str) -> Callable[..., Any]:
 
     def called(*given: Any) -> Any:
         try:
-            return own(*given)
+            return convert(own(*given))
         except Exception as error:
             raise ConfigurationError(f"{setting} {entry!r} raised {with_place(error)}") from error
 
