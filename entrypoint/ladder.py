@@ -109,16 +109,6 @@ def step_down(
     return None
 
 
-def weights_by_file(settings: Settings) -> Settings | None:
-    """The settings with weights that reach vLLM's server by a file: slower, but without NCCL.
-
-    None where there is no server, or its weights come so already.
-    """
-    if settings.rollout.engine != "vllm_server" or settings.rollout.weights == "file":
-        return None
-    return settings.having(rollout={"weights": "file"})
-
-
 def without_vllm(settings: Settings) -> Settings | None:
     """The settings with the trainer's own model generating: slow, but it needs no engine.
 
@@ -126,5 +116,4 @@ def without_vllm(settings: Settings) -> Settings | None:
     """
     if settings.rollout.engine == "transformers" or settings.optimizer.zero_stage == 3:
         return None
-    alone = {"engine": "transformers", "server": "", "weights": "auto"}
-    return settings.having(rollout=alone)
+    return settings.having(rollout={"engine": "transformers", "server": ""})

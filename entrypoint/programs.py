@@ -64,8 +64,8 @@ def vllm_command(topology: Topology, model_dir: Path) -> tuple[str, ...]:
         "--max-model-len": str(topology.episode_tokens),
         "--max-num-seqs": str(topology.live_episodes),
         "--gpu-memory-utilization": f"{topology.memory_share:.2f}",
-        "--weight-transfer-config": '{"backend":"nccl_or_file"}',
-        "--worker-extension-cls": "miner.inference.vllm.worker.NcclOrFile",
+        "--weight-transfer-config": '{"backend":"file"}',
+        "--worker-extension-cls": "miner.inference.vllm.worker.WeightsByFile",
         "--logprobs-mode": "processed_logprobs",
         "--max-logprobs": "-1",
     }

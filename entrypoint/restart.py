@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, step_down, weights_by_file, without_vllm
+from entrypoint.ladder import LADDER, step_down, without_vllm
 from entrypoint.outcome import Outcome
 from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
@@ -93,16 +93,15 @@ def after_attempt(
 
     Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
     was, and so is a disk that refuses, or a loss of environment or inference servers; a second
-    crash takes a rung too, since memory trouble has many faces. After a second loss of the
-    inference server (or hang, which may be one) weights reach it by a file; after another one, or a
-    third crash, or where the server does not stay up, vLLM is dropped, and at the last restart
-    without trying the file.
+    crash takes a rung too, since memory trouble has many faces. vLLM is dropped after a second loss
+    of the inference server (or hang, which may be one), a third crash, or where the server does not
+    stay up.
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
     """
     last = ends[-1]
-    by_file, alone = weights_by_file(settings), without_vllm(settings)
+    alone = without_vllm(settings)
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
     if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):
@@ -119,9 +118,6 @@ def after_attempt(
     crashes = kinds[EndKind.CRASHED]
     lost = kinds[EndKind.INFERENCE_LOST] + kinds[EndKind.HUNG]
     out_of_touch = lost > 1 and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG)
-    last_chance = counted == max_restarts
-    if by_file and out_of_touch and not (alone and last_chance):
-        return NextAttempt(by_file, rungs, f"{last}: again, with weights to vLLM by a file")
     if alone and (last.kind is EndKind.UNSERVED or out_of_touch or crashes > 2):
         return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")
     memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)

@@ -28,7 +28,8 @@ CPU_FLOPS = 2.0e10  # a second and core, float32
 LINK = 2.0e11  # bytes a second between two GPUs, half of what an H100's NVLink has each way
 PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
 PUSH_SECONDS = 1.0  # to announce weights to a server, empty its cache and ask what it holds
-PUSH_SHARE = 0.1  # of the link: weights are sent tensor by tensor
+FILE_BANDWIDTH = 1.0e9  # bytes a second of weights that are written and read again
+GATHER_SHARE = 0.1  # of the link: ZeRO-3's weights are gathered tensor by tensor
 WAKE_SECONDS = 3.0  # vLLM's blog of 2025-10-26: 0.8 to 2.6 s to wake from level 2; and to sleep
 LOAD_BANDWIDTH = 5.0e10  # bytes a second into an engine of the same GPU, tensor by tensor
 
@@ -121,9 +122,9 @@ def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Worklo
 
 def _weights(topology: Topology, shape: ModelShape, link: float) -> float:
     whole = 2 * shape.parameters
-    gathered = whole / (link * PUSH_SHARE) if topology.zero_stage == 3 else 0.0
+    gathered = whole / (link * GATHER_SHARE) if topology.zero_stage == 3 else 0.0
     if topology.layout == "split":
-        return PUSH_SECONDS + gathered + whole / (link * PUSH_SHARE)
+        return PUSH_SECONDS + gathered + whole / FILE_BANDWIDTH
     return WAKE_SECONDS + gathered + whole / LOAD_BANDWIDTH
 
 

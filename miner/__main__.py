@@ -88,8 +88,6 @@ def _run() -> None:
     except (ConfigurationError, EnvironmentFault, PublishingError, EngineLostError) as error:
         rank = os.environ.get("RANK", "0")  # of several trainer processes
         print(f"error{'' if rank == '0' else f' (rank {rank})'}: {error}", file=sys.stderr)
-        if getattr(error, "stuck", False):
-            _leave(_status(error))  # the interpreter would wait for the thread that hangs
         sys.exit(_status(error))
     except OSError as error:
         print(f"error: {_described(error)}", file=sys.stderr)

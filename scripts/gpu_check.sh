@@ -79,8 +79,8 @@ split() { # name, vLLM's GPUs, trainer processes, KEY=VALUE...: vLLM on the firs
     PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((engines - 1))) \
         "$python" -m entrypoint.inference --kill-after 10 vllm serve "$model" --host 127.0.0.1 \
         --port "$port" --dtype bfloat16 --data-parallel-size "$engines" --max-model-len 4096 --gpu-memory-utilization 0.8 \
-        --weight-transfer-config '{"backend":"nccl_or_file"}' --logprobs-mode processed_logprobs \
-        --worker-extension-cls miner.inference.vllm.worker.NcclOrFile \
+        --weight-transfer-config '{"backend":"file"}' --logprobs-mode processed_logprobs \
+        --worker-extension-cls miner.inference.vllm.worker.WeightsByFile \
         --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
     train "$(seq -s, "$engines" $((engines + processes - 1)))" "$name" \
@@ -148,7 +148,6 @@ if [ "$gpus" -gt 0 ]; then
     fi
     if [ -n "$vllm" ] && [ "$gpus" -gt 1 ]; then
         stage "vLLM server + trainer, 2 GPUs" split.log split split 1 1
-        stage "the same, weights by a file" file.log split file 1 1 rollout.weights=file
     else
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi

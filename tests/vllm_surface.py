@@ -34,10 +34,8 @@ SAMPLING = (
 )
 ENGINE = "vllm.v1.engine.llm_engine:LLMEngine"
 LLM = "vllm:LLM"
-GENERATION = "trl.generation.vllm_generation:VLLMGeneration"
-CLIENT = "trl.generation.vllm_client:VLLMClient"
 RELOAD = "vllm.model_executor.model_loader.reload"
-TRANSFER = "vllm.distributed.weight_transfer.nccl_engine:NCCLWeightTransferEngine"
+TRANSFER = "vllm.distributed.weight_transfer.base:WeightTransferEngine"
 
 ENGINE_CALLS = (
     Call(ENGINE, "add_request", 3),
@@ -51,24 +49,14 @@ CALLS = (
     Call(LLM, "sleep", keywords=("level",)),
     Call(LLM, "wake_up", keywords=("tags",)),
     Call(LLM, "reset_prefix_cache"),
-    Call(
-        "trl.generation.vllm_generation", "VLLMGeneration", 0,
-        (
-            *("model", "accelerator", "processing_class", "mode", "server_base_url"),
-            *("server_timeout", "group_port"),
-        ),
-        method=False,
-    ),
-    Call(GENERATION, "sync_weights"),
-    Call(GENERATION, "_iter_named_params"),
-    Call(CLIENT, "init_communicator", keywords=("device",)),
-    Call(CLIENT, "close_communicator"),
     Call("vllm.v1.engine.core_client:InprocClient", "shutdown"),
     Call(RELOAD, "initialize_layerwise_reload", 1, method=False),
     Call(RELOAD, "finalize_layerwise_reload", 2, method=False),
-    Call(TRANSFER, "parse_init_info", 1),
+    Call(TRANSFER, "parse_update_info", 1),
     Call(TRANSFER, "init_transfer_engine", 1),
+    Call(TRANSFER, "start_weight_update"),
     Call(TRANSFER, "update_weights", 1),
+    Call(TRANSFER, "receive_weights", 1),
     Call(TRANSFER, "finish_weight_update"),
     Call(
         "vllm.distributed.weight_transfer:WeightTransferEngineFactory", "register_engine", 2,
@@ -90,13 +78,11 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "vllm.entrypoints.serve.dev.rlhf.api_router": (
-        "/init_weight_transfer_engine",
         "/start_weight_update",
         "/update_weights",
         "/finish_weight_update",
         "/update_weight_version",
         "/weight_info",
-        "/get_world_size",
     ),
     "vllm.entrypoints.serve.dev.cache.api_router": ("/reset_prefix_cache",),
     "vllm.entrypoints.serve.dev.server_info.api_router": ("/server_info",),

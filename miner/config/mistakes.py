@@ -16,6 +16,7 @@ GONE = {
     "reward.learn_turns": "all turns are trained; reward.most_turns bounds how many",
     "rollout.ahead": "a step's episodes are played when the step before has been trained",
     "rollout.fresh_groups": "every game is trained as it was played",
+    "rollout.weights": "weights reach vLLM's server by a file in run_dir",
 }
 """Settings of earlier versions, and what to do about them."""
 

@@ -177,12 +177,9 @@ class RolloutSettings(Section):
         "trainer's process.",
     )
     server: str = Field(
-        "", description="vllm_server: base URLs of `vllm serve`, separated by commas."
-    )
-    weights: Literal["auto", "nccl", "file"] = Field(
-        "auto",
-        description="vllm_server: how weights travel; auto is NCCL from a GPU to one server, "
-        "a file in run_dir otherwise.",
+        "",
+        pattern=r"^(https?://[^\s,]+)?$",
+        description="vllm_server: base URL of `vllm serve`, which may have several engines.",
     )
     memory_share: float = Field(
         0.4, gt=0, lt=1, description="vllm_colocated: vLLM's share of the GPU's memory."
@@ -191,7 +188,7 @@ class RolloutSettings(Section):
         900.0, gt=0, description="vllm_server: longest wait for a server that starts."
     )
     sync_seconds: float = Field(
-        300.0, gt=0, description="vllm_server: longest transfer of the weights."
+        300.0, gt=0, description="vllm_server: longest wait until it has loaded the weights."
     )
 
     @property
@@ -289,12 +286,12 @@ class Settings(Section):
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(
                 f"rollout.engine={self.rollout.engine!r} and rollout.server={self.rollout.server!r}"
-                ': set engine="vllm_server" together with the servers\' URLs'
+                ': set engine="vllm_server" together with the server\'s URL'
             )
         return self
 
     def having(self, **sections: Tree) -> Settings:
-        """These settings with other values: `settings.having(rollout={"weights": "file"})`.
+        """These settings with other values: `settings.having(rollout={"group_size": 4})`.
 
         Raises: `ConfigurationError` as `resolve`.
         """

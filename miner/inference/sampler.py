@@ -75,13 +75,7 @@ class SamplerError(RuntimeError):
 
 
 class EngineLostError(SamplerError):
-    """An engine cannot be reached or has lost its weights: recover it, then play again.
-
-    Attributes:
-        stuck: whether a thread of this process hangs, so that it cannot end in the usual way.
-    """
-
-    stuck = False
+    """An engine cannot be reached or has lost its weights: recover it, then play again."""
 
 
 def room_for_reply(prompt_ids: Sequence[int], vocabulary: int, context: int) -> int:

@@ -15,7 +15,7 @@ from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, Job, parse_invocation
-from entrypoint.ladder import step_down, weights_by_file, without_vllm
+from entrypoint.ladder import step_down, without_vllm
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
@@ -111,9 +111,6 @@ def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
     settings = planned(inventory=inventory)[0]
     settings = settings.having(model={"path": None})  # there is none
     take_up(settings, tmp_path)
-    if by_file := weights_by_file(settings):
-        settings = by_file
-        take_up(settings, tmp_path)
     rungs, taken = 0, 0
     while step := step_down(settings, rungs):
         settings, rungs, _ = step

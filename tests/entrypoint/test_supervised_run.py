@@ -24,18 +24,15 @@ from tests.entrypoint.plans import FOR_EVER, run_plan
 
 FAKES = Path(__file__).parent / "fakes"
 REPOSITORY = FAKES.parents[2]
-BUSY = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 @dataclass
 class Scenario:
-    """The fake trainer's script, other programs, fields of the plan, what lies there before, and
-    further settings."""
+    """The fake trainer's script, other programs, fields of the plan, and further settings."""
 
     script: str
     programs: dict[str, list[str]] = field(default_factory=dict)
     plan: dict[str, object] = field(default_factory=dict)
-    published: bool = False
     settings: str = ""
 
 
@@ -48,8 +45,6 @@ class Container:
         self.plan = plan = run_plan(folder, **fields)
         plan.train_dir.mkdir(parents=True)
         plan.output_dir.parent.mkdir()
-        if scenario.published:
-            write_model(plan.output_dir)
         plan.settings_file.write_text(
             f"[optimizer]\nmicro_batch_tokens = 8192\n{scenario.settings}"
         )
@@ -91,25 +86,13 @@ class Container:
 
 SERVED = {"inference_health": "http://127.0.0.1:1/health"}
 VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
-SPREAD = f"zero_stage = 3\n{VLLM}"  # the trainer's own model cannot generate
 UNDISTURBED = {
     "recovers": Scenario("crash,oom,crash,publish"),
-    "crashes": Scenario("crash", plan={"max_restarts": 2}),
-    "refuses what a person set": Scenario("refuse", plan={"by_hand": True}, published=True),
     "cannot write": Scenario("spoil", plan={"disk_seconds": 0.1}),
-    "cannot start": Scenario("", {"trainer": ["/no/such/trainer"]}),
-    "no inference": Scenario("lost,lost,lost,publish", {"inference": BUSY}, SERVED, settings=VLLM),
-    "inference crashes": Scenario(
-        "hang",
-        {"inference": [sys.executable, "-c", "import time; time.sleep(1.5)"]},
-        SERVED,
-        settings=SPREAD,
-    ),
     "inference cannot start": Scenario(
         "alone", {"inference": ["/no/such/server"]}, SERVED, settings=VLLM
     ),
     "leaves an orphan": Scenario("orphan"),
-    "hangs once": Scenario("hang,publish", plan={"stall_seconds": 5.0, "max_restarts": 100}),
 }
 
 
@@ -162,47 +145,12 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     assert settings["optimizer"]["micro_batch_tokens"] == 4096
 
 
-def test_trainer_that_always_crashes_has_its_status(containers: dict[str, Container]) -> None:
-    container = containers["crashes"]
-    status, lines = container.finish()
-    assert status == ExitStatus.TRAINER, lines
-    assert container.attempts == ["crash"] * 3
-    assert "the trainer failed 3 times, at last it crashed (exit status 1)" in lines[-1]
-
-
 def test_a_run_whose_files_cannot_be_written_ends_and_says_so(
     containers: dict[str, Container],
 ) -> None:
     status, lines = containers["cannot write"].finish()
     assert status == ExitStatus.DISK, lines
     assert "the run's files cannot be written" in lines[-1]
-
-
-def test_trainer_that_cannot_be_started_has_its_status(containers: dict[str, Container]) -> None:
-    status, lines = containers["cannot start"].finish()
-    assert status == ExitStatus.REFUSED, lines
-    assert "/no/such/trainer" in lines[-1]
-
-
-def test_a_refusal_of_what_a_person_set_is_not_excused_by_an_earlier_model(
-    containers: dict[str, Container],
-) -> None:
-    status, lines = containers["refuses what a person set"].finish()
-    assert status == ExitStatus.REFUSED, lines
-    assert "it refused its settings" in lines[-1]
-    assert "holds an earlier model" in lines[-1]
-
-
-def test_a_trainer_that_inference_fails_three_times_goes_on_without(
-    containers: dict[str, Container],
-) -> None:
-    container = containers["no inference"]
-    status, lines = container.finish()
-    assert status == ExitStatus.OK, lines
-    assert container.attempts == ["lost", "lost", "lost", "publish"]
-    assert any("with weights to vLLM by a file" in line for line in lines)
-    settings = tomllib.loads(container.plan.settings_file.read_text())
-    assert settings["rollout"]["engine"] == "transformers"
 
 
 def test_nothing_that_the_run_started_is_left_behind(containers: dict[str, Container]) -> None:
@@ -242,14 +190,6 @@ def test_killed_supervisord_takes_its_programs_along(
     assert "supervisord ended unasked (status -9)" in lines[-1]
 
 
-def test_inference_that_does_not_stay_up_has_its_status(
-    containers: dict[str, Container],
-) -> None:
-    status, lines = containers["inference crashes"].finish()
-    assert status == ExitStatus.INFERENCE, lines
-    assert "the inference server did not stay up" in lines[-1]
-
-
 def test_without_an_inference_program_the_trainer_generates(
     containers: dict[str, Container],
 ) -> None:
@@ -259,11 +199,3 @@ def test_without_an_inference_program_the_trainer_generates(
     assert any("without vLLM" in line for line in lines)
     settings = tomllib.loads(container.plan.settings_file.read_text())
     assert settings["rollout"]["engine"] == "transformers"
-
-
-def test_silent_trainer_is_stopped_and_started_again(containers: dict[str, Container]) -> None:
-    container = containers["hangs once"]
-    status, lines = container.finish()
-    assert status == ExitStatus.OK, lines
-    assert container.attempts == ["hang", "publish"]
-    assert any("no heartbeat for" in line and "phase 'rollout' at step 1" in line for line in lines)

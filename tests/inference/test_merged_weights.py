@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,7 +16,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.vllm.colocated_llm import ColocatedLLM
-from miner.inference.vllm.weight_sync import merged_generation
 from tests.builders import build_qwen3
 
 PUSHES = 100
@@ -77,39 +76,12 @@ def colocated(monkeypatch: pytest.MonkeyPatch) -> Callable[[PeftModel], tuple[Pu
     return make
 
 
-@pytest.fixture
-def over_nccl(monkeypatch: pytest.MonkeyPatch) -> Callable[[PeftModel], tuple[Push, Loaded]]:
-    """The push that TRL makes to a server, without the network."""
-
-    def make(model: PeftModel) -> tuple[Push, Loaded]:
-        from trl.generation.vllm_generation import VLLMGeneration
-
-        loaded = Loaded()
-
-        def update(announced: list[Any], named: Iterator[tuple[str, torch.Tensor]]) -> None:
-            loaded.load_weights(list(named))
-            assert [name for name, _, _ in announced] == list(loaded.weights)
-
-        client = SimpleNamespace(update_named_params=update, reset_prefix_cache=lambda: None)
-        monkeypatch.setattr(
-            VLLMGeneration, "_init_vllm", lambda self: setattr(self, "vllm_client", client)
-        )
-        accelerator = SimpleNamespace(
-            is_main_process=True, state=SimpleNamespace(fsdp_plugin=None, deepspeed_plugin=None)
-        )
-        sync = merged_generation(
-            model=model, accelerator=accelerator, processing_class=None, mode="server"
-        )
-        return sync.sync_weights, loaded
-
-    return make
-
-
-@pytest.mark.parametrize("way", ["colocated", "over_nccl"])
-def test_pushes_leave_the_frozen_base_as_it_was(way: str, request: pytest.FixtureRequest) -> None:
+def test_pushes_leave_the_frozen_base_as_it_was(
+    colocated: Callable[[PeftModel], tuple[Push, Loaded]],
+) -> None:
     """A hundred, of adapters that move in between; the engine has what would be published."""
     model = adapted(build_qwen3().to(torch.bfloat16))
-    push, loaded = request.getfixturevalue(way)(model)
+    push, loaded = colocated(model)
     before = frozen_hash(model)
     for _ in range(PUSHES):
         move(model)

@@ -36,9 +36,9 @@ async def engine(name: str) -> AsyncIterator[Sampler]:
     elif name == "vllm server":
         stub = StubVllm(model, tokenizer)
         with stub_in_thread(stub) as url:
-            server = VllmServerSampler([VllmServer(url)], RULES)
+            server = VllmServerSampler(VllmServer(url), RULES)
             yield server
-            await server.close()
+            await server.server.close()
         stub.close()
     else:
         colocated = VllmColocatedSampler(

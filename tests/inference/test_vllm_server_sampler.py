@@ -31,9 +31,9 @@ def stub():
     stub.close()
 
 
-def build_sampler(*urls, tries=3, timeout=60.0, context=1024, seed=0):
+def build_sampler(url, tries=3, timeout=60.0, context=1024, seed=0):
     return VllmServerSampler(
-        [VllmServer(url, reply_timeout_s=timeout) for url in urls],
+        VllmServer(url, reply_timeout_s=timeout),
         ReplyRules(frozenset({EOS}), vocabulary=400, context=context),
         seed=seed,
         tries=tries,
@@ -48,7 +48,7 @@ async def test_defaults_of_the_models_generation_config_do_not_reach_the_distrib
     with stub_in_thread(stub) as url:
         sampler = build_sampler(url)
         assert (await sampler.sample(PROMPTS[0], SamplingParams(3))).token_ids
-        await sampler.close()
+        await sampler.server.close()
     stub.close()
 
 
@@ -65,82 +65,31 @@ async def test_replies_end_on_eos_or_at_the_limit_or_at_the_end_of_the_context(s
     assert all(len(s.token_ids) == 3 for s in samples if s.finish_reason == "length")
     with pytest.raises(SamplerError, match="leaves no room"):
         await sampler.sample(range(2, 12), SamplingParams(1))
-    await sampler.close()
-
-
-async def test_a_conversation_stays_with_its_server_and_others_spread():
-    stubs = [build_stub(), build_stub()]
-    with stub_in_thread(stubs[0]) as one, stub_in_thread(stubs[1]) as two:
-        sampler = build_sampler(one, two)
-        for _ in range(3):
-            await asyncio.gather(
-                *(sampler.sample([5, s], SamplingParams(2), session=s) for s in range(2, 8))
-            )
-        await sampler.close()
-    asked = [Counter(body["prompt"][1] for _, body in stub.completions) for stub in stubs]
-    assert [set(count.values()) for count in asked] == [{3}, {3}]
-    assert [len(count) for count in asked] == [3, 3]
-    for stub in stubs:
-        stub.close()
+    await sampler.server.close()
 
 
 async def test_a_conversation_stays_with_one_engine_of_its_server_and_all_have_work():
     stub = build_stub(data_parallel_size=3)
     with stub_in_thread(stub) as url:
         sampler = build_sampler(url)
-        await sampler.servers[0].config()
+        await sampler.server.config()
         for turn in range(2):
             await asyncio.gather(
                 *(sampler.sample([5 + turn], SamplingParams(2), session=s) for s in range(7, 13))
             )
         await sampler.sample([5], SamplingParams(2))
-        await sampler.close()
+        await sampler.server.close()
     asked = [body["engine"] for _, body in stub.completions]
     assert Counter(asked) == {0: 4, 1: 4, 2: 4, None: 1}
     stub.close()
-
-
-async def test_engines_of_several_servers_all_have_work():
-    stubs = [build_stub(data_parallel_size=2) for _ in range(2)]
-    with stub_in_thread(stubs[0]) as one, stub_in_thread(stubs[1]) as two:
-        sampler = build_sampler(one, two)
-        for server in sampler.servers:
-            await server.config()
-        for session in range(8):
-            await sampler.sample([5], SamplingParams(2), session=session)
-        await sampler.close()
-    for stub in stubs:
-        assert Counter(body["engine"] for _, body in stub.completions) == {0: 2, 1: 2}
-        stub.close()
 
 
 async def test_no_two_requests_have_the_same_seed(stub):
     for rank in range(2):
         sampler = build_sampler(stub.url, seed=rank)
         await asyncio.gather(*(sampler.sample([5], SamplingParams(1)) for _ in range(10)))
-        await sampler.close()
+        await sampler.server.close()
     assert len({body["seed"] for _, body in stub.completions}) == 20
-
-
-async def test_a_dead_servers_conversations_go_on_elsewhere():
-    stubs = [build_stub(), build_stub()]
-    with stub_in_thread(stubs[0]) as one:
-        with stub_in_thread(stubs[1]) as two:
-            sampler = build_sampler(one, two)
-            await asyncio.gather(
-                *(sampler.sample([5, s], SamplingParams(2), session=s) for s in range(2, 6))
-            )
-        samples = await asyncio.gather(
-            *(sampler.sample([5, s], SamplingParams(2), session=s) for s in range(2, 6))
-        )
-        assert len(samples) == 4
-        assert len(stubs[0].completions) == 6
-        [health_error], noticed = await sampler.engine_loss()
-        assert two in health_error
-        assert noticed
-        await sampler.close()
-    for stub in stubs:
-        stub.close()
 
 
 async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from():
@@ -155,22 +104,23 @@ async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from
     with stub_in_thread(second, port=int(url.rpartition(":")[2])):
         with pytest.raises(EngineLostError, match="weights 'default' instead of '3'"):
             await sampler.sample(PROMPTS[0], SamplingParams(2))
+        assert (await sampler.engine_loss()).noticed
         assert second.completions == []
         second.weights.version = "3"
         assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 3
-        await sampler.close()
+        await sampler.server.close()
     first.close()
     second.close()
 
 
 async def test_a_server_whose_loss_no_request_has_seen_is_told_apart(stub):
     sampler = build_sampler(stub.url)
-    assert await sampler.engine_loss() == ([], True)
+    assert await sampler.engine_loss() is None
     sampler.weights_are(2, "2")
-    [health_error], noticed = await sampler.engine_loss()
-    assert "'default' instead of '2'" in health_error
-    assert not noticed
-    await sampler.close()
+    loss = await sampler.engine_loss()
+    assert "'default' instead of '2'" in loss.line
+    assert not loss.noticed
+    await sampler.server.close()
 
 
 async def test_connections_are_kept_alive():
@@ -179,7 +129,7 @@ async def test_connections_are_kept_alive():
         sampler = build_sampler(server.url)
         for _ in range(5):
             await sampler.sample([5], SamplingParams(2))
-        await sampler.close()
+        await sampler.server.close()
     assert server.connections == 1
     assert len(server.requests) == 6  # the model's name once
 
@@ -220,7 +170,7 @@ async def test_a_reply_that_is_none_is_refused(reply, words):
         sampler = build_sampler(server.url)
         with pytest.raises(SamplerError, match=words):
             await sampler.sample([5], SamplingParams(2))
-        await sampler.close()
+        await sampler.server.close()
         assert len(server.requests) == 2  # trying again would bring the same
 
 
@@ -236,7 +186,7 @@ async def test_passing_trouble_is_tried_again(trouble):
     async with raw_server(answer) as server:
         sampler = build_sampler(server.url)
         assert (await sampler.sample([5], SamplingParams(2))).token_ids == (5, 6)
-        await sampler.close()
+        await sampler.server.close()
 
 
 async def test_a_server_that_never_answers_is_given_up(stub):
@@ -244,7 +194,7 @@ async def test_a_server_that_never_answers_is_given_up(stub):
     sampler = build_sampler(stub.url, tries=2, timeout=0.2)
     with pytest.raises(EngineLostError, match=r"did not answer in time .*2 tries"):
         await sampler.sample(PROMPTS[0], SamplingParams(2))
-    await sampler.close()
+    await sampler.server.close()
 
 
 async def test_a_server_without_its_development_endpoints_is_named():
@@ -270,4 +220,4 @@ async def test_a_sample_counts_the_tokens_that_the_server_held(stub):
     first = await sampler.sample([*shared, 50], SamplingParams(1))
     again = await sampler.sample([*shared, 60], SamplingParams(1))
     assert (first.cached_tokens, again.cached_tokens) == (0, len(shared))
-    await sampler.close()
+    await sampler.server.close()

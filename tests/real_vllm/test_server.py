@@ -28,12 +28,10 @@ from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.inference.vllm.weight_sync import (
-    FileWeightSync,
+    WeightSync,
     WeightSyncError,
-    connect_bounded,
-    push_confirmed,
 )
-from miner.inference.vllm.wire import BASE_WEIGHTS, NCCL_OR_FILE
+from miner.inference.vllm.wire import BASE_WEIGHTS, FILE_BACKEND
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
 from tests.entrypoint.two_programs import FOUR_GPUS
@@ -74,16 +72,15 @@ class Trainer:
     def __init__(self, url: str, loop: BackgroundLoop, folder: Path) -> None:
         self.loop = loop
         self.server = VllmServer(url)
-        self.sampler = VllmServerSampler([self.server], RULES)
+        self.sampler = VllmServerSampler(self.server, RULES)
         self.weights = lambda: weights_on_cpu(model(0))
-        self.sync = FileWeightSync(lambda: self.weights(), [self.server], loop, folder, 60.0)
+        self.sync = WeightSync(lambda: self.weights(), self.server, loop, folder, 60.0)
 
     def push(self, seed: int, label: str) -> Qwen3ForCausalLM:
         """Have the server hold the weights of `seed`."""
         pushed = model(seed)
         self.weights = lambda: weights_on_cpu(pushed)
-        connect_bounded(self.sync, [self.server], self.loop, seconds=60)
-        push_confirmed(self.sync, label, [self.server], self.loop, seconds=60)
+        self.sync.push(label)
         return pushed
 
     def check(self, of: Qwen3ForCausalLM, temperature: float = 1.0) -> None:
@@ -102,7 +99,7 @@ class Trainer:
 def trainer(url: str, loop: BackgroundLoop, tmp_path: Path) -> Iterator[Trainer]:
     trainer = Trainer(url, loop, tmp_path)
     yield trainer
-    loop.run(trainer.sampler.close())
+    loop.run(trainer.server.close())
 
 
 def test_draws_of_its_engines_differ(trainer: Trainer) -> None:
@@ -117,7 +114,7 @@ def test_draws_of_its_engines_differ(trainer: Trainer) -> None:
     assert len({one.token_ids, other.token_ids, again.token_ids}) == 3
     repeated = Trainer(trainer.server.url, trainer.loop, Path())  # with the same seed as the first
     first = trainer.loop.run(repeated.sampler.sample(PROMPTS[0], asked, session=0))
-    trainer.loop.run(repeated.sampler.close())
+    trainer.loop.run(repeated.server.close())
     assert first.token_ids == one.token_ids
 
 
@@ -125,7 +122,7 @@ def test_it_says_what_the_trainer_asks(trainer: Trainer) -> None:
     config = trainer.loop.run(trainer.server.config())
     assert config.model_config.logprobs_mode == "processed_logprobs"
     assert config.weight_transfer_config is not None
-    assert config.weight_transfer_config.backend == NCCL_OR_FILE
+    assert config.weight_transfer_config.backend == FILE_BACKEND
     assert trainer.loop.run(trainer.server.weight_version()) == BASE_WEIGHTS
 
 
@@ -169,10 +166,9 @@ def test_pushed_weights_are_sampled_from_every_one_of_them(trainer: Trainer) -> 
 
 
 def test_a_push_that_is_refused_is_told_and_the_next_one_works(trainer: Trainer) -> None:
-    connect_bounded(trainer.sync, [trainer.server], trainer.loop, seconds=60)
     trainer.weights = lambda: {"model.norm.weight": model(3).lm_head.weight.detach().clone()}
     with pytest.raises(WeightSyncError, match=r"weights 'broken' did not arrive"):
-        push_confirmed(trainer.sync, "broken", [trainer.server], trainer.loop, seconds=60)
+        trainer.sync.push("broken")
     trainer.check(trainer.push(1, "1"))
 
 

@@ -28,9 +28,9 @@ def complete(request):
         if request.param == "vllm server":
             stub = StubVllm(build_qwen3(), tokenizer)
             with stub_in_thread(stub) as url:
-                sampler = VllmServerSampler([VllmServer(url)], RULES)
+                sampler = VllmServerSampler(VllmServer(url), RULES)
                 yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
-                loop.run(sampler.close())
+                loop.run(sampler.server.close())
             stub.close()
             return
         sampler = (

@@ -3,5 +3,5 @@
 What it answers is sampled for real, on a CPU; weights really arrive and really change what is
 sampled. It is stricter than vLLM where strictness finds bugs of the miner: it refuses any other
 distribution than the plain softmax, control calls out of order, and weights pushed under running
-requests. In the place of NCCL it knows the weight-transfer backend "file".
+requests.
 """

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
-from miner.inference.vllm.wire import ENGINE_HEADER, NCCL_OR_FILE
+from miner.inference.vllm.wire import ENGINE_HEADER, FILE_BACKEND
 from tests.stub_vllm.weights import OutOfOrder, WeightReceiver
 
 NEUTRAL = {
@@ -58,7 +58,7 @@ class StubVllm:
         seed: int = 0,
         logprobs_mode: str = "processed_logprobs",
         max_model_len: int = 1024,
-        backend: str | None = NCCL_OR_FILE,
+        backend: str | None = FILE_BACKEND,
         data_parallel_size: int = 1,
         dev_mode: bool = True,
         journal: Callable[[str], None] = lambda line: None,
@@ -103,7 +103,6 @@ class StubVllm:
         }
         if dev_mode:
             posts |= {
-                "/init_weight_transfer_engine": lambda b: self.weights.initialise(b["init_info"]),
                 "/start_weight_update": lambda _: self._undisturbed(self.weights.start),
                 "/update_weights": lambda b: self._update(b["update_info"]),
                 "/finish_weight_update": lambda b: self._finish(b.get("weight_version")),
@@ -113,7 +112,6 @@ class StubVllm:
                 "/reset_prefix_cache": lambda _: {"success": self._running == 0},
             }
             gets |= {
-                "/get_world_size": lambda: {"world_size": 1},
                 "/server_info": lambda: {"vllm_config": self._config},
                 "/weight_info": lambda: {"weight_version": self.weights.version},
             }

@@ -1,4 +1,4 @@
-"""The weight-transfer half of the stub: init, start, update, finish, or an error."""
+"""The weight-transfer half of the stub: start, update, finish, or an error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,8 @@ class WeightReceiver:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._parameters = dict(model.named_parameters())
-        self._state = "cold"
-        self.version = "default"
-
-    def initialise(self, init_info: dict[str, Any]) -> None:
-        """/init_weight_transfer_engine; a second trainer may take over at any time."""
-        if init_info != {}:
-            raise OutOfOrder(f"the file backend takes no init_info, got {init_info}")
         self._state = "ready"
+        self.version = "default"
 
     def start(self) -> None:
         """/start_weight_update."""

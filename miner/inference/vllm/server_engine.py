@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from miner.background_loop import BackgroundLoop
@@ -13,13 +12,7 @@ from miner.inference.engines import EngineLoss
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.server_sampler import VllmServerSampler
-from miner.inference.vllm.weight_sync import (
-    WeightSync,
-    WeightSyncError,
-    WeightSyncHungError,
-    connect_bounded,
-    push_confirmed,
-)
+from miner.inference.vllm.weight_sync import WeightSync, WeightSyncError
 from miner.inference.vllm.wire import BASE_WEIGHTS
 
 logger = logging.getLogger(__name__)
@@ -28,16 +21,15 @@ HEALTH_PAUSE_S = 0.5
 
 
 class ServerEngine:
-    """vLLM in separate processes, shared by all ranks: each sends its own episodes' requests.
+    """vLLM behind one server, shared by all ranks: each sends its own episodes' requests.
 
     All methods but `sampler` and `close` are collective.
 
     Args:
         sampler: used from `loop` only.
-        sync: the way for weights; `connect` comes first.
+        sync: the way for weights.
         start_seconds: longest wait for a server that starts.
-        sync_seconds: longest push.
-        alive: called now and then while a server is waited for.
+        alive: called now and then while the server is waited for.
     """
 
     def __init__(
@@ -47,7 +39,6 @@ class ServerEngine:
         sync: WeightSync,
         *,
         start_seconds: float,
-        sync_seconds: float,
         ranks: Ranks,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
@@ -55,18 +46,10 @@ class ServerEngine:
         self._loop = loop
         self._sync = sync
         self._start_seconds = start_seconds
-        self._sync_seconds = sync_seconds
         self._ranks = ranks
         self._alive = alive
         self._version = 0
         self._pushed: int | None = None
-
-    def connect(self) -> None:
-        """Let the servers meet the trainer, once before anything is played."""
-        sync, servers = self._sync, self.sampler.servers
-        self._together(
-            lambda: connect_bounded(sync, servers, self._loop, seconds=self._sync_seconds)
-        )
 
     def weights_changed(self, version: int) -> None:
         self._version = version
@@ -74,22 +57,15 @@ class ServerEngine:
     def sync_weights(self) -> None:
         """A server without a push has the base's weights.
 
-        A server that died since the last push is waited for; a push that fails is made once more,
-        over a new connection.
+        A server that died since the last push is waited for; a push that fails is made once more.
         """
         if self._pushed == self._version:
             return
-        if (
-            self._pushed is None
-            and self._version == 0
-            and self._ranks.lead_does(lambda: self._all_hold(BASE_WEIGHTS))
-        ):
+        if self._pushed is None and self._version == 0 and self._ranks.lead_does(self._holds_base):
             self._arrived(BASE_WEIGHTS)
             return
         try:
             self._push()
-        except WeightSyncHungError:
-            raise
         except WeightSyncError as error:
             logger.warning("%s", error)
             self.recover()
@@ -100,19 +76,19 @@ class ServerEngine:
         yield
 
     def engine_loss(self) -> EngineLoss | None:
-        said, noticed = self._loop.run(self.sampler.engine_loss())
-        lines = dict.fromkeys(line for some in self._ranks.gather(said) for line in some)
+        own = self._loop.run(self.sampler.engine_loss())
+        lines = dict.fromkeys(loss.line for loss in self._ranks.gather(own) if loss)
         # A rank that saw nothing, since the server failed during another rank's requests, has lost
         # nothing.
-        return EngineLoss("; ".join(lines), noticed=noticed or not said) if lines else None
+        noticed = own is None or own.noticed
+        return EngineLoss("; ".join(lines), noticed) if lines else None
 
     def recover(self) -> None:
         self._ranks.lead_does(
             lambda: wait_until_healthy(
-                self.sampler.servers, self._loop, self._start_seconds, self._alive
+                self.sampler.server, self._loop, self._start_seconds, self._alive
             )
         )
-        self.connect()
         self._push()
         logger.warning("the inference server is back, with the weights of step %d", self._version)
 
@@ -120,55 +96,35 @@ class ServerEngine:
         pass
 
     def close(self) -> None:
-        self._loop.run(self.sampler.close())
+        self._loop.run(self.sampler.server.close())
 
     def _push(self) -> None:
-        sync, label = self._sync, str(self._version)
-        self._together(
-            lambda: push_confirmed(
-                sync,
-                label,
-                self.sampler.servers,
-                self._loop,
-                seconds=self._sync_seconds,
-                leads=self._ranks.leads,
-            )
-        )
-        self._arrived(label)
-
-    def _together(self, work: Callable[[], None]) -> None:
-        """Do `work` on every rank. Raises: on all of them, the error of any one."""
+        """Push the weights. Raises: on all ranks, the error of any one."""
+        label = str(self._version)
         mine: WeightSyncError | None = None
         try:
-            work()
+            self._sync.push(label)
         except WeightSyncError as error:
             mine = error
-        failures = [failure for failure in self._ranks.gather(mine) if failure]
-        if failures:  # one that hangs anywhere is not retried on any rank
-            raise max(failures, key=lambda failure: failure.stuck)
+        for failure in self._ranks.gather(mine):
+            if failure:
+                raise failure
+        self._arrived(label)
 
     def _arrived(self, label: str) -> None:
         self._pushed = self._version
         self.sampler.weights_are(self._version, label)
 
-    def _all_hold(self, label: str) -> bool:
-        return all(
-            self._loop.run(server.weight_version()) == label for server in self.sampler.servers
-        )
+    def _holds_base(self) -> bool:
+        return self._loop.run(self.sampler.server.weight_version()) == BASE_WEIGHTS
 
 
 def wait_until_healthy(
-    servers: Sequence[VllmServer],
-    loop: BackgroundLoop,
-    seconds: float,
-    alive: Callable[[], None],
+    server: VllmServer, loop: BackgroundLoop, seconds: float, alive: Callable[[], None]
 ) -> None:
-    """Return once every server answers. Raises: `EngineLostError` after `seconds`."""
-    end = time.monotonic() + seconds
-    for server in servers:
-        left = end - time.monotonic()
-        if loop.run(server.wait_until_healthy(left, pause_s=HEALTH_PAUSE_S, alive=alive)):
-            raise EngineLostError(
-                f"the inference server {server.url} did not answer for {seconds:g} s: see its "
-                "own last lines, or raise rollout.start_seconds"
-            )
+    """Return once the server answers. Raises: `EngineLostError` after `seconds`."""
+    if loop.run(server.wait_until_healthy(seconds, pause_s=HEALTH_PAUSE_S, alive=alive)):
+        raise EngineLostError(
+            f"the inference server {server.url} did not answer for {seconds:g} s: see its own last "
+            "lines, or raise rollout.start_seconds"
+        )

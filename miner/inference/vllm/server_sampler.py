@@ -1,9 +1,9 @@
-"""A sampler over one or more `vllm serve`: token ids in, token ids and log-probabilities out.
+"""A sampler over `vllm serve`: token ids in, token ids and log-probabilities out.
 
 Invariants:
-* a sample is exactly the server's reply, checked (see `vllm_replies`); it carries the version of
-  the weights that the server was last known to have;
-* once a server has failed, nothing is sampled from it before it has shown that it still holds
+* a sample is exactly the server's reply, checked (see `replies`); it carries the version of the
+  weights that the server was last known to have;
+* once the server has failed, nothing is sampled from it before it has shown that it still holds
   these weights: a server that supervisord started again serves the base model.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
+from miner.inference.engines import EngineLoss
 from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.replies import ReplyRules
@@ -21,60 +21,55 @@ from miner.inference.vllm.wire import BASE_WEIGHTS
 
 
 class VllmServerSampler:
-    """`Sampler` that spreads conversations over servers and stays with one for each.
+    """`Sampler` over one server, in which each conversation stays with one engine.
 
     Args:
-        servers: at least one.
+        server: one or several engines side by side (`--data-parallel-size`).
         rules: what may be asked and answered.
         seed: of all draws; each process needs another.
-        tries: requests for one sample at most, over all servers.
+        tries: requests for one sample at most.
         pause_s: pause before the second try; it doubles with each further one.
     """
 
     def __init__(
         self,
-        servers: Sequence[VllmServer],
+        server: VllmServer,
         rules: ReplyRules,
         *,
         seed: int = 0,
         tries: int = 3,
         pause_s: float = 0.5,
     ) -> None:
-        self.servers = tuple(servers)
+        self.server = server
         self._rules = rules
         self._seeds = random.Random(seed)
         self._tries = tries
         self._pause_s = pause_s
         self._version = 0
         self._label = BASE_WEIGHTS
-        self._busy: Counter[VllmServer] = Counter(dict.fromkeys(self.servers, 0))
-        self._suspects: set[VllmServer] = set()
-        self._homes: dict[int, VllmServer] = {}
+        self._suspect = False
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:
         """Sample one reply; see `Sampler`.
 
-        Raises: `EngineLostError` if no server is left that answers with these weights,
-            `SamplerError` for a prompt or a reply that cannot be used.
+        Raises: `EngineLostError` if the server does not answer with these weights, `SamplerError`
+            for a prompt or a reply that cannot be used.
         """
         limit = self._rules.limit(prompt_ids, params.max_tokens)
         own = self._seeds.getrandbits(63)  # vLLM takes 64 bits with a sign
         options = self._rules.options(limit, params.temperature, params.stop, seed=own)
-        failed: set[VllmServer] = set()
+        # An engine's cache holds a conversation's prefix; any is as good for a single request.
+        engines = self.server.engines
+        engine = None if session is None or engines == 1 else session % engines
         for attempt in range(1, self._tries + 1):
-            server = self._place(session, failed)
             version = self._version
-            self._busy[server] += 1
             try:
-                await self._clear_suspicion(server)
-                [choice] = await server.complete(
-                    list(prompt_ids), options, engine=self._engine(server, session)
-                )
+                await self._clear_suspicion()
+                [choice] = await self.server.complete(list(prompt_ids), options, engine=engine)
             except EngineLostError as error:
-                self._suspects.add(server)
-                failed.add(server)
+                self._suspect = True
                 if attempt == self._tries:
                     raise EngineLostError(f"{error} ({attempt} tries)") from error
             else:
@@ -84,70 +79,39 @@ class VllmServerSampler:
                     choice.finish_reason,
                     limit=limit,
                     weight_version=version,
-                    said_by=f"{server.url}/v1/completions",
+                    said_by=f"{self.server.url}/v1/completions",
                     stop=params.stop,
                     stop_reason=choice.stop_reason,
                     cached_tokens=choice.cached_tokens,
                 )
-            finally:
-                self._busy[server] -= 1
             await asyncio.sleep(self._pause_s * 2 ** (attempt - 1))
         raise AssertionError("the last try returns or raises")
 
     async def end_session(self, session: int) -> None:
-        """Forget where `session` was answered."""
-        self._homes.pop(session, None)
+        """Nothing is kept by session."""
 
     def weights_are(self, version: int, label: str) -> None:
-        """All servers hold the weights `version` from now on and call them `label`."""
+        """The server holds the weights `version` from now on and calls them `label`."""
         self._version, self._label = version, label
-        self._suspects.clear()
+        self._suspect = False
 
-    async def engine_loss(self) -> tuple[list[str], bool]:
-        """One sentence for each server that does not answer or has other weights than it should,
-        and whether requests to all of these have failed, so that none was sampled from since."""
-        said = await asyncio.gather(*(self._health_error(server) for server in self.servers))
-        lost = {server for server, line in zip(self.servers, said, strict=True) if line}
-        return [line for line in said if line], lost <= self._suspects
+    async def engine_loss(self) -> EngineLoss | None:
+        """Loss of a server that does not answer or has other weights than it should; noticed if
+        requests have failed, so that none was sampled from since."""
+        line = await self._health_error()
+        return EngineLoss(line, noticed=self._suspect) if line else None
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await asyncio.gather(*(server.close() for server in self.servers))
-
-    async def _health_error(self, server: VllmServer) -> str:
+    async def _health_error(self) -> str:
         try:
-            label = await server.weight_version()
+            label = await self.server.weight_version()
         except SamplerError as error:
             return str(error)
         if label == self._label:
             return ""
-        return f"{server.url} holds the weights {label!r} instead of {self._label!r}"
+        return f"{self.server.url} holds the weights {label!r} instead of {self._label!r}"
 
-    async def _clear_suspicion(self, server: VllmServer) -> None:
-        if server not in self._suspects:
-            return
-        health_error = await self._health_error(server)
-        if health_error:
-            raise EngineLostError(health_error)
-        self._suspects.discard(server)
-
-    def _place(self, session: int | None, failed: Collection[VllmServer]) -> VllmServer:
-        """The conversation's own server, whose cache holds its prefix, else the least busy one."""
-        home = self._homes.get(session) if session is not None else None
-        if home is None or home in failed:
-            able = [server for server in self.servers if server not in failed] or self.servers
-            home = min(able, key=lambda server: (server in self._suspects, self._load(server)))
-            if session is not None:
-                self._homes[session] = home
-        return home
-
-    def _engine(self, server: VllmServer, session: int | None) -> int | None:
-        """Of the server's engines the conversation's own, whose cache holds its prefix; any is as
-        good for a single request. Conversations in a row go to one server after the other, so that
-        the number is first divided by theirs: all engines have work."""
-        if session is None or server.engines == 1:
-            return None
-        return session // len(self.servers) % server.engines
-
-    def _load(self, server: VllmServer) -> tuple[int, int]:
-        return self._busy[server], sum(home is server for home in self._homes.values())
+    async def _clear_suspicion(self) -> None:
+        if self._suspect:
+            if health_error := await self._health_error():
+                raise EngineLostError(health_error)
+            self._suspect = False

@@ -23,7 +23,7 @@ ENGINE_HEADER: Final = "X-data-parallel-rank"
 BASE_WEIGHTS: Final = "default"
 """`weight_version` of a server without a push."""
 
-NCCL_OR_FILE: Final = "nccl_or_file"
+FILE_BACKEND: Final = "file"
 """The weight-transfer backend of ours (`miner.inference.vllm.worker`)."""
 
 

@@ -1,9 +1,8 @@
-"""vLLM's side of weights that travel by NCCL or by a file: a backend that its workers load.
+"""vLLM's side of weights that travel by a file: a backend that its workers load.
 
-`vllm serve --weight-transfer-config '{"backend":"nccl_or_file"}' --worker-extension-cls
-miner.inference.vllm.worker.NcclOrFile`, with this package on PYTHONPATH, has each worker import
-this module, which registers the backend. It is vLLM's own for NCCL, and takes a safetensors file
-that this host sees as well: for several servers, for a CPU, and for a host where NCCL fails. The
+`vllm serve --weight-transfer-config '{"backend":"file"}' --worker-extension-cls
+miner.inference.vllm.worker.WeightsByFile`, with this package on PYTHONPATH, has each worker import
+this module, which registers the backend. It takes a safetensors file that this host sees. The
 trainer's side is `miner.inference.vllm.weight_sync`.
 """
 
@@ -16,15 +15,16 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
-from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+from vllm.distributed.weight_transfer.base import WeightTransferEngine
+from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
 from miner.inference.vllm.reload import finish_reload
-from miner.inference.vllm.wire import NCCL_OR_FILE
+from miner.inference.vllm.wire import FILE_BACKEND
 
 
 @dataclass(frozen=True)
 class NoConnection:
-    """Of /init_weight_transfer_engine with nothing in it: a file needs no connection."""
+    """Arguments of /init_weight_transfer_engine: a file needs no connection."""
 
 
 @dataclass(frozen=True)
@@ -47,40 +47,41 @@ class WeightFile:
                 yield name, tensor
 
 
-class NcclOrFileEngine(NCCLWeightTransferEngine):
-    """vLLM's NCCL backend; a whole model may come by a file instead."""
+class FileEngine(WeightTransferEngine[Any, Any]):
+    """Backend that loads a whole model from a file."""
 
-    def parse_init_info(self, init_dict: dict[str, Any]) -> Any:
-        """See the base class."""
-        return super().parse_init_info(init_dict) if init_dict else NoConnection()
+    init_info_cls = NoConnection
+    update_info_cls = WeightFile
 
-    def init_transfer_engine(self, init_info: Any) -> None:
-        """See the base class."""
-        if not isinstance(init_info, NoConnection):
-            super().init_transfer_engine(init_info)
+    def init_transfer_engine(self, init_info: NoConnection) -> None:
+        pass
+
+    def start_weight_update(self) -> None:
+        initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """See the base class."""
         try:
-            if "file" in update_info:
-                self.model.load_weights(WeightFile(**update_info).tensors())
-                if self.device.type != "cpu":
-                    torch.accelerator.synchronize()
-            else:
-                super().update_weights(update_info)
+            self.receive_weights(self.parse_update_info(update_info))
+            if self.device.type != "cpu":
+                torch.accelerator.synchronize()
         except BaseException:
             # A model in the middle of a reload has no tensors, and the first request would end the
             # server. With what could be loaded it waits for the next push.
             self.finish_weight_update()
             raise
 
+    def receive_weights(self, update_info: WeightFile) -> None:
+        self.model.load_weights(update_info.tensors())
+
     def finish_weight_update(self) -> None:
-        """See the base class."""
         finish_reload(self.model, self.model_config, on_cpu=self.device.type == "cpu")
 
+    def shutdown(self) -> None:
+        pass
 
-WeightTransferEngineFactory.register_engine(NCCL_OR_FILE, NcclOrFileEngine)
+
+WeightTransferEngineFactory.register_engine(FILE_BACKEND, FileEngine)
 
 
-class NcclOrFile:
+class WeightsByFile:
     """The class for `--worker-extension-cls`: its module brings the backend."""

@@ -1,9 +1,8 @@
 """A trainer that behaves as told: one word of the script per attempt.
 
-crash, oom, refuse, lost: end at once; hang: one heartbeat, then silence; publish: leave a model and
-end; orphan: the same, and a child of its own stays behind; until-asked: heartbeats, and a model
-when SIGTERM comes; alone: nothing while its settings name a server, then a model; spoil: its
-settings can be written no more, then as crash.
+crash, oom: end at once; publish: leave a model and end; orphan: the same, and a child of its own
+stays behind; until-asked: heartbeats, and a model when SIGTERM comes; alone: nothing while its
+settings name a server, then a model; spoil: its settings can be written no more, then as crash.
 
 An attempt counts once it has done what it was told, so that one that is stopped before, on a slow
 machine, is made again.
@@ -22,7 +21,7 @@ import time
 import tomllib
 from pathlib import Path
 
-EXIT_STATUSES = {"crash": 1, "spoil": 1, "oom": 75, "refuse": 2, "lost": 76}
+EXIT_STATUSES = {"crash": 1, "spoil": 1, "oom": 75}
 
 
 def main() -> None:
@@ -35,8 +34,6 @@ def main() -> None:
     if behaviour == "until-asked":
         signal.signal(signal.SIGTERM, lambda *_: asked.set())
     print(f"fake trainer: {behaviour}", flush=True)
-    if behaviour == "hang":
-        beat(train_dir, 1)
     step = 0
     while behaviour == "until-asked" and not asked.wait(0.1):
         step += 1
@@ -51,11 +48,9 @@ def main() -> None:
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         child = subprocess.Popen(sleeper, start_new_session=True)
         (train_dir / "orphan").write_text(str(child.pid))
-    if behaviour not in (*EXIT_STATUSES, "hang"):
+    if behaviour not in EXIT_STATUSES:
         shutil.copytree(model_dir, output_dir, dirs_exist_ok=True)
     record.write_text(" ".join([*done, behaviour]))
-    if behaviour == "hang":
-        signal.pause()
     sys.exit(EXIT_STATUSES.get(behaviour, 0))
 
 
