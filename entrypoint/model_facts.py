@@ -10,7 +10,7 @@ from typing import Any
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.memory import ModelShape
 from miner.publishing.errors import UnverifiedModelError
-from miner.publishing.structure import check_structure, read_json, weight_files
+from miner.publishing.structure import check_structure, read_json
 
 DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
@@ -22,10 +22,10 @@ class ModelFacts:
 
     Attributes:
         architecture: the first of config.json's architectures.
-        dtype: the weights' commonest dtype in the words of safetensors ("BF16"), "?" without
-            safetensors.
+        dtype: the weights' commonest dtype in the words of safetensors ("BF16").
         weight_bytes: size of the weight files.
-        counted: whether `shape.parameters` was counted in the files, or estimated from config.json.
+        counted: whether `shape.parameters` was counted in the files, or estimated for a model that
+            is not there.
         gaps: what a base model may lack, in words (chat template, padding token, ...).
     """
 
@@ -46,9 +46,6 @@ def read_model_facts(folder: Path) -> ModelFacts:
         raise Failure(ExitStatus.MODEL, f"there is no folder {folder}: {_siblings(folder.parent)}")
     try:
         config = read_json(folder / "config.json")
-        weights = weight_files(folder)
-        if not weights:
-            return _facts_without_headers(folder, config)
         report = check_structure(folder, strict=False)
         shape = shape_of(config, report.parameters)
     except OSError as error:
@@ -109,24 +106,6 @@ def _estimate(shape: ModelShape, *, tied: bool) -> int:
     attention = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.head_dim
     blocks = shape.layers * (attention + 3 * shape.hidden * shape.intermediate)
     return blocks + shape.vocabulary * shape.hidden * (1 if tied else 2)
-
-
-def _facts_without_headers(folder: Path, config: Mapping[str, Any]) -> ModelFacts:
-    """A model in PyTorch's old format: usable after conversion, its size is an estimate."""
-    files = sorted(folder.glob("*.bin"))
-    if not files:
-        raise Failure(
-            ExitStatus.MODEL,
-            f"{folder} holds no weights (*.safetensors): download the model again",
-        )
-    return ModelFacts(
-        architecture=architecture_of(config),
-        dtype="?",
-        weight_bytes=sum(file.stat().st_size for file in files),
-        shape=shape_of(config),
-        counted=False,
-        gaps=("no safetensors weights, they will be converted",),
-    )
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:

@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 def copy_base_model(base: Path, destination: Path) -> None:
     """Copy what makes up the base model, and nothing else that lies in its folder.
 
-    A base without safetensors is loaded and saved as safetensors in a fresh process.
     Raises: `PublishingError`; `OSError` if the disk does not take it.
     """
     if not (base / "config.json").is_file():
@@ -36,11 +35,7 @@ def copy_base_model(base: Path, destination: Path) -> None:
         )
     weights = weight_files(base)
     if not weights:
-        from miner.publishing import fresh_process
-
-        logger.warning("base model %s has no safetensors: converting it", base.name)
-        fresh_process.convert_base(base, destination)
-        return
+        raise PublishingError(f"{base} holds no weights (*.safetensors): download the model again.")
     needed = sum(file.stat().st_size for file in weights)
     free = shutil.disk_usage(destination).free
     if needed > free:

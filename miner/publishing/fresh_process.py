@@ -1,8 +1,8 @@
-"""Heavy publishing work in a separate Python process, on the CPU.
+"""Verifying a model by loading it, in a separate Python process, on the CPU.
 
 Why not in the caller's: DeepSpeed ZeRO-3 patches model loading in the process that trains, a copy
 of the model must not stay in the trainer's memory, and the orchestrator does not import torch.
-`python -m miner.publishing COMMAND ARGUMENTS...` is the other end; its last line of output is JSON.
+`python -m miner.publishing` is the other end; its last line of output is JSON.
 It does not outlive the caller, whose folders a next attempt uses again.
 """
 
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import miner
 from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
@@ -36,20 +35,10 @@ def verify(
 
     Raises: `UnverifiedModelError`; `PublishingError` if the process itself failed.
     """
-    answer = _call("verify" if strict else "verify-base", path, dtype, timeout=timeout)
-    return ModelReport(**answer | {"warnings": tuple(answer["warnings"])})
-
-
-def convert_base(base: Path, destination: Path) -> None:
-    """`write_weights.convert_base` in a fresh process. Raises: `PublishingError`."""
-    _call("convert-base", base, destination)
-
-
-def _call(command: str, *words: Path | str, timeout: float = DEFAULT_TIMEOUT) -> dict[str, Any]:
-    arguments = [sys.executable, "-m", "miner.publishing", command]
+    words = ("verify" if strict else "verify-base", str(path), dtype)
     try:
         done = subprocess.run(
-            [*arguments, *map(str, words)],
+            [sys.executable, "-m", "miner.publishing", *words],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -59,7 +48,7 @@ def _call(command: str, *words: Path | str, timeout: float = DEFAULT_TIMEOUT) ->
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise PublishingError(f"{command} of {words[0]} took more than {timeout:.0f} s.") from error
+        raise PublishingError(f"verifying {path} took more than {timeout:.0f} s.") from error
     lines = done.stdout.strip().splitlines()
     try:
         answer = json.loads(lines[-1])
@@ -67,13 +56,12 @@ def _call(command: str, *words: Path | str, timeout: float = DEFAULT_TIMEOUT) ->
     except (IndexError, ValueError, KeyError, TypeError) as error:
         hint = " (killed: out of memory?)" if done.returncode < 0 else ""
         raise PublishingError(
-            f"{command} of {words[0]} ended with status {done.returncode}{hint} and no answer:"
+            f"verifying {path} ended with status {done.returncode}{hint} and no answer:"
             f" {done.stderr.strip()[-500:]}"
         ) from error
     if error_text is not None:
-        kind = UnverifiedModelError if answer.get("unverified") else PublishingError
-        raise kind(error_text)
-    return result
+        raise (UnverifiedModelError if answer.get("unverified") else PublishingError)(error_text)
+    return ModelReport(**result | {"warnings": tuple(result["warnings"])})
 
 
 def _environment() -> dict[str, str]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from miner.model_class import model_class
 from miner.publishing.base_files import copy_companions, keep_only_weights
-from miner.publishing.structure import by_dtype, read_headers, read_json, weight_files
+from miner.publishing.structure import by_dtype, read_headers
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -33,7 +31,7 @@ def write_trained_model(
     Raises: `OSError` if the disk refuses.
     """
     common = base_dtype(base)
-    in_base = read_headers(base) if weight_files(base) else {}
+    in_base = read_headers(base)
 
     def cast(name: str, tensor: torch.Tensor) -> torch.Tensor:
         own = in_base[name].dtype if name in in_base else ""
@@ -45,21 +43,6 @@ def write_trained_model(
     copy_companions(base, destination)
 
 
-def convert_base(base: Path, destination: Path) -> None:
-    """Write a base model that has no safetensors as one that has them, in its own dtype."""
-    model: Any = model_class(base).from_pretrained(
-        base, dtype=base_dtype(base), local_files_only=True
-    )
-    model.save_pretrained(destination)
-    keep_only_weights(destination)
-    copy_companions(base, destination)
-
-
 def base_dtype(base: Path) -> torch.dtype:
     """The dtype that most parameters of `base` have; bfloat16 where that is no ordinary float."""
-    common = torch.bfloat16
-    if not weight_files(base):
-        config = read_json(base / "config.json")
-        named = config.get("dtype") or config.get("torch_dtype")
-        return next((kind for kind in _DTYPES.values() if str(kind) == f"torch.{named}"), common)
-    return _DTYPES.get(by_dtype(read_headers(base)).most_common(1)[0][0], common)
+    return _DTYPES.get(by_dtype(read_headers(base)).most_common(1)[0][0], torch.bfloat16)

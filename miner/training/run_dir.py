@@ -159,7 +159,7 @@ def base_fingerprint(base: Path) -> dict[str, str]:
     Raises: `OSError`; `UnverifiedModelError` if the index of the weight files cannot be used.
     """
     digests = {file.name: _digest([file.read_bytes()]) for file in companions(base)}
-    for file in weight_files(base) or sorted(base.glob("*.bin")):
+    for file in weight_files(base):
         digests[file.name] = _digest(_samples(file))
     return digests
 

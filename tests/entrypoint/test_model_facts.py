@@ -10,7 +10,7 @@ import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.model_facts import read_model_facts, shape_of
-from entrypoint.pretended_model import SIZES, pretend_model
+from entrypoint.pretended import SIZES, pretend_model
 
 QWEN_3B = {
     "num_hidden_layers": 36,
@@ -83,7 +83,7 @@ def remove_tokenizer(folder: Path) -> None:
         (break_config, "config.json is no valid JSON"),
         (remove_layers, "config.json has no number num_hidden_layers"),
         (cut_weights, "truncated"),
-        (remove_weights, "holds no weights"),
+        (remove_weights, "holds no model.safetensors"),
         (remove_tokenizer, "no tokenizer"),
     ],
 )
@@ -95,15 +95,6 @@ def test_damage_is_named(
     with pytest.raises(Failure, match=words) as caught:
         read_model_facts(folder)
     assert caught.value.status == ExitStatus.MODEL
-
-
-def test_old_format_is_estimated(tmp_path: Path, model_writer: Writer) -> None:
-    folder = model_writer(tmp_path / "m")
-    remove_weights(folder)
-    (folder / "pytorch_model.bin").write_bytes(bytes(64))
-    facts = read_model_facts(folder)
-    assert (facts.counted, facts.dtype, facts.weight_bytes) == (False, "?", 64)
-    assert facts.shape.parameters > 10_000
 
 
 def test_gaps_of_a_base_model_are_no_failure(tmp_path: Path, model_writer: Writer) -> None:

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from miner.publishing.base_files import copy_base_model
 from miner.publishing.errors import PublishingError
@@ -93,18 +91,10 @@ def test_no_model_folder_is_named(tmp_path: Path, destination: Path) -> None:
         copy_base_model(tmp_path / "nowhere", destination)
 
 
-@pytest.mark.usefixtures("in_this_process")
-def test_base_with_pickled_weights_only_is_converted(model: Path, tmp_path: Path) -> None:
-    before = load_file(model / "model.safetensors")
-    torch.save(before, model / "pytorch_model.bin")
-    (model / "model.safetensors").unlink()
-    output = tmp_path / "out" / "repo"
-    Publisher(output, full_check=False).publish_base(model)
-    verify_model(output, load=True)
-    after = load_file(output / "model.safetensors")
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    assert (output / "config.json").read_bytes() == (model / "config.json").read_bytes()
+def test_base_with_pickled_weights_only_is_refused(model: Path, destination: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    with pytest.raises(PublishingError, match=r"holds no weights \(\*\.safetensors\)"):
+        copy_base_model(model, destination)
 
 
 def test_incomplete_base_is_published_with_a_warning(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from miner.lifeline import lifeline
+from miner.publishing import __main__ as other_end
 from miner.publishing import fresh_process
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
@@ -23,12 +24,12 @@ from tests.publishing.changes import change_weights, set_json
 def test_a_real_process_from_within_a_distributed_run(
     trained_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One: importing torch takes seconds. Real ranks verify by others what they hand over."""
+    """Real ranks verify by others what they publish."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    fresh_process.convert_base(trained_model, tmp_path)
-    weights = (tmp_path / "model.safetensors").read_bytes()
-    assert weights == (trained_model / "model.safetensors").read_bytes()
+    assert fresh_process.verify(trained_model).loaded
+    with pytest.raises(UnverifiedModelError, match="nowhere is not a folder"):
+        fresh_process.verify(tmp_path / "nowhere")
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -58,10 +59,13 @@ def test_report_is_the_one_of_this_process(model: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_other_errors_come_back_as_publishing_errors(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PublishingError, match="convert-base: ") as caught:
-        fresh_process.convert_base(tmp_path, tmp_path / "out")
+def test_other_errors_come_back_as_publishing_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("full")
+
+    monkeypatch.setattr(other_end, "verify_model", fail)
+    with pytest.raises(PublishingError, match="verify: MemoryError: full") as caught:
+        fresh_process.verify(Path("model"))
     assert not isinstance(caught.value, UnverifiedModelError)
 
 
@@ -74,7 +78,7 @@ def test_process_gets_no_gpu_and_no_place_in_a_distributed_run(
         command: list[str], *, env: dict[str, str], **_: object
     ) -> subprocess.CompletedProcess[str]:
         seen.update(env)
-        return subprocess.CompletedProcess(command, 0, '{"result": {}, "error": null}', "")
+        return subprocess.CompletedProcess(command, 0, '{"result": {}, "error": "seen"}', "")
 
     monkeypatch.setattr(fresh_process.subprocess, "run", record)
     places = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -82,7 +86,8 @@ def test_process_gets_no_gpu_and_no_place_in_a_distributed_run(
     for name in (*places, "CUDA_VISIBLE_DEVICES", "MARK"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    fresh_process.convert_base(Path("base"), Path("to"))
+    with pytest.raises(PublishingError, match="seen"):
+        fresh_process.verify(Path("model"))
     expected = {
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
@@ -94,11 +99,6 @@ def test_process_gets_no_gpu_and_no_place_in_a_distributed_run(
     }
     assert {name: seen.get(name) for name in expected} == expected
     assert not seen.keys() & places
-
-
-def test_a_real_process_says_what_it_found(tmp_path: Path) -> None:
-    with pytest.raises(UnverifiedModelError, match="nowhere is not a folder"):
-        fresh_process.verify(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

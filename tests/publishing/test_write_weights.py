@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 from miner.inference.merged_weights import weights_on_cpu
 from miner.publishing.verify import verify_model
 from miner.publishing.write_weights import base_dtype, write_trained_model
-from tests.publishing.changes import change_weights, set_json
+from tests.publishing.changes import change_weights
 
 
 def companions(folder: Path) -> dict[str, bytes]:
@@ -69,14 +69,6 @@ def test_single_tensors_keep_their_own_dtype(
     assert wide == {"model.norm.weight"}
 
 
-def test_a_base_without_safetensors_has_the_configured_dtype(
-    model: Path, trained: Qwen3ForCausalLM, destination: Path
-) -> None:
-    (model / "model.safetensors").unlink()
-    write_trained_model(model, trained, weights_on_cpu(trained), destination)
-    assert verify_model(destination, load=True).dtypes == {"BF16": 1336}
-
-
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
@@ -95,16 +87,4 @@ def test_base_dtype_is_that_of_most_parameters(
                 tensors[name] = tensors[name].to(stored)
 
     change_weights(model, recast)
-    assert base_dtype(model) == expected
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [("float16", torch.float16), ("float32", torch.float32), (None, torch.bfloat16)],
-)
-def test_base_dtype_without_safetensors_is_the_configured_one(
-    model: Path, named: str | None, expected: torch.dtype
-) -> None:
-    (model / "model.safetensors").unlink()
-    set_json(model / "config.json", torch_dtype=named)
     assert base_dtype(model) == expected
