@@ -24,7 +24,6 @@ from tests.entrypoint.watched import (
 
 VLLM = '[rollout]\nengine = "vllm_server"\nserver = "http://127.0.0.1:1"\n'
 SPREAD = f"{VLLM}[optimizer]\nzero_stage = 3\n"  # the trainer's own model cannot generate
-COLOCATED = '[rollout]\nengine = "vllm_colocated"\nmemory_share = 0.4\n'
 HEALTH = f"{NOBODY}/health"
 
 
@@ -56,18 +55,6 @@ def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
     assert done == ["start trainer", "stop inference", "start inference", "start trainer"]
 
 
-def test_a_lost_inference_server_ends_the_run_where_the_trainer_cannot_do_without(
-    fake: Build,
-) -> None:
-    lost = [exits(76)] * 3
-    supervisor = fake(*lost, inference_health=HEALTH, max_restarts=2)
-    supervisor.plan.settings_file.write_text(SPREAD)
-    status, message = watch(supervisor)
-    assert status is ExitStatus.INFERENCE
-    assert "failed 3 times, at last it lost its inference server" in message
-    assert supervisor.done.count("start inference") == 2
-
-
 def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: Build) -> None:
     supervisor = fake(exits(76), exits(0), inference_health=HEALTH)
     start = supervisor.start
@@ -79,14 +66,6 @@ def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: B
 
     supervisor.start = refuse  # type: ignore[method-assign]
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-
-
-def test_inference_that_keeps_crashing_ends_the_run(fake: Build, serve: Callable[..., Any]) -> None:
-    supervisor = fake(*[inference_crashes] * 10, inference_health=f"{serve().url}/health")
-    status, message = watch(supervisor)
-    assert status is ExitStatus.INFERENCE
-    assert "did not stay up" in message
-    assert supervisor.done == ["start trainer", "stop trainer"]
 
 
 def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_trainer(
@@ -145,12 +124,3 @@ def test_an_inference_server_that_keeps_crashing_is_given_up(
     supervisor.plan.settings_file.write_text(VLLM)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert supervisor.done == ["start trainer", "stop trainer", "stop inference", "start trainer"]
-
-
-def test_an_engine_that_crashes_the_trainer_is_given_up_after_the_third_time(fake: Build) -> None:
-    supervisor = fake(exits(1), exits(1), exits(1), exits(0))
-    supervisor.plan.settings_file.write_text(COLOCATED)
-    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
-    assert supervisor.done == ["start trainer"] * 4
-    settings = tomllib.loads(supervisor.plan.settings_file.read_text())
-    assert settings["rollout"]["engine"] == "transformers"
