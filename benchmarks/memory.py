@@ -27,7 +27,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from entrypoint.hardware import GIB
 from entrypoint.memory import TrainerLoad, trainer_activations, trainer_states
-from entrypoint.pretended_model import NAMED
+from entrypoint.pretended import NAMED
 
 MEASURED = ("0.5B", "1.5B", "3B", "7B", "8B")
 TIED = ("0.5B", "1.5B", "3B")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 
 from entrypoint import step_cost
-from entrypoint.inventory import pretend_hardware
 from entrypoint.layout import Topology
-from entrypoint.pretended_model import SIZES
+from entrypoint.pretended import SIZES, pretend_hardware
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS
 from entrypoint.workload import duels

@@ -1,10 +1,43 @@
-"""The container log: one plain, flushed, masked line for each event."""
+"""The container log: plain, flushed lines without secrets.
+
+Masked are URLs' credentials and queries, and values of variables whose names look secret.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
 
-from entrypoint.masking import mask
+MASK = "***"
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIALS?|AUTH)(_|$)", re.IGNORECASE
+)
+_SHORTEST_SECRET = 6  # shorter values ("0", "true") would mask ordinary words
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
+
+
+def mask_url(url: str) -> str:
+    """`url` without user name, password, query (a signed URL's secret) and fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host[2]}" if host[1] else host[2]
+    masked = urlunsplit((parts.scheme, netloc, parts.path, "", ""))
+    return f"{masked}?{MASK}" if parts.query or parts.fragment else masked
+
+
+def mask(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """`text` with every URL masked and every value of a secret-looking variable replaced."""
+    masked = _URL.sub(lambda match: mask_url(match[0]), text)
+    for name, value in environ.items():
+        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name):
+            masked = masked.replace(value, MASK)
+    return masked
 
 
 def say(message: str, *, speaker: str = "miner") -> None:

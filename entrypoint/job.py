@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from entrypoint.console import mask_url
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.masking import mask_url
 from miner.config.contract import SERVERS_VARIABLE, mounted_datasets, split_server_urls
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament gives 0: some time below one hour

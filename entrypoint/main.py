@@ -14,26 +14,23 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from entrypoint import preflight, report
-from entrypoint.console import say
+from entrypoint import preflight, reaper, report
+from entrypoint.console import mask, say
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
-from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, parse_invocation
 from entrypoint.layout import Topology
-from entrypoint.masking import mask
 from entrypoint.model_facts import ModelFacts, read_model_facts
-from entrypoint.outcome import Outcome
+from entrypoint.outcome import Outcome, read_outcome
 from entrypoint.paths import Paths
-from entrypoint.pretended_model import pretend_model
+from entrypoint.pretended import pretend_hardware, pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
-from entrypoint.supervision import run_programs
-from entrypoint.supervisor_config import Program
+from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
 from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import PlannedSettings, choose_games
 from entrypoint.verdict import decide
@@ -253,3 +250,22 @@ def supervise(prepared: Prepared) -> Outcome:
         f"files of the run in {plan.run_dir}"
     )
     return run_programs(plan, prepared.programs, environment)
+
+
+def run_programs(
+    plan: RunPlan, programs: Sequence[Program], environment: Mapping[str, str]
+) -> Outcome:
+    """Run `programs` under supervisord until the watchdog ends, and decide the exit status.
+
+    The run's folder and the trainer's settings file exist already.
+    """
+    plan.outcome_file.unlink(missing_ok=True)  # of an earlier run in the same folder
+    plan.write()
+    plan.supervisor_file.write_text(render_supervisor_config(plan, programs))
+    ended = reaper.run(
+        supervisor_command(plan),
+        environment,
+        stop_at=plan.ends_at + plan.stop_seconds,
+        kill_after=plan.stop_seconds + 1,
+    )
+    return decide(plan, ended, read_outcome(plan.outcome_file))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
-from entrypoint.masking import mask_url
+from entrypoint.console import mask_url
 
 
 def health_error(url: str, timeout: float) -> str:

@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from entrypoint.console import mask
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.job import Invocation
 from entrypoint.ladder import LADDER
 from entrypoint.layout import Topology
-from entrypoint.masking import mask
 from entrypoint.memory import MemoryPlan
 from entrypoint.run_cost import RunCost
 from entrypoint.run_plan import RunPlan

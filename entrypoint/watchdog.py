@@ -8,13 +8,13 @@ program ends, the run is over and the outcome file holds its end.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from entrypoint.build_locks import remove_build_locks
 from entrypoint.console import say
 from entrypoint.control import (
     ControlError,
@@ -154,7 +154,7 @@ class Watchdog:
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
         began = self._clock()
-        remove_build_locks()
+        _remove_build_locks()
         try:
             self._control.start(TRAINER)
         except StartError as error:
@@ -257,6 +257,23 @@ def _describe_silence(beat: Heartbeat, now: float, limit: float) -> str:
         f"no heartbeat for {now - beat.time:.0f} s (limit {limit:.0f} s) "
         f"in phase {beat.phase!r} at step {beat.step}"
     )
+
+
+def _remove_build_locks() -> None:
+    """Remove the lock files of killed compilers below TORCH_EXTENSIONS_DIR, if it is set.
+
+    torch builds extensions (DeepSpeed's among them) while programs run. It makes a file named
+    `lock` beside what it builds, removes it afterwards, and waits for one that it finds, however
+    old it is. Between attempts, at most compilers that outlive a killed trainer by moments build.
+    """
+    folder = os.environ.get("TORCH_EXTENSIONS_DIR")
+    for lock in sorted(Path(folder).rglob("lock")) if folder else ():
+        try:
+            lock.unlink()
+        except OSError as error:
+            say(f"{lock} cannot be removed, a build may wait for it: {error}", speaker=WATCHDOG)
+        else:
+            say(f"removed {lock}, left behind by a build that was killed", speaker=WATCHDOG)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.memory import config_of, main, planned, tracked_peak
 from entrypoint.memory import TrainerLoad
-from entrypoint.pretended_model import NAMED
+from entrypoint.pretended import NAMED
 
 LAYER = 233_057_792  # parameters of one of Qwen2.5-7B
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from entrypoint.inventory import pretend_hardware
-from entrypoint.pretended_model import SIZES
+from entrypoint.pretended import SIZES, pretend_hardware
 from entrypoint.programs import vllm_command
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, plan_topology

@@ -10,7 +10,7 @@ import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import GIB, Gpu, detect_hardware, select_visible
-from entrypoint.inventory import pretend_hardware
+from entrypoint.pretended import pretend_hardware
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.masking import mask, mask_url
+from entrypoint.console import mask, mask_url
 
 
 @pytest.mark.parametrize(

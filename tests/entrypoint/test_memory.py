@@ -11,7 +11,6 @@ from peft import LoraConfig, get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from entrypoint.hardware import GIB
-from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import (
     ModelShape,
     TrainerLoad,
@@ -19,6 +18,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
+from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import BatchShape, plan_topology
 from tests.entrypoint.test_topology import MODELS as SIZES
 

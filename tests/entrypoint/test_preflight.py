@@ -15,9 +15,9 @@ from entrypoint import preflight
 from entrypoint.environment import program_environment
 from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB
-from entrypoint.inventory import pretend_hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
+from entrypoint.pretended import pretend_hardware
 from entrypoint.probes import health_error
 from entrypoint.topology import ModelShape
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from entrypoint import main
-from entrypoint.inventory import pretend_hardware
 from entrypoint.job import parse_invocation
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
+from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings

@@ -13,13 +13,13 @@ import pytest
 from entrypoint import main
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.inventory import pretend_hardware
 from entrypoint.job import Invocation, Job, parse_invocation
 from entrypoint.ladder import step_down, without_vllm
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
+from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.inventory import pretend_hardware
+from entrypoint.pretended import pretend_hardware
 from entrypoint.step_cost import StepCost, step_cost
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.workload import SERVED

@@ -11,8 +11,8 @@ import pytest
 from supervisor.options import ServerOptions
 
 from entrypoint.exit_status import Failure
-from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape
+from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import CODE, plan_programs
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, render_supervisor_config

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from entrypoint import step_cost
 from entrypoint.hardware import GIB
-from entrypoint.inventory import pretend_hardware
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
-from entrypoint.pretended_model import SIZES as MODELS
+from entrypoint.pretended import SIZES as MODELS
+from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import AS_FAST, BatchShape, plan_topology
 
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")

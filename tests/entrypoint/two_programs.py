@@ -13,8 +13,8 @@ from pathlib import Path
 
 import tomli_w
 
-from entrypoint.inventory import pretend_hardware
 from entrypoint.memory import ModelShape
+from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import inference_program, vllm_command
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape, plan_topology

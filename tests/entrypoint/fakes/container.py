@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from entrypoint.console import say
+from entrypoint.main import run_programs
 from entrypoint.run_plan import RunPlan
-from entrypoint.supervision import run_programs
 from entrypoint.supervisor_config import Program, watchdog_program
 
 
