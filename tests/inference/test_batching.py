@@ -145,14 +145,6 @@ def test_the_least_recently_used_slot_is_overwritten():
     assert prefills(model, engine, [game(RULES, 7, session=4)]) == 103
 
 
-def test_new_weights_drop_what_ended_sessions_hold():
-    model = build_qwen3()
-    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
-    prefills(model, engine, [game(RULES, 0)])
-    engine.reset(weight_version=1)
-    assert prefills(model, engine, [game(RULES, 1)]) == 103
-
-
 def assert_plain(model, rows):
     """Each row's last id is what a plain forward says."""
     for row in rows:

@@ -154,15 +154,6 @@ async def test_a_sample_counts_the_tokens_that_were_held(tokenizer):
     assert held == [0, len(shared) + 1, len(shared)]
 
 
-async def test_prompt_that_does_not_extend_the_held_ids(tokenizer):
-    model = build_qwen3()
-    prompts = [[5, 6, 7, 8, 9], [5, 6, 7], [5, 6, 7], [5, 6, 30, 31, 32, 33], [40, 41]]
-    with TransformersSampler(model, tokenizer) as sampler:
-        for prompt in prompts:
-            sample = await sampler.sample(prompt, GREEDY, session=1)
-            assert sample.token_ids == generated(model, prompt)
-
-
 async def test_one_session_may_ask_twice_at_once(tokenizer):
     model = build_qwen3()
     with TransformersSampler(model, tokenizer) as sampler:

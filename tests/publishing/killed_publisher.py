@@ -1,9 +1,8 @@
 """Publishes until it is killed: the other side of `test_publisher_killed`.
 
-`loop OUTPUT MODE MODEL MODEL` publishes the two models in turn for ever.
-`every-instant OUTPUT MODE MODEL MODEL` kills one forked publisher after another, each one file
-operation later than the one before, and prints what lay at the output path at that instant and
-after the next publisher had been opened, as JSON.
+`OUTPUT MODE MODEL MODEL` kills one forked publisher after another, each one file operation later
+than the one before, and prints what lay at the output path at that instant and after the next
+publisher had been opened, as JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ def publish(publisher: Publisher, model: Path, step: int) -> None:
 
 
 def loop(output: Path, models: list[Path]) -> None:
+    """Publish the models in turn until this process is killed (`benchmarks.chaos`)."""
     publisher = open_publisher(output)
     for step, model in enumerate(itertools.cycle(models)):
         publish(publisher, model, step)
@@ -88,8 +88,7 @@ def every_instant(output: Path, models: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    command, output, mode, *models = sys.argv[1:]
+    output, mode, *models = sys.argv[1:]
     if mode == "fallback":
         filesystem.exchange_folders = cannot_exchange
-    run = {"loop": loop, "every-instant": every_instant}[command]
-    run(Path(output), [Path(model) for model in models])
+    every_instant(Path(output), [Path(model) for model in models])

@@ -25,10 +25,6 @@ def test_what_is_appended_is_read_back(file: RecordFile[StepRecord]) -> None:
     assert file.read() == (written, 0)
 
 
-def test_no_file_is_no_record(file: RecordFile[StepRecord]) -> None:
-    assert file.read() == ([], 0)
-
-
 @given(st.data())
 def test_a_file_cut_anywhere_loses_only_the_torn_record(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

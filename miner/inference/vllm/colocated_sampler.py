@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -28,44 +28,6 @@ from miner.inference.sampler import EngineLostError, Sample, SamplerError, Sampl
 from miner.inference.vllm.replies import ReplyRules
 
 logger = logging.getLogger(__name__)
-
-
-class CompletionLike(Protocol):
-    """The part of vLLM's CompletionOutput that is read."""
-
-    token_ids: Any
-    logprobs: Any
-    finish_reason: str | None
-    stop_reason: int | str | None
-
-
-class OutputLike(Protocol):
-    """The part of vLLM's RequestOutput that is read."""
-
-    request_id: str
-    outputs: Sequence[CompletionLike]
-    finished: bool
-    num_cached_tokens: int | None
-
-
-class EngineLike(Protocol):
-    """The part of vLLM's LLMEngine that is called."""
-
-    def add_request(self, request_id: str, prompt: Any, params: Any) -> Any:
-        """Queue a request under an id of ours."""
-        ...
-
-    def step(self) -> Sequence[OutputLike]:
-        """One iteration of continuous batching; outputs of requests that finished."""
-        ...
-
-    def abort_request(self, request_ids: list[str]) -> None:
-        """Drop requests, by the ids of `add_request`."""
-        ...
-
-    def has_unfinished_requests(self) -> bool:
-        """Return whether a step would do anything."""
-        ...
 
 
 MakeParams = Callable[[dict[str, Any]], Any]
@@ -110,7 +72,8 @@ class VllmColocatedSampler:
     it cuts into parts (its generators there cannot be set back).
 
     Args:
-        engine: vLLM's LLMEngine.
+        engine: vLLM's LLMEngine; its calls and the fields of its replies that are used are listed
+            in `tests.vllm_surface`, which is held against the installed vLLM.
         rules: what may be asked and answered.
         make_params: builds the engine's sampling parameters.
         prepare_thread: run once on the worker thread, such as choosing its CUDA device.
@@ -118,7 +81,7 @@ class VllmColocatedSampler:
 
     def __init__(
         self,
-        engine: EngineLike,
+        engine: Any,
         rules: ReplyRules,
         *,
         make_params: MakeParams = vllm_sampling_params,
@@ -221,7 +184,7 @@ class VllmColocatedSampler:
                 continue
             self._running[request.name] = request
 
-    def _finish(self, output: OutputLike) -> None:
+    def _finish(self, output: Any) -> None:
         request = self._running.pop(output.request_id, None)
         if request is None:
             return
