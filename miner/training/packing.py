@@ -17,6 +17,9 @@ Pass = list[Tree]
 Size = Callable[[Pass], int]
 """Tokens that a pass computes."""
 
+EVEN = 1.03
+"""A share of at most so many times the mean is taken: to grow trees again would take longer."""
+
 
 def tokens_in_line(trees: Pass) -> int:
     """Tokens of these trees one after another."""
@@ -79,7 +82,8 @@ def shared_out(
     best = _dealt(grow(most), processes)
     mean = sum(map(tokens_in_line, best)) // processes
     most = min(most, mean)
-    while processes > 1 and most > mean // 16:  # of so small ones no share has too many
+    # of trees of a sixteenth no share has too many
+    while most > mean // 16 and tokens_in_line(best[0]) > mean * EVEN:
         again = _dealt(grow(most), processes)
         best = min(best, again, key=lambda shares: tokens_in_line(shares[0]))
         most = most * 3 // 4
