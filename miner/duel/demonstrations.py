@@ -27,10 +27,11 @@ MOST_TURNS = 6
 """Turns of a game that are taken: gin rummy's sixty would drown Leduc's two."""
 
 ERRORS = (0.0, 0.3, 1.0)
-"""Shares of random moves of the two sides, drawn for each: games that are won, lost and odd."""
+"""Shares of random moves of a side, drawn for each: games that are won, lost and odd."""
 
-RIVALS = 0.25
-"""Share of the sides whose other moves are a rival's: some taught moves answer those."""
+RIVALS = 0.3
+"""Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
+move would hide what shows them."""
 
 _NOTES = (
     "Game {n}: won as Player {p}.",
@@ -97,10 +98,10 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
         values = values_by_reply(style.family, taught)
         shown = tuple(request.messages), tuple(shaped(request.tools))
         yield Demonstration(game.name, *shown, values)
-        if rng.random() < errors[player]:
-            table.apply(rng.choice(legal))
-        elif rivals[player]:
+        if rivals[player]:
             table.apply(rival_move(request))
+        elif rng.random() < errors[player]:
+            table.apply(rng.choice(legal))
         else:
             table.apply(max(taught, key=lambda action: taught[action]))
 

@@ -17,8 +17,9 @@ tokenizers stay in the thread that always uses them.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from random import Random
@@ -28,7 +29,7 @@ from typing import Any
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.duel.channel.environment import DuelSource
-from miner.duel.channel.tasks import DuelTasks
+from miner.duel.channel.tasks import DuelTasks, duel_of
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
 from miner.duel.own import taught_by
 from miner.environments import EnvironmentSource
@@ -142,18 +143,30 @@ class WarmStart:
             made.set_exception(error)
 
     def _demonstrations(self, step: int) -> list[Demonstration]:
-        """Those of a step, each with another prompt; fewer only where teachers fail."""
+        """Those of a step, each with another prompt; fewer only where teachers fail.
+
+        A game has the share of them that it has of `environment.games`, however long it is; where
+        a teacher fails, the other games have more.
+        """
         ranks, games, rng = self._ranks, self._wanted.rows, Random(self._drawn(step))
+        named: Sequence[str] = self._settings.environment.games
+        room = {game: math.ceil(self._count * named.count(game) / len(named)) for game in named}
         first = step * games * ranks.count + ranks.rank
         found: dict[tuple[str, ...], Demonstration] = {}
         for index in range(first, first + games * ranks.count, ranks.count):
             task = self._tasks.training(index, self._settings.seed)
-            for demonstration in self._demonstrated(task, rng):
+            game = duel_of(task)[0].name
+            most = room[game] if any(room.values()) else self._count - len(found)
+            made = self._demonstrated(task, rng) if most else []
+            for demonstration in made:
                 texts = tuple(message["content"] for message in demonstration.messages)
-                found.setdefault(texts, demonstration)
-            if len(found) >= self._count:
+                if most and texts not in found:
+                    found[texts] = demonstration
+                    most -= 1
+            room[game] = most if made else 0
+            if not any(room.values()) and len(found) >= self._count:
                 break
-        return [*found.values()]
+        return rng.sample([*found.values()], len(found))  # fewer of them are some of each game
 
     def _demonstrated(self, task: EpisodeTask, rng: Random) -> list[Demonstration]:
         """A game's, none where its teacher fails or was too slow before."""

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+import miner.duel.demonstrations as demonstrations
 from miner.duel.calls import FORMS, parse_calls
 from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstrate
@@ -71,6 +72,15 @@ def test_what_is_no_turn_is_not_read() -> None:
 def test_equal_numbers_give_equal_turns_and_long_games_no_more_than_others() -> None:
     assert _made("goofspiel", _style()) == _made("goofspiel", _style())
     assert len(_made("gin_rummy", _style(), games=2)) == 2 * MOST_TURNS
+
+
+def test_sides_of_rivals_make_no_random_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demonstrations, "RIVALS", 1.0)
+    monkeypatch.setattr(demonstrations, "ERRORS", (1.0,))
+    states = [turn.messages[1]["content"] for turn in _made("goofspiel", _style())]
+    rounds = [line.split()[2:] for s in states for line in s.splitlines() if "Win seq" in line]
+    assert len(max(rounds, key=len)) > 3
+    assert all(set(winners) <= {"-3"} for winners in rounds)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -18,7 +20,8 @@ from miner.config.settings import Settings, load_settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
-from miner.duel.channel.tasks import duel_task
+from miner.duel.channel.tasks import duel_of, duel_task
+from miner.duel.demonstrations import Demonstration
 from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
@@ -117,6 +120,25 @@ def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
     monkeypatch.setattr(demonstrations, "demonstrate", failing)
     rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
     assert len({row.prompt_ids for row in rows}) == 6
+
+
+@pytest.mark.parametrize("own", [1, 3])
+def test_games_have_their_share_of_the_decisions_however_long_they_are(
+    monkeypatch: pytest.MonkeyPatch, own: int
+) -> None:
+    named = ["leduc_poker"] * own + ["othello"]  # two turns and thirty
+    monkeypatch.setattr(demonstrations, "demonstrate", _turns)
+    games = f"environment.games={json.dumps(named)}"
+    made = _warm_start(_settings(games, "demonstrations.rows=24")).prepare(0).result()
+    counts = Counter(demonstration.game for demonstration in made)
+    assert counts == {"leduc_poker": 24 * own / len(named), "othello": 24 / len(named)}
+
+
+def _turns(task: Any, style: Any, rng: Any) -> list[Demonstration]:
+    """As many turns as such a game has at most, without playing it."""
+    game = duel_of(task)[0].name
+    texts = (f"{task} {turn}" for turn in range(2 if game == "leduc_poker" else 6))
+    return [Demonstration(game, ({"content": text},), (), {}) for text in texts]  # type: ignore[typeddict-item]
 
 
 def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
