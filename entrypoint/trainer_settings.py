@@ -42,7 +42,7 @@ DUEL_TURNS = 8
 DUEL_WARM_START = 0.4
 """Share of the run that learns from teachers before its own games."""
 
-DUEL_TAU = 0.03
+DUEL_TAU = 0.015
 """Teachers' values are less exact than the critic of the servers' Goofspiel."""
 
 GATED_GAMES = 150

@@ -21,7 +21,7 @@ from miner.config.settings import load_settings
 
 CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
-TRAINING_SECONDS = 600.0
+TRAINING_SECONDS = 660.0
 SUMMARY_FILE = "summary.json"
 
 
