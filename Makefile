@@ -1,4 +1,4 @@
-# The commands a person types. `make` alone lists them.
+# The user's commands. `make` alone lists them.
 PY := .venv/bin/python
 SIZES ?= 8
 SEED ?= 0
@@ -48,10 +48,10 @@ image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for test
 image-check: setup ## look into the production image: pins, imports, vLLM's flags, a run under the limits
 	@MINER_IMAGE=goofspiel-miner:production $(PY) -m pytest tests/containers/check_production.py
 
-submission: ## say whether HEAD can be submitted, and name the commit
+submission: ## check whether HEAD can be submitted, and print the commit
 	@python3 scripts/check_submission.py
 
-lock: setup ## resolve requirements.lock, the production packages with hashes, anew
+lock: setup ## resolve requirements.lock, the production packages with hashes, again
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	@$(PY) -m uv pip compile --quiet --generate-hashes --no-annotate --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" \

@@ -215,20 +215,20 @@ def _parser() -> argparse.ArgumentParser:
     task.add_argument("--file-format", default=EXPECTED_FILE_FORMAT)
     task.add_argument("--expected-repo-name", required=True)
     task.add_argument("--hours-to-complete", help="may be truncated; 0 means under one hour")
-    person = parser.add_argument_group("for use at a terminal")
-    person.add_argument("--dry-run", action="store_true", help="print the plan and exit")
-    person.add_argument(
+    user = parser.add_argument_group("for use at a terminal")
+    user.add_argument("--dry-run", action="store_true", help="print the plan and exit")
+    user.add_argument(
         "--gpus", metavar="INVENTORY", help="plan for e.g. 4xH100-80GB (--dry-run), or 0: no GPU"
     )
-    person.add_argument(
+    user.add_argument(
         "--model-config",
         metavar="SIZE|FILE",
         help="plan for a model that is not there (--dry-run): 7B, or its config.json",
     )
-    person.add_argument(
+    user.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of the trainer"
     )
-    person.add_argument("--recipe", metavar="NAME", help="of recipes/, else by the model's size")
+    user.add_argument("--recipe", metavar="NAME", help="of recipes/, else by the model's size")
     return parser
 
 

@@ -25,8 +25,9 @@ _FILE = TypeAdapter(Outcome)
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Leave the outcome for PID 1; the first one written stays, it is nearest to the cause."""
     if not path.exists():
-        told = outcome.message.encode(errors="backslashreplace").decode()  # a path may be any bytes
-        written = _FILE.dump_json(replace(outcome, message=told)).decode()
+        # a path may be any bytes
+        message = outcome.message.encode(errors="backslashreplace").decode()
+        written = _FILE.dump_json(replace(outcome, message=message)).decode()
         write_atomically(path, written + "\n")
 
 

@@ -28,7 +28,7 @@ class RunPlan(BaseModel):
     trainer_ends_at: float = Field(description="The trainer is asked to stop; it publishes.")
     ends_at: float = Field(description="Everything is stopped.")
     kill_at: float = Field(description="The container may be killed.")
-    by_hand: bool = Field(False, description="A person set some of the trainer's settings.")
+    by_hand: bool = Field(False, description="The user set some of the trainer's settings.")
     served_dtype: ServedDtype = Field(
         FIRST_FORMAT_DTYPE, description="What the published model will be served in."
     )

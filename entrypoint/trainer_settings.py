@@ -141,12 +141,12 @@ class PlannedSettings:
     def batch_shape(self) -> BatchShape:
         """Batch of a step, for the plan; passes are as large as fits unless the user sets less."""
         optimizer, environment = self.settings.optimizer, self.settings.environment
-        said = "micro_batch_tokens" in optimizer.model_fields_set
+        bounded = "micro_batch_tokens" in optimizer.model_fields_set
         return BatchShape(
             groups=self.settings.rollout.groups_per_step,
             group_size=self.settings.rollout.group_size,
             episode_tokens=self.settings.rollout.max_episode_tokens or BatchShape.episode_tokens,
-            pass_tokens=optimizer.micro_batch_tokens if said else BatchShape.pass_tokens,
+            pass_tokens=optimizer.micro_batch_tokens if bounded else BatchShape.pass_tokens,
             lora_rank=self.settings.model.lora_rank,
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),

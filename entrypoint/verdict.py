@@ -26,7 +26,7 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     """The exit status and the last line.
 
     A model at the output path does not excuse a refusal of the user's settings: it is not
-    what they asked for. A validator's own job, started again, still hands it over.
+    what they asked for. A validator's own job, started again, still ends with it.
 
     Args:
         ended: how supervisord ended.

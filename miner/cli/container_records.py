@@ -64,8 +64,8 @@ def container_named(text: str) -> tuple[str, str | None] | None:
 
 
 def _run_dir(container: str) -> str:
-    told = _docker("inspect", "--format", "{{json .Args}}", container).stdout
-    arguments = json.loads(told or "[]")
+    shown = _docker("inspect", "--format", "{{json .Args}}", container).stdout
+    arguments = json.loads(shown or "[]")
     for flag, value in pairwise(arguments):
         if flag == "--task-id":
             return f"{CHECKPOINTS_DIR}/{value}/.run/train"

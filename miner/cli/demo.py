@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -77,7 +77,7 @@ def demo_command(
     name = f"{show.name}-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
     check_out(out)
-    _fresh(run_dir)
+    move_aside(run_dir)
 
     seconds = seconds or show.training_seconds
     console.print(Rule("1  a base model", align="left"))
@@ -95,14 +95,18 @@ def demo_command(
             *(f"seed={seed}", f"deadline.seconds={seconds}", f"model.dtype={dtype}"),
             *(setting or ()),
         )
-        _train(show.recipe, overrides, urls)
+        train(
+            RECIPES / f"{show.recipe}.toml",
+            overrides,
+            os.environ | {SERVERS_VARIABLE: ",".join(urls)},
+        )
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
         _evaluate(base, trained, run_dir, show, dtype, urls, console)
-    if show.tells_replies:
-        from miner.cli.demo_replies import tell_replies  # imports torch: seconds
+    if show.prints_replies:
+        from miner.cli.demo_replies import print_replies  # imports torch: seconds
 
-        tell_replies(base, trained, temperature_of(run_dir), console)
+        print_replies(base, trained, temperature_of(run_dir), console)
     _show_results(run_dir, published, console)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
 
@@ -131,17 +135,15 @@ def _watched(run_dir: Path) -> Iterator[None]:
         process.wait()
 
 
-def _fresh(run_dir: Path) -> None:
-    """Move an earlier run of the same name aside: a demo shows learning from the start."""
+def move_aside(run_dir: Path) -> None:
+    """Rename an earlier run of the same name: a demo shows learning from the start."""
     if run_dir.exists():
         aside = run_dir.with_name(f"{run_dir.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         run_dir.rename(aside)
 
 
-def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
-    """As in production, in processes of their own."""
-    environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
-    config = RECIPES / f"{recipe}.toml"
+def train(config: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Train as in production, in separate processes. Raises: `typer.Exit` with their status."""
     processes = trainer_processes(
         load_settings(config, overrides, environ).rollout.groups_per_step,
         cores=cores_here(),
@@ -153,7 +155,7 @@ def _train(recipe: str, overrides: Sequence[str], urls: Sequence[str]) -> None:
 
 
 def cores_here() -> int:
-    """Cores that this process may use, where the system tells; all of the machine elsewhere."""
+    """Cores that this process may use, where that is known; all of the machine elsewhere."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -176,7 +178,7 @@ def temperature_of(run_dir: Path) -> float:
 
 
 def last_weights(base: Path, run_dir: Path) -> Path:
-    """The newest checkpoint's model: what was learned, whether or not it was worth publishing."""
+    """The newest checkpoint's model, whether or not it was published."""
     from miner.training.checkpoints import newest_checkpoint
     from miner.training.learner import write_checkpoint_model
 

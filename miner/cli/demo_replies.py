@@ -22,7 +22,7 @@ GAMES = 3
 REPLY_TOKENS = 16
 
 
-def tell_replies(base: Path, trained: Path, temperature: float, console: Console) -> None:
+def print_replies(base: Path, trained: Path, temperature: float, console: Console) -> None:
     """Show what both models answer to the first turn of some of the grader's games.
 
     Args:
@@ -31,7 +31,7 @@ def tell_replies(base: Path, trained: Path, temperature: float, console: Console
     chats = asyncio.run(_first_turns())
     table = Table(title="The first turns of the grader's first games", title_justify="left")
     table.add_column("shown")
-    said = [
+    columns = [
         asyncio.run(_replies(folder, chats, degree))
         for folder in (base, trained)
         for degree in (0.0, temperature)
@@ -39,7 +39,7 @@ def tell_replies(base: Path, trained: Path, temperature: float, console: Console
     for name in ("before", "after"):
         table.add_column(f"{name}, greedy")
         table.add_column(f"{name}, at temperature {temperature:g}")
-    for chat, *replies in zip(chats, *said, strict=True):
+    for chat, *replies in zip(chats, *columns, strict=True):
         card = next(line for line in chat[-1]["content"].splitlines() if "point card" in line)
         table.add_row(card, *(Text(repr(reply)) for reply in replies))
     console.print(table)

@@ -30,7 +30,7 @@ class Show:
             top.
         base_minutes: least and most for making the base model on two cores.
         rest_minutes: of starting and probing the servers before training, and of what follows it.
-        tells_replies: whether a person could read them.
+        prints_replies: whether they are readable.
         last_weights: compare the newest checkpoint with the base, not what is published: few games
             show no small gain, and the base then stays.
     """
@@ -42,7 +42,7 @@ class Show:
     training_seconds: float
     base_minutes: tuple[float, float]
     rest_minutes: tuple[int, int]
-    tells_replies: bool = False
+    prints_replies: bool = False
     last_weights: bool = False
 
 
@@ -73,7 +73,7 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         training_seconds=2400.0,
         base_minutes=(0.5, 1.0),
         rest_minutes=(6, 18),
-        tells_replies=True,
+        prints_replies=True,
         last_weights=True,
     ),
 }
@@ -81,7 +81,7 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
 
 
 def announce(console: Console, show: Show, seconds: float, *, base_is_there: bool) -> None:
-    """Say how long it takes, before a person waits for it.
+    """Print how long it takes, before it starts.
 
     Args:
         seconds: of training.

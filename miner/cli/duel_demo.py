@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +13,9 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
-from miner.cli.demo import cores_here, trainer_processes
+from miner.cli.demo import move_aside, train
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
-from miner.config.settings import load_settings
 
 CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
@@ -44,8 +42,7 @@ def duel_demo_command(
     console, began = Console(), time.monotonic()
     name = f"demo-duel-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / "demo" / name
-    if run_dir.exists():
-        run_dir.rename(run_dir.with_name(f"{name}.{time.strftime('%Y%m%d-%H%M%S')}"))
+    move_aside(run_dir)
     console.print(Rule("1  a base model", align="left"))
     base = _base(console)
     console.print(Rule("2  train, publish", align="left"))
@@ -53,11 +50,7 @@ def duel_demo_command(
         *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
         *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
     )
-    groups = load_settings(RECIPE, overrides).rollout.groups_per_step
-    command = [sys.executable, "-m", "miner", "train", "--config", str(RECIPE)]
-    command += ["--processes", str(trainer_processes(groups, cores_here())), *overrides]
-    if status := subprocess.run(command, check=False).returncode:
-        raise typer.Exit(status)
+    train(RECIPE, overrides, os.environ)
     console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))
     summary = _summary(published, pairs, console)
     summary["seconds"] = round(time.monotonic() - began, 1)

@@ -97,7 +97,7 @@ def _described(part: StepTokens, number: int) -> str:
 
 
 def _reward(turns: Sequence[Sequence[float]]) -> float:
-    """Score less penalties: what the episode is worth; shaping cancels out over an episode."""
+    """Reward of an episode: score less penalties; shaping cancels out over an episode."""
     return sum(score + penalty for _, score, penalty, _ in turns)
 
 

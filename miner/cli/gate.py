@@ -16,7 +16,7 @@ NOT_PASSED = 1
 
 def gate_command(
     candidate: Annotated[str, typer.Argument(help="The player that would replace the start.")],
-    start: Annotated[str, typer.Argument(help="The player that lies there now.")],
+    start: Annotated[str, typer.Argument(help="The player that is published now.")],
     games: Games = None,
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of each game.")] = 400,
     number: Annotated[int, typer.Option(min=1, help="Candidates so far, this one included.")] = 1,

@@ -40,8 +40,10 @@ def read_heartbeat(file: Path, since: float) -> Heartbeat:
 
     Before the first one, and for one left by an earlier attempt, it is the attempt's own start.
     """
-    said = last_heartbeat(file)
-    return said if said and said.time >= since else Heartbeat(time=since, phase="starting", step=0)
+    newest = last_heartbeat(file)
+    if newest and newest.time >= since:
+        return newest
+    return Heartbeat(time=since, phase="starting", step=0)
 
 
 def newest_write(folder: Path, until: float) -> float:

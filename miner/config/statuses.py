@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class TrainerStatus(IntEnum):
-    """Exit statuses of `python -m miner`; the orchestrator decides by them how to go on."""
+    """Exit statuses of `python -m miner`; the orchestrator decides by them what is next."""
 
     PUBLISHED = 0
     CRASHED = 1
@@ -18,7 +18,7 @@ class TrainerStatus(IntEnum):
     DISK = 74
     """A model could not be written or verified."""
     OUT_OF_MEMORY = 75
-    """With less it would go on."""
+    """With less it would continue."""
     INFERENCE_LOST = 76
     """The inference server was lost, or does not take weights."""
     INTERRUPTED = 130

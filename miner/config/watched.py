@@ -1,4 +1,4 @@
-"""Facts of the tournament's repository that this miner is built for: where each stands there,
+"""Facts of the tournament's repository that this miner is built for: the place of each there,
 its value here, and what depends on it.
 
 `differences` compares a clone with it. The values are `contract`'s, which the code reads.
@@ -33,7 +33,7 @@ class Fact:
 
     Attributes:
         name: as the tournament's files call it.
-        files: where it stands in the clone; the first that exists counts.
+        files: its places in the clone; the first that exists counts.
         read: reads the file.
         value: what it is here.
         needed_by: what depends on it here.

@@ -1,7 +1,7 @@
-"""The processes that train one model together, and how they come to one mind.
+"""The processes that train one model together, and their agreement.
 
 Words are torch's: a rank is one process, the world all of them; rank 0 leads: it writes files,
-talks to people and publishes.
+prints and publishes.
 
 Invariants:
 * all that steers the training loop (when to stop, what to publish, the learning rate) is decided

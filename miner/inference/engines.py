@@ -128,7 +128,7 @@ class TransformersEngine:
 
 
 class NewWeights(TrainerCallback):
-    """Tells the engine which optimizer step the trainer's weights are from."""
+    """Notifies the engine of the optimizer step that the trainer's weights are from."""
 
     def __init__(self, engine: GenerationEngine) -> None:
         self._engine = engine

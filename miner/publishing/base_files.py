@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def copy_base_model(base: Path, destination: Path) -> None:
-    """Copy what makes up the base model, and nothing else that lies in its folder.
+    """Copy the files of the base model, and no others from its folder.
 
     Raises: `PublishingError`; `OSError` if the disk does not take it.
     """

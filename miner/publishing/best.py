@@ -100,7 +100,7 @@ class BestModel:
             self.highest = candidate
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on, as JSON-serialisable values."""
+        """All that is needed to resume, as JSON-serialisable values."""
         return {name: asdict(getattr(self, name)) for name in NAMES}
 
     @classmethod

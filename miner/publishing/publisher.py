@@ -66,7 +66,7 @@ class Publisher:
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
         dtype: what the published model will be served in.
-        take_over: move aside what lies there and was not published, instead of refusing it.
+        take_over: move other content aside, instead of refusing it.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes;
         `ConfigurationError` if the folder holds anything that was not published.

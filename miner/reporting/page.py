@@ -1,6 +1,6 @@
 """The report of a run: one page to look at, with its pictures and replays next to it.
 
-Invariant: the page needs no network and no scripts; it can be written while the run goes on.
+Invariant: the page needs no network and no scripts; it can be written while the run continues.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def table_evaluations(run: Run) -> list[EvaluationRecord]:
     """Evaluations that belong into the table: those made by command, else training's named ones.
 
     What was done again counts once. Where no trained model was evaluated under a name of its own,
-    the checkpoint that was published last stands in.
+    the checkpoint that was published last takes its place.
     """
     named = [record for record in run.evaluations if record.name != CHECKPOINT]
     chosen = [record for record in named if record.step is None] or named
@@ -199,9 +199,9 @@ def _score_tile(record: EvaluationRecord) -> dict[str, str]:
 
 
 def _settings(run: Run) -> list[dict[str, Any]]:
-    """Sections with their keys; what stands outside a section comes first.
+    """Sections with their keys; settings outside of sections come first.
 
-    What concerns other channels than the run's has said nothing about it, and is left out.
+    Settings of other channels than the run's are left out.
     """
     settings = run.settings
     loose = [(key, _shown(value)) for key, value in settings.items() if not isinstance(value, dict)]
@@ -235,7 +235,7 @@ def _shown(value: object) -> str:
 
 
 def _probe(report: dict[str, Any]) -> dict[str, Any] | None:
-    """What the page says of the conformance probe's JSON; unknown parts are left out."""
+    """The conformance probe's JSON as the page shows it; unknown parts are left out."""
     if not report:
         return None
     channel, reason = report.get("channel", "unknown"), report.get("reason", "")

@@ -1,4 +1,4 @@
-"""A run on disk: where each record lies, how it is written, and how all of it is read back.
+"""A run on disk: place of each record, writing, and reading all of it.
 
     metrics.jsonl       one `StepRecord` per training step
     evaluations.jsonl   one `EvaluationRecord` per evaluation
@@ -133,7 +133,7 @@ class Run:
 
     @property
     def of_games(self) -> bool:
-        """Return whether episodes are games against somebody, which are won and lost."""
+        """Return whether episodes are games against an opponent, which are won and lost."""
         names = [name.partition(":")[0] for name in self.environments]
         return not names or "duel" in names or any(map(is_game, names))
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from miner.__main__ import main
 from miner.cli import demo
 from miner.cli.demo import WarmStartProgress, last_weights
-from miner.cli.demo_replies import tell_replies
+from miner.cli.demo_replies import print_replies
 from miner.cli.demo_shows import SHOWS, announce
 from miner.config.errors import ConfigurationError
 from tests.builders import build_qwen3, build_tokenizer
@@ -66,14 +66,14 @@ def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
 def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
     played = []
 
-    def train(recipe, overrides, urls):
-        played.extend(urls)
-        assert requests.get(f"{urls[0]}/health", timeout=30).ok
+    def train(config, overrides, environ):
+        played.append(environ["ENVIRONMENT_SERVER_URLS"])
+        assert requests.get(f"{played[0]}/health", timeout=30).ok
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(demo, "_base_model", lambda *_: tmp_path)
     monkeypatch.setattr(demo, "SERVERS", 1)
-    monkeypatch.setattr(demo, "_train", train)
+    monkeypatch.setattr(demo, "train", train)
     monkeypatch.setattr("sys.argv", ["miner", "demo", "--out", str(tmp_path)])
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
@@ -90,7 +90,7 @@ def test_replies_before_and_after_stand_side_by_side(tmp_path):
         build_tokenizer().save_pretrained(tmp_path / name)
     file = io.StringIO()
     console = Console(file=file, width=300)
-    tell_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)
+    print_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)
     shown = file.getvalue()
     assert "after, at temperature 0.6" in shown
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if "Current point card:" in line]

@@ -103,7 +103,7 @@ def test_what_is_not_committed_is_in_the_way(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(None, "nobody has timed"), ("899", ""), ("900", "took 15 minutes")]
+    ("seconds", "words"), [(None, "was not timed"), ("899", ""), ("900", "took 15 minutes")]
 )
 def test_a_build_that_might_take_too_long_is_noted(
     script: ModuleType, tmp_path: Path, seconds: str | None, words: str

@@ -96,6 +96,6 @@ def test_an_empty_stop_string_is_refused() -> None:
 def test_an_end_that_was_not_asked_for_is_no_reply() -> None:
     with pytest.raises(SamplerError, match="ended a reply with 'stop' on the id 9"):
         RULES.sample(
-            [8, 9], [-0.1, -0.1], "stop", limit=4, weight_version=0, said_by="it", stop=("a",),
+            [8, 9], [-0.1, -0.1], "stop", limit=4, weight_version=0, source="it", stop=("a",),
             stop_reason="b",
         )  # fmt: skip

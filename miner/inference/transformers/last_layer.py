@@ -31,9 +31,9 @@ def last_feed_forward_at(model: Any, row: Tensor, column: Tensor) -> Iterator[No
     whole = network.forward
 
     def at_tokens(hidden: Tensor) -> Tensor:
-        told: Tensor = whole(hidden[row, column])
-        out = told.new_zeros(hidden.shape)  # autocast may give another dtype than it gets
-        out[row, column] = told
+        computed: Tensor = whole(hidden[row, column])
+        out = computed.new_zeros(hidden.shape)  # autocast may give another dtype than it gets
+        out[row, column] = computed
         return out
 
     network.forward = at_tokens

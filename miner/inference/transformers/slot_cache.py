@@ -111,7 +111,7 @@ def _empty_like(states: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A slot in the hands of one row.
+    """A slot that one row uses.
 
     Attributes:
         donor: slot that holds the states of the row's first `cached` ids; they are to be copied

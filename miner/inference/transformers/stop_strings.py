@@ -11,7 +11,7 @@ SLACK = 2
 
 
 class StopStrings:
-    """Says whether the last sampled token has completed one of some texts.
+    """Test of whether the last sampled token has completed one of some texts.
 
     Args:
         stop: the texts, none of them empty.

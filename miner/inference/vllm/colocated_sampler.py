@@ -126,8 +126,8 @@ class VllmColocatedSampler:
     def settle(self) -> None:
         """Wait until the engine runs nothing; requests without a waiter are dropped first.
 
-        Whoever changes the engine's weights or memory calls this before: an episode that was given
-        up leaves its request behind, in the middle of a step.
+        Called before the engine's weights or memory change: an aborted episode leaves its request
+        behind, in the middle of a step.
         """
         self._worker.submit(lambda: None).result()  # behind the task that steps until all is done
 
@@ -189,19 +189,19 @@ class VllmColocatedSampler:
         if request is None:
             return
         try:
-            [said] = output.outputs
-            ids = list(said.token_ids)
+            [reply] = output.outputs
+            ids = list(reply.token_ids)
             self._resolve(
                 request,
                 self._rules.sample(
                     ids,
-                    chosen_logprobs(ids, said.logprobs),
-                    said.finish_reason or "nothing",
+                    chosen_logprobs(ids, reply.logprobs),
+                    reply.finish_reason or "nothing",
                     limit=request.limit,
                     weight_version=request.version,
-                    said_by="the engine",
+                    source="the engine",
                     stop=request.stop,
-                    stop_reason=said.stop_reason,
+                    stop_reason=reply.stop_reason,
                     cached_tokens=output.num_cached_tokens,
                 ),
             )

@@ -73,7 +73,7 @@ class ReplyRules:
         *,
         limit: int,
         weight_version: int,
-        said_by: str,
+        source: str,
         stop: Sequence[str] = (),
         stop_reason: int | str | None = None,
         cached_tokens: int | None = None,
@@ -90,7 +90,7 @@ class ReplyRules:
         reason = "stop_string" if finish_reason == "stop" and stop_reason in stop else finish_reason
         trouble = self._trouble(ids, logprobs, reason, limit)
         if trouble:
-            raise SamplerError(f"{said_by} {trouble}: check its version and flags")
+            raise SamplerError(f"{source} {trouble}: check its version and flags")
         return Sample(
             token_ids=tuple(ids),
             logprobs=tuple(min(0.0, value) for value in logprobs),

@@ -79,7 +79,7 @@ class VllmServerSampler:
                     choice.finish_reason,
                     limit=limit,
                     weight_version=version,
-                    said_by=f"{self.server.url}/v1/completions",
+                    source=f"{self.server.url}/v1/completions",
                     stop=params.stop,
                     stop_reason=choice.stop_reason,
                     cached_tokens=choice.cached_tokens,
