@@ -12,7 +12,7 @@ from entrypoint.trainer_settings import INFERENCE_PORT
 
 CODE = Path(__file__).resolve().parents[1]
 ONE_HOST = {"VLLM_HOST_IP": "127.0.0.1"}
-"""Address at which trainer and vLLM meet: vLLM would ask a default route, which may be missing."""
+"""Address of vLLM's own process groups: it would ask a default route, which may be missing."""
 
 
 def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[Program, ...]:
