@@ -30,7 +30,7 @@ def weight_version(run: TwoPrograms) -> str:
     """What the server calls its weights; "" while it does not answer."""
     try:
         reply = requests.get(f"{run.server}/weight_info", timeout=60)
-    except requests.ConnectionError:
+    except (requests.ConnectionError, requests.Timeout):
         return ""
     return str(reply.json()["weight_version"])
 
