@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-
-from tests.recordings.chain import fold, unfold
 
 FOLDER = Path(__file__).resolve().parent
 WHOLE = FOLDER.parents[2] / "shared" / "golden"
 FILES = ("train_api.jsonl", "evaluate.jsonl", "evaluate_errors.json")
-_FOLDED = ("calls", "chats")
 
 
 @cache
@@ -42,31 +38,18 @@ def read_extract(name: str) -> list[dict[str, Any]]:
 
 
 def pack(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without repetition: each message once, lists of alike things by what changes."""
-    row = dict(row)
-    extra = _extra(row)
-    if extra.get("conversation"):
-        talk = extra.pop("conversation")
-        row["conversation"] = [fold(talk[0::2]), fold(talk[1::2])]
-        for n, chat in enumerate(row.get("chats", ())):
-            assert chat["request"].pop("messages") == talk[: 2 * n + 2]
-    if "action_history" in extra:
-        extra["action_history"] = fold(extra["action_history"])
-    return {name: fold(row[name]) if name in _FOLDED else row[name] for name in row}
+    """A row with each message once: its chats are beginnings of its conversation."""
+    talk = _extra(row).get("conversation", ())
+    for number, chat in enumerate(row.get("chats", ()) if talk else ()):
+        assert chat["request"].pop("messages") == talk[: 2 * number + 2]
+    return row
 
 
 def unpack(row: dict[str, Any]) -> dict[str, Any]:
     """The row that `pack` was given."""
-    row = {name: unfold(row[name]) if name in _FOLDED else row[name] for name in row}
-    extra = _extra(row)
-    if "action_history" in extra:
-        extra["action_history"] = unfold(extra["action_history"])
-    if "conversation" in row:
-        others, asked = map(unfold, row.pop("conversation"))
-        talk = [message for pair in zip_longest(others, asked) for message in pair if message]
-        extra["conversation"] = talk
-        for n, chat in enumerate(row.get("chats", ())):
-            chat["request"]["messages"] = talk[: 2 * n + 2]
+    talk = _extra(row).get("conversation", ())
+    for number, chat in enumerate(row.get("chats", ()) if talk else ()):
+        chat["request"]["messages"] = talk[: 2 * number + 2]
     return row
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.mock_env_server.recordings import comparable
 from tests.recordings import FILES, WHOLE, read_extract
-from tests.recordings.chain import fold, unfold
 from tests.recordings.extract import extracted, without_prose
 
 SIZES = {8, 10, 12, 14, 16}
@@ -64,17 +63,3 @@ def test_messages_keep_the_state_the_replies_and_the_number_of_the_attempt() -> 
     assert (turn, reply) == (STATE, "My answer is 3")
     assert first.replace("attempt 1", "attempt 2") == second
     assert "Think" not in first
-
-
-@pytest.mark.parametrize(
-    "documents",
-    [
-        [{"a": {"b": 1, "c": {}}}, {"a": {"b": 1.0, "c": {}}}, {"a": {"b": True}, "d": None}],
-        [{"t": "1\n2\n3\n4" * 30}, {"t": "1\n3\n4" * 30}, {"t": ""}, {"t": ["x"]}],
-        [{"t": "\n".join(map(str, range(99)))}, {"t": "\n".join(map(str, range(3, 97)))}],
-        [{"t": "a\nb" * 60}, {"t": "a\n\nb" * 60}, {"t": "a" + "\n" * 90}],
-        [],
-    ],
-)  # fmt: skip
-def test_folding_loses_nothing(documents: list[dict[str, Any]]) -> None:
-    assert repr(unfold(fold(documents))) == repr(documents)
