@@ -37,7 +37,7 @@ from miner.reporting.progress import EvaluationProgress, say
 from miner.reporting.records import EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
-from miner.reporting.tables import evaluation_tables, print_scores, uneven_sizes
+from miner.reporting.tables import evaluation_tables, print_scores
 from miner.rollout.model_folder import check_model_folder
 
 IN_PROCESS_CONCURRENCY = 64
@@ -220,8 +220,6 @@ def _print(
         say(console, f"{game.rpartition(':')[2]}: {score}")
     for fault, count in result.faults.items():
         say(console, f"{count} games forfeited: {fault}")
-    if hint := uneven_sizes(record):
-        console.print(f"[yellow]{hint}[/]", highlight=False, soft_wrap=True)
     unread, illegal = result.parse_failures, result.illegal_replies
     invalid = f"{unread:,} parse failures, {illegal:,} illegal"
     if not is_game(result.environment):

@@ -378,12 +378,20 @@ def to_toml(settings: Settings, *, used_only: bool = False) -> str:
         used_only: leave out defaults that the run's channel does not read.
     """
     tree = settings.model_dump(mode="json", exclude_none=True)
-    if used_only:
-        environment, defaults = tree["environment"], EnvironmentSettings().model_dump(mode="json")
-        for name in unused_settings(settings.environment.channel):
-            if environment.get(name) == defaults[name]:
-                environment.pop(name, None)
-    return tomli_w.dumps(tree)
+    return used_toml(tree) if used_only else tomli_w.dumps(tree)
+
+
+def used_toml(tree: Tree) -> str:
+    """A tree of settings as TOML, without defaults that the run's channel does not read."""
+    environment = tree.get("environment", {})
+    defaults = EnvironmentSettings().model_dump(mode="json")
+    unused = unused_settings(str(environment.get("channel", "auto")))
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in unused or value != defaults[name]
+    }
+    return tomli_w.dumps(tree | ({"environment": kept} if environment else {}))
 
 
 def differences(before: Settings, after: Settings) -> list[str]:

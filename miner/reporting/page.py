@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
+from miner.config.settings import used_toml
 from miner.games import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
 from miner.reporting.records import (
@@ -76,12 +76,12 @@ def write_report(folder: Path) -> Path:
         curves=[Markup(svg_of(figure)) for figure in curves],
         rows=score_rows(table) if table else [],
         sizes=deck_sizes(table),
-        by_game=_by_game(table),
+        by_game=[record for record in table if record.by_game],
         groups=[Markup(svg_of(figure)) for figure in groups],
         replays=[write_replay(folder, name, replay) for name, replay in best_first(run.replays)],
         probe=_probe(run.probe),
         scoring=scoring(run),
-        settings=_settings(run),
+        settings=used_toml(run.settings) if run.settings else "",
     )
     path = folder / "report.html"
     path.write_text(page)
@@ -149,89 +149,30 @@ def _subtitle(run: Run) -> str:
     return " · ".join(parts)
 
 
-def _by_game(table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
-    """Scores of each game, where an evaluation has played several."""
-    return [
-        {
-            "name": record.name,
-            "game": game.rpartition(":")[2].replace("_", " "),
-            "score": str(score),
-            "episodes": str(score.n),
-        }
-        for record in table
-        for game, score in record.by_game.items()
-    ]
-
-
-def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[dict[str, str]]:
-    """The few numbers to see first: every score but random play's, then the cost."""
+def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[tuple[str, str, str]]:
+    """Label, value and detail of the numbers to see first: every score but random play's, then the
+    cost."""
     shown = [record for record in table if record.score and record.name != RANDOM]
     tiles = [_score_tile(record) for record in shown[:_MOST_TILES]]
     if run.steps:
         seconds = sum(record.seconds for record in run.steps)
         episodes = sum(record.episodes for record in run.steps)
         tokens = sum(record.tokens_per_second * record.seconds for record in run.steps)
-        tiles.append(
-            {
-                "label": "training time",
-                "value": str(timedelta(seconds=round(seconds))),
-                "detail": f"{episodes:,} episodes",
-            }
-        )
-        tiles.append(
-            {
-                "label": "tokens/s",
-                "value": f"{tokens / seconds if seconds else 0:,.0f}",
-                "detail": "mean over all steps",
-            }
-        )
+        rate = f"{tokens / seconds if seconds else 0:,.0f}"
+        time = str(timedelta(seconds=round(seconds)))
+        tiles.append(("training time", time, f"{episodes:,} episodes"))
+        tiles.append(("tokens/s", rate, "mean over all steps"))
         if (work := work_done(run)) is not None:
-            tiles.append(dict(zip(("label", "value", "detail"), work, strict=True)))
+            tiles.append(work)
     return tiles
 
 
-def _score_tile(record: EvaluationRecord) -> dict[str, str]:
+def _score_tile(record: EvaluationRecord) -> tuple[str, str, str]:
     score = record.score
     assert score is not None
     name = f"trained, step {record.step}" if record.name == CHECKPOINT else record.name
     detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
-    return {"label": f"{name}, score", "value": f"{score.mean:.3f}", "detail": detail}
-
-
-def _settings(run: Run) -> list[dict[str, Any]]:
-    """Sections with their keys; settings outside of sections come first.
-
-    Settings of other channels than the run's are left out.
-    """
-    settings = run.settings
-    loose = [(key, _shown(value)) for key, value in settings.items() if not isinstance(value, dict)]
-    sections = [{"name": "run", "items": loose}] if loose else []
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            kept = _of_channel(value) if name == "environment" else value
-            items = [(key, _shown(part)) for key, part in kept.items() if part != ""]
-            sections.append({"name": name, "items": items})
-    return sections
-
-
-def _of_channel(environment: dict[str, Any]) -> dict[str, Any]:
-    """`environment` without settings that its channel does not read; its channel's table flat."""
-    unused = unused_settings(str(environment.get("channel", "auto")))
-    flat: dict[str, Any] = {}
-    for key, value in environment.items():
-        if key in unused:
-            continue
-        if isinstance(value, dict):
-            flat |= {f"{key}.{part}": inner for part, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
+    return f"{name}, score", f"{score.mean:.3f}", detail
 
 
 def _probe(report: dict[str, Any]) -> dict[str, Any] | None:

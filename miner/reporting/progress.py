@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from miner.evaluation.results import EpisodeRecord
+from miner.reporting.records import StepRecord
 
 
 def say(console: Console, text: str) -> None:
@@ -65,30 +66,17 @@ class TrainingProgress(_Shown):
     def __init__(self, total: int, *, console: Console | None = None) -> None:
         super().__init__("training", total, console)
 
-    def update(
-        self,
-        step: int,
-        *,
-        reward: float,
-        score: float | None,
-        tokens_per_second: float,
-        eta_seconds: float | None,
-        work: str = "-",
-    ) -> None:
-        """Show that `step` is done.
-
-        Args:
-            work: rows and tokens that were computed to learn from, of all.
-        """
-        won, rate = _fixed(score), f"{tokens_per_second:,.0f}"
-        left = _duration(eta_seconds)
+    def update(self, record: StepRecord) -> None:
+        """Show that a step is done."""
+        won, rate = _fixed(record.score), f"{record.tokens_per_second:,.0f}"
+        left, reward = _duration(record.eta_seconds), f"reward {record.reward:.2f}"
         if self._bar:
-            text = f"reward {reward:.2f}  score [bold]{won}[/]  {rate} tokens/s  {left} left"
-            self._bar.update(self._task, completed=step, text=text)
+            text = f"{reward}  score [bold]{won}[/]  {rate} tokens/s  {left} left"
+            self._bar.update(self._task, completed=record.step, text=text)
         else:
             self.note(
-                f"step {step}/{self._total} reward {reward:.2f} score {won} "
-                f"tokens/s {rate} eta {left} learned {work}"
+                f"step {record.step}/{self._total} {reward} score {won} "
+                f"tokens/s {rate} eta {left} learned {record.work}"
             )
 
 

@@ -16,8 +16,6 @@ from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
 _WIDE = 110
 _LOG = 240  # columns: no table of scores is wider
-_UNEVEN = 0.2
-"""Difference between deck sizes to remark on; those of the best response are 0.05 apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +141,6 @@ def evaluation_tables(record: EvaluationRecord) -> list[Table]:
     if record.by_seat:
         tables.append(_interval_table("player", record.by_seat))
     return tables
-
-
-def uneven_sizes(record: EvaluationRecord) -> str:
-    """A note if some deck sizes score far below others, beyond chance; else empty."""
-    parts = record.by_deck_size
-    if not parts:
-        return ""
-    best = max(parts, key=lambda size: parts[size].mean)
-    worst = min(parts, key=lambda size: parts[size].mean)
-    gap = parts[best].mean - parts[worst].mean
-    if gap < _UNEVEN or parts[worst].high >= parts[best].low:
-        return ""
-    good = [size for size in parts if parts[best].mean - parts[size].mean < _UNEVEN]
-    return (
-        f"{best} cards score {parts[best].mean:.3f}, {worst} cards {parts[worst].mean:.3f}: was it "
-        f"trained on some sizes only? environment.deck_sizes={','.join(map(str, good))} scores the "
-        "good ones alone; the grader plays all from 8 to 16."
-    )
 
 
 def _interval_table(key: str, groups: dict[int, Estimate]) -> Table:

@@ -100,14 +100,7 @@ class Recorder(TrainerCallback):
         )
         self._run.steps.append(record)
         self._compare_gaps(record)
-        self._progress.update(
-            state.global_step,
-            reward=record.reward,
-            score=record.score,
-            tokens_per_second=record.tokens_per_second,
-            eta_seconds=record.eta_seconds,
-            work=record.work,
-        )
+        self._progress.update(record)
         if not record.learns:
             self._progress.note(
                 f"step {record.step}: nothing to learn: no reply was better or worse than its group"

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from miner.cli.report import report_command
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat
+from miner.config.settings import load_settings, to_toml
 from miner.environments import EpisodeTask
 from miner.evaluation.results import Reply
-from miner.evaluation.statistics import Estimate
 from miner.reporting.page import best_first, write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
-from miner.reporting.tables import print_scores, score_rows, score_table, uneven_sizes
+from miner.reporting.tables import print_scores, score_rows, score_table
 from miner.training.temperature import FittedTemperature
 from tests.reporting.made import build_replay, evaluation, interval, replay, step
 
@@ -86,18 +86,16 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
         {"channel": "own", "reason": "Guess: 96 episodes", "scoring": "Scores are those of Guess.",
          "notes": ["an odd thing"]}
     )  # fmt: skip
-    (folder.path / "settings.toml").write_text(
-        '[environment]\nname = "goofspiel"\nchannel = "own"\nentry = "guess.py:Guess"\n'
-        'deck_sizes = [8]\n[environment.own]\nfresh = 1\n[environment.openenv]\nimage = "i"\n'
-    )
+    words = ("environment.channel=own", "environment.entry=guess.py:Guess")
+    (folder.path / "settings.toml").write_text(to_toml(load_settings(None, words, {})))
     page = write_report(folder.path).read_text()
     for text in (
         "environment Guess · channel own", "Scores are those of Guess.", "Episodes to look at",
         "base in Guess (seed 7)", "Score 0.25", "an odd thing", "9.0% of the replies",
-        "own.fresh", "were not valid",
+        "guess.py:Guess", "were not valid",
     ):  # fmt: skip
         assert text in page
-    for text in ("A win", "Games", "card", "legal action", "servers", "goofspiel", "image"):
+    for text in ("A win", "Games", "card", "legal action", "servers", "goofspiel", "sessions"):
         assert text not in re.sub("<style>.*?</style>|<svg.*?</svg>", "", page, flags=re.S)
 
 
@@ -110,7 +108,7 @@ def demo_evaluations(folder: RunFolder) -> None:
 def test_the_first_numbers_are_those_of_base_and_trained_model(folder: RunFolder) -> None:
     demo_evaluations(folder)
     page = write_report(folder.path).read_text()
-    tiles = re.findall(r'class="label">([^<]*)</div>\s*<div class="value">([^<]*)<', page)
+    tiles = re.findall(r'class="tile"><span>([^<]*)</span><b>([^<]*)<', page)
     assert tiles[:3] == [
         ("base, score", "0.300"), ("trained, score", "0.900"), ("trained, sampled, score", "0.800")
     ]  # fmt: skip
@@ -122,7 +120,7 @@ def test_the_first_numbers_of_a_plain_training_run_are_those_of_its_evaluations(
     folder: RunFolder,
 ) -> None:
     page = write_report(folder.path).read_text()
-    tiles = re.findall(r'class="label">([^<]*)</div>\s*<div class="value">([^<]*)<', page)
+    tiles = re.findall(r'class="tile"><span>([^<]*)</span><b>([^<]*)<', page)
     assert tiles[:2] == [("base, score", "0.400"), ("trained, step 20, score", "0.800")]
 
 
@@ -244,30 +242,6 @@ def test_measured_baselines_replace_known_ones_and_stand_in_reading_order() -> N
 def test_of_evaluations_done_again_the_last_one_counts() -> None:
     rows = score_rows([evaluation("base", 0.3), evaluation("base", 0.35)])
     assert [row.score for row in rows if row.name == "base"] == ["0.350 [0.250, 0.450]"]
-
-
-@pytest.mark.parametrize(
-    ("scores", "said"),
-    [
-        ({8: 0.9, 10: 0.85, 12: 0.4, 16: 0.3}, "environment.deck_sizes=8,10"),
-        ({8: 0.9, 10: 0.55}, "environment.deck_sizes=8"),
-        ({8: 0.7, 10: 0.55}, ""),  # less than what is worth a remark
-        ({8: 0.9, 10: 0.71}, ""),
-        ({}, ""),
-    ],
-)
-def test_sizes_that_score_far_apart_are_remarked_on(scores: dict[int, float], said: str) -> None:
-    sizes = {size: interval(mean) for size, mean in scores.items()}
-    hint = uneven_sizes(evaluation("trained", 0.6, by_deck_size=sizes))
-    assert f"{said} scores" in hint if said else hint == ""
-
-
-def test_sizes_that_differ_by_chance_are_not_remarked_on() -> None:
-    wide = {
-        8: Estimate(mean=0.8, low=0.4, high=1, n=5),
-        10: Estimate(mean=0.4, low=0.1, high=0.7, n=5),
-    }
-    assert uneven_sizes(evaluation("trained", 0.6, by_deck_size=wide)) == ""
 
 
 def test_another_game_is_compared_with_nothing_known() -> None:

@@ -7,6 +7,8 @@ from rich.console import Console
 
 from miner.evaluation.results import EpisodeRecord, Reply
 from miner.reporting.progress import EvaluationProgress, TrainingProgress
+from miner.reporting.records import StepRecord
+from tests.reporting.made import step as made_step
 
 
 class Clock:
@@ -35,21 +37,25 @@ def written(console: Console) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+def step(
+    number: int,
+    reward: float,
+    score: float | None,
+    rate: float,
+    left: float | None,
+    **fields: object,
+) -> StepRecord:
+    known = {"reward": reward, "score": score, "tokens_per_second": rate, "eta_seconds": left}
+    return made_step(number, **known, **fields)
+
+
 def test_a_step_is_one_fixed_line_in_a_log() -> None:
     console = log()
     with TrainingProgress(300, console=console) as progress:
-        progress.update(
-            12,
-            reward=0.41,
-            score=0.62,
-            tokens_per_second=5120.4,
-            eta_seconds=2469.9,
-            work="8/9 rows 7/9 tokens",
-        )
-        progress.update(
-            13, reward=float("nan"), score=None, tokens_per_second=0.0, eta_seconds=86400 + 61
-        )
-        progress.update(14, reward=-0.256, score=1.0, tokens_per_second=9e6, eta_seconds=None)
+        work = {"rows": 9, "rows_left_out": 1, "row_tokens": 9, "computed_tokens": 7}
+        progress.update(step(12, 0.41, 0.62, 5120.4, 2469.9, metrics=work))
+        progress.update(step(13, float("nan"), None, 0.0, 86400 + 61))
+        progress.update(step(14, -0.256, 1.0, 9e6, None))
     assert written(console) == [
         "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 8/9 rows 7/9 tokens",
         "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01 learned -",
@@ -60,7 +66,7 @@ def test_a_step_is_one_fixed_line_in_a_log() -> None:
 def test_a_terminal_shows_a_bar_and_notes_above_it() -> None:
     console = terminal()
     with TrainingProgress(300, console=console) as progress:
-        progress.update(60, reward=0.41, score=0.62, tokens_per_second=5120.0, eta_seconds=240.0)
+        progress.update(step(60, 0.41, 0.62, 5120.0, 240.0))
         progress.note("step 60: held-out score 0.7 [0.6, 0.8]")
     text = "\n".join(written(console))
     for part in ("60/300", "score 0.62", "5,120 tokens/s", "0:04:00 left", "0.7 [0.6, 0.8]"):
