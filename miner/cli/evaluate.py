@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from miner.config.evaluation_run import EvaluationRun
-from miner.config.settings import load_as
 
 
 def evaluate_command(
@@ -35,5 +34,5 @@ def evaluate_command(
     """
     from miner.cli.evaluation_session import run_evaluation
 
-    run = load_as(EvaluationRun, config, overrides or ())
+    run = EvaluationRun.load(config, overrides or ())
     raise typer.Exit(0 if run_evaluation(run) else 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
@@ -290,12 +290,44 @@ class Settings(Section):
             )
         return self
 
-    def having(self, **sections: Tree) -> Settings:
+    @classmethod
+    def load(
+        cls,
+        config: Path | None = None,
+        overrides: Sequence[str] = (),
+        environ: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
+
+        `environment.servers` falls back to ENVIRONMENT_SERVER_URLS, `demonstrations.datasets` to
+        the folders that a validator mounts.
+        Raises: `ConfigurationError` naming the file or key, the value and the way out.
+        """
+        tree = parse_overrides(overrides)
+        if config is not None:
+            tree = read_recipe(config).under(tree)
+        if mounted := mounted_datasets(environ):
+            folders = {"datasets": mounted}
+            tree = merged({"demonstrations": folders, "environment": folders}, tree)
+        urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
+        if urls and value_at(tree, "environment.servers") is None:
+            tree = merged({"environment": {"servers": urls}}, tree)
+        return cls.resolve(tree)
+
+    @classmethod
+    def resolve(cls, tree: Tree) -> Self:
+        """A tree over the defaults. Raises: `ConfigurationError` naming each key and its value."""
+        try:
+            return cls.model_validate(tree)
+        except ValidationError as error:
+            raise ConfigurationError(explained(error, tuple(setting_names(cls)))) from None
+
+    def having(self, **sections: Tree) -> Self:
         """These settings with other values: `settings.having(rollout={"group_size": 4})`.
 
         Raises: `ConfigurationError` as `resolve`.
         """
-        return resolve(merged(self.model_dump(), sections))
+        return self.resolve(merged(self.model_dump(), sections))
 
     @property
     def episodes_per_step(self) -> int:
@@ -322,53 +354,7 @@ def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iter
             yield prefix + name
 
 
-Kind = TypeVar("Kind", bound=Settings)
-
-
-def load_settings(
-    config: Path | None = None,
-    overrides: Sequence[str] = (),
-    environ: Mapping[str, str] = os.environ,
-) -> Settings:
-    """Resolve settings from a TOML file and `key=value` overrides, the latter winning.
-
-    `environment.servers` falls back to ENVIRONMENT_SERVER_URLS, `demonstrations.datasets` to the
-    folders that a validator mounts.
-    Raises: `ConfigurationError` naming the file or key, the value and the way out.
-    """
-    return load_as(Settings, config, overrides, environ)
-
-
-def load_as(
-    kind: type[Kind],
-    config: Path | None = None,
-    overrides: Sequence[str] = (),
-    environ: Mapping[str, str] = os.environ,
-) -> Kind:
-    """The same for a subclass of `Settings`."""
-    tree = parse_overrides(overrides)
-    if config is not None:
-        tree = read_recipe(config).under(tree)
-    if mounted := mounted_datasets(environ):
-        folders = {"datasets": mounted}
-        tree = merged({"demonstrations": folders, "environment": folders}, tree)
-    urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
-    if urls and value_at(tree, "environment.servers") is None:
-        tree = merged({"environment": {"servers": urls}}, tree)
-    return resolve_as(kind, tree)
-
-
-def resolve(tree: Tree) -> Settings:
-    """A tree over the defaults. Raises: `ConfigurationError` naming each key and its value."""
-    return resolve_as(Settings, tree)
-
-
-def resolve_as(kind: type[Kind], tree: Tree) -> Kind:
-    """The same for a subclass of `Settings`."""
-    try:
-        return kind.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigurationError(explained(error, tuple(setting_names(kind)))) from None
+load_settings, resolve = Settings.load, Settings.resolve
 
 
 def to_toml(settings: Settings, *, used_only: bool = False) -> str:
