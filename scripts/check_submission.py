@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says whether HEAD can be submitted to the tournament, and names the commit to submit.
+"""Check whether HEAD can be submitted to the tournament, and print the commit to submit.
 
     python scripts/check_submission.py
 
@@ -14,16 +14,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from miner.config.contract import BUILD_MINUTES, DOCKERFILES
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-SUBMITTED = (
-    "ops/docker/standalone-text-trainer.dockerfile",
-    "dockerfiles/standalone-text-trainer.dockerfile",
-)
-"""What validators build: the first, or the second where they look for that one only."""
 TOURNAMENT_FILES = ("LICENSE", "NOTICE")
 TOURNAMENT_COPY = "tournament/core/pvp/game_prompts.yml"
-BUILD_MINUTES = 30.0
-"""What validators give a build; a longer one is not tried again."""
 BUILD_RECORD = ".image-seconds"
 """Written by `make image`: how long the latest build took."""
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
@@ -36,10 +33,10 @@ def obstacles(repository: Path) -> Iterator[str]:
     for name in TOURNAMENT_FILES:
         if name not in tracked:
             yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
-    missing = [name for name in SUBMITTED if name not in tracked]
+    missing = [name for name in DOCKERFILES if name not in tracked]
     if missing:
         yield f"{', '.join(missing)} is not committed: validators build this file"
-    elif others := [name for name in SUBMITTED if _differ(repository, name, "Dockerfile")]:
+    elif others := [name for name in DOCKERFILES if _differ(repository, name, "Dockerfile")]:
         yield f"{', '.join(others)} is not what was tested: make it equal to Dockerfile"
     for name in tracked:
         suffix = Path(name).suffix.lower()

@@ -26,6 +26,8 @@ from miner.config.upstream import (
 
 ENGINES_NEW_NAMES = {"qwen": "qwen25"}
 
+Form = Callable[[Any], Any]
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -45,7 +47,7 @@ class Fact:
     read: Reader
     value: Any
     needed_by: str
-    form: Callable[[Any], Any] = lambda read: read
+    form: Form = lambda read: read
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ class Difference:
         )
 
 
-def _constants(files: tuple[str, ...], needed_by: str, **values: Any) -> Iterator[Fact]:
+def _constants(
+    files: tuple[str, ...], needed_by: str, form: Form = lambda read: read, /, **values: Any
+) -> Iterator[Fact]:
     for name, value in values.items():
-        yield Fact(name, files, constant(name), value, needed_by)
+        yield Fact(name, files, constant(name), value, needed_by, form)
 
 
 def _order(read: Any) -> Any:
@@ -139,22 +143,8 @@ FACTS = (
             ("GameActionArgs", fields, {"action_id": "int"}),
         )
     ),
-    Fact(
-        "_FAMILY_PARSERS",
-        _PARSERS,
-        constant("_FAMILY_PARSERS"),
-        here.PARSER_ORDER,
-        _FAMILY,
-        _order,
-    ),
-    Fact(
-        "_BASE_MODEL_TOOL_CONFIG",
-        _PARSERS,
-        constant("_BASE_MODEL_TOOL_CONFIG"),
-        here.BASES_WITHOUT_TEMPLATE,
-        _FAMILY,
-        _exact,
-    ),
+    *_constants(_PARSERS, _FAMILY, _order, _FAMILY_PARSERS=here.PARSER_ORDER),
+    *_constants(_PARSERS, _FAMILY, _exact, _BASE_MODEL_TOOL_CONFIG=here.BASES_WITHOUT_TEMPLATE),
     Fact("SGLANG_DTYPE", _LAUNCH, default_of("SGLANG_DTYPE"), here.SERVING_DTYPE, _SERVED),
     *_constants(_POOL, "docs/base_models.md, entrypoint/topology.py", ENV_MODEL_SIZE_B=here.POOL),
     *_constants(
@@ -174,13 +164,11 @@ FACTS = (
         MINER_DATASETS_DIR_ENV=here.DATASETS_DIR_VARIABLE,
         MINER_DATASETS_ENV=here.DATASETS_VARIABLE,
     ),
-    Fact(
-        "DEFAULT_TEXT_DOCKERFILE_PATH",
+    *_constants(
         _TRAINER,
-        constant("DEFAULT_TEXT_DOCKERFILE_PATH"),
-        here.DOCKERFILES,
         "scripts/check_submission.py",
         lambda path: here.DOCKERFILES if path in here.DOCKERFILES else path,
+        DEFAULT_TEXT_DOCKERFILE_PATH=here.DOCKERFILES,
     ),
     Fact(
         "run_trainer_container_text",

@@ -10,11 +10,9 @@ from typer.testing import CliRunner
 
 from entrypoint.job import _parser
 from miner.__main__ import app
-from miner.config.contract import BUILD_MINUTES, DOCKERFILES, JOB_FLAGS
+from miner.config.contract import JOB_FLAGS
 from miner.config.errors import ConfigurationError
 from miner.config.watched import FACTS, differences
-from scripts.check_submission import BUILD_MINUTES as SUBMITTED_MINUTES
-from scripts.check_submission import SUBMITTED
 from tests.config.made_clone import changed, made_clone
 
 ROOT = Path(__file__).parents[2]
@@ -61,12 +59,6 @@ def test_ten_moved_facts_are_all_found_and_nothing_else(clone: Path) -> None:
     assert "core/pvp/constants.py" in line
     assert "here 512, there 1024" in line
     assert "miner/duel/turn.py" in line
-
-
-@pytest.mark.parametrize(("moved", "change"), MOVED.items())
-def test_each_is_found_alone(clone: Path, moved: str, change: tuple[str, str, str]) -> None:
-    changed(clone, *change)
-    assert [difference.fact.name for difference in differences(clone)] == [moved]
 
 
 def test_a_dependent_constant_moves_with_what_it_is_made_of(clone: Path) -> None:
@@ -132,7 +124,6 @@ def test_what_depends_on_a_fact_is_there() -> None:
     assert [name for name in sorted(needed) if not (ROOT / name).is_file()] == []
 
 
-def test_other_lists_of_the_same_facts_agree() -> None:
-    assert (DOCKERFILES, BUILD_MINUTES) == (SUBMITTED, SUBMITTED_MINUTES)
+def test_the_command_line_has_every_flag_of_a_job() -> None:
     options = {option for action in _parser()._actions for option in action.option_strings}
     assert set(JOB_FLAGS) <= options
