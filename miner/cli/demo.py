@@ -11,19 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.rule import Rule
 
-from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes, announce
+from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes
 from miner.cli.out_folder import check_out
 from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
@@ -34,6 +32,7 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, load_settings
 from miner.environments import InfrastructureError
 from miner.games.goofspiel import MATCH
+from miner.reporting.progress import WarmStartProgress, say
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 
@@ -80,8 +79,9 @@ def demo_command(
     move_aside(run_dir)
 
     seconds = seconds or show.training_seconds
+    say(console, show.expected(seconds))
     console.print(Rule("1  a base model", align="left"))
-    base = _base_model(model, show, seconds, console)
+    base = _base_model(model, show, console)
     dtype = dtype_of(model)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
@@ -115,8 +115,8 @@ def _show_results(run_dir: Path, published: Path, console: Console) -> None:
     """Write the report, and name what there is to look at."""
     console.print(Rule("5  what to look at", align="left"))
     report_command(run_dir)
-    console.print(f"curve      {run_dir / 'learning_curve.png'}", highlight=False, soft_wrap=True)
-    console.print(f"model      {published}", highlight=False, soft_wrap=True)
+    say(console, f"curve      {run_dir / 'learning_curve.png'}")
+    say(console, f"model      {published}")
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
@@ -194,47 +194,16 @@ def last_weights(base: Path, run_dir: Path) -> Path:
     return folder
 
 
-def _base_model(model: DemoModel, show: Show, seconds: float, console: Console) -> Path:
+def _base_model(model: DemoModel, show: Show, console: Console) -> Path:
     if model == "smollm2":
-        from miner.real_model import cached_real_model, is_made
+        from miner.real_model import cached_real_model
 
-        announce(console, show, seconds, base_is_there=is_made(REAL_CACHE))
         return cached_real_model(REAL_CACHE)
-    from miner.tiny_model import build
+    from miner.tiny_model.build import base_recipe_for, cached_tiny_model
 
-    recipe = build.base_recipe_for(show.deck_sizes)
-    there = build.is_made(CACHE / build.content_key(recipe, 0), recipe=recipe)
-    announce(console, show, seconds, base_is_there=there)
-    return build.cached_tiny_model(CACHE, recipe=recipe, progress=WarmStartProgress(console))
-
-
-class WarmStartProgress:
-    """Progress of the base model: a bar in a terminal; elsewhere a line now and then."""
-
-    EVERY_SECONDS = 10.0
-
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console, self._clock = console, clock
-        self._began = self._said = clock()
-        self._bar = Progress(console=console, transient=True) if console.is_terminal else None
-        self._task = self._bar.add_task("warm start", total=None) if self._bar else None
-
-    def __call__(self, step: int, total: int, loss: float) -> None:
-        """Show that `step` of now planned `total` is done."""
-        if self._bar is not None and self._task is not None:
-            self._bar.start()
-            self._bar.update(self._task, completed=step, total=total)
-            if step == total:
-                self._bar.stop()
-            return
-        now = self._clock()
-        if now - self._said < self.EVERY_SECONDS and step < total:
-            return
-        self._said = now
-        left = timedelta(seconds=round((now - self._began) / step * (total - step)))
-        line = f"warm start {step}/{total} loss {loss:.2f} eta {left}"
-        self._console.print(line, highlight=False, soft_wrap=True)
-        self._console.file.flush()
+    recipe = base_recipe_for(show.deck_sizes)
+    with WarmStartProgress(recipe.warm_start.steps, console=console) as progress:
+        return cached_tiny_model(CACHE, recipe=recipe, progress=progress.update)
 
 
 def dtype_of(model: DemoModel) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import Literal
-
-from rich.console import Console
 
 from miner.config.contract import GRADER_EPISODES
 
@@ -28,8 +26,8 @@ class Show:
             once.
         training_seconds: evaluations along the way included; the last one and publishing come on
             top.
-        base_minutes: least and most for making the base model on two cores.
-        rest_minutes: of starting and probing the servers before training, and of what follows it.
+        other_minutes: least and most of all else on two cores: making the base model, starting and
+            probing the servers, and what follows training.
         prints_replies: whether they are readable.
         last_weights: compare the newest checkpoint with the base, not what is published: few games
             show no small gain, and the base then stays.
@@ -40,10 +38,17 @@ class Show:
     deck_sizes: tuple[int, ...]
     episodes: int
     training_seconds: float
-    base_minutes: tuple[float, float]
-    rest_minutes: tuple[int, int]
+    other_minutes: tuple[int, int]
     prints_replies: bool = False
     last_weights: bool = False
+
+    def expected(self, seconds: float) -> str:
+        """How long the demo takes with so many seconds of training."""
+        training, (least, most) = seconds / 60, self.other_minutes
+        return (
+            f"expect {floor(training + least)} to {ceil(training + most)} minutes: training "
+            f"{training:.1f}, all else {least} to {most} (less once the base model is made)"
+        )
 
 
 SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
@@ -53,8 +58,7 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         deck_sizes=(8,),
         episodes=GRADER_EPISODES,
         training_seconds=225.0,
-        base_minutes=(1.0, 2.5),
-        rest_minutes=(1, 2),
+        other_minutes=(2, 5),
     ),
     ("tiny", "all"): Show(
         name="demo-all-cards",
@@ -62,8 +66,7 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         deck_sizes=(8, 10, 12, 14, 16),
         episodes=GRADER_EPISODES,
         training_seconds=690.0,
-        base_minutes=(2.0, 5.0),
-        rest_minutes=(1, 2),
+        other_minutes=(3, 7),
     ),
     ("smollm2", "8"): Show(
         name="demo-smollm2",
@@ -71,30 +74,9 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         deck_sizes=(8,),
         episodes=32,
         training_seconds=2400.0,
-        base_minutes=(0.5, 1.0),
-        rest_minutes=(6, 18),
+        other_minutes=(7, 19),
         prints_replies=True,
         last_weights=True,
     ),
 }
 """A training of 225 seconds is a little under four minutes, one of 690 under twelve."""
-
-
-def announce(console: Console, show: Show, seconds: float, *, base_is_there: bool) -> None:
-    """Print how long it takes, before it starts.
-
-    Args:
-        seconds: of training.
-        base_is_there: an earlier demo has made the base model.
-    """
-    least, most = (0.0, 0.0) if base_is_there else show.base_minutes
-    base = "is there already" if base_is_there else f"{least:g} to {most:g} (kept for next time)"
-    training = seconds / 60
-    fast, slow = show.rest_minutes
-    first, last = training + least + fast, training + most + slow
-    console.print(
-        f"expect {math.floor(first)} to {math.floor(last + 0.5)} minutes: the base model {base}, "
-        f"training {training:.1f}, all else {fast} to {slow}",
-        highlight=False,
-        soft_wrap=True,
-    )

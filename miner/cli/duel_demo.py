@@ -16,6 +16,7 @@ from rich.rule import Rule
 from miner.cli.demo import move_aside, train
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
+from miner.reporting.progress import say
 
 CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
@@ -55,7 +56,7 @@ def duel_demo_command(
     summary = _summary(published, pairs, console)
     summary["seconds"] = round(time.monotonic() - began, 1)
     write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
-    console.print(f"summary    {run_dir / SUMMARY_FILE}", highlight=False, soft_wrap=True)
+    say(console, f"summary    {run_dir / SUMMARY_FILE}")
 
 
 def _base(console: Console) -> Path:
@@ -92,11 +93,8 @@ def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:
                     "games": estimate.n,
                 }
                 forfeits, played = forfeits + result.forfeits, played + estimate.n
-                console.print(
-                    f"{meeting.name} against {meeting.opponent}: {estimate}, "
-                    f"{result.forfeits} forfeited",
-                    highlight=False,
-                )
+                about = f"{estimate}, {result.forfeits} forfeited"
+                say(console, f"{meeting.name} against {meeting.opponent}: {about}")
         finally:
             await player.close()
         return {"seconds": 0.0, "forfeits": forfeits / played, "games": games}

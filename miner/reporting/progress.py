@@ -27,9 +27,16 @@ def say(console: Console, text: str) -> None:
 class _Shown:
     """A bar if the console is a terminal, else plain lines; a context manager."""
 
-    def __init__(self, label: str, total: int, console: Console | None) -> None:
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        console: Console | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._total = total
         self._console = console or Console()
+        self._clock, self._started = clock, clock()
         self._bar: Progress | None = None
         if self._console.is_terminal:
             self._bar = Progress(
@@ -54,6 +61,14 @@ class _Shown:
         say(self._console, text)
         self._console.file.flush()
 
+    def _left(self, done: int, total: int) -> str:
+        """Time left if what remains is as fast as what is done."""
+        return duration((self._clock() - self._started) / done * (total - done))
+
+
+def _ends_a_tenth(done: int, total: int) -> bool:
+    return done * 10 // total > (done - 1) * 10 // total
+
 
 class TrainingProgress(_Shown):
     """Shows training steps.
@@ -69,7 +84,7 @@ class TrainingProgress(_Shown):
     def update(self, record: StepRecord) -> None:
         """Show that a step is done."""
         won, rate = _fixed(record.score), f"{record.tokens_per_second:,.0f}"
-        left, reward = _duration(record.eta_seconds), f"reward {record.reward:.2f}"
+        left, reward = duration(record.eta_seconds), f"reward {record.reward:.2f}"
         if self._bar:
             text = f"{reward}  score [bold]{won}[/]  {rate} tokens/s  {left} left"
             self._bar.update(self._task, completed=record.step, text=text)
@@ -95,9 +110,7 @@ class EvaluationProgress(_Shown):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(label, total, console)
-        self._clock = clock
-        self._started = clock()
+        super().__init__(label, total, console, clock)
         self._done = 0
         self._invalid = 0
         self._scores: list[float] = []
@@ -110,21 +123,43 @@ class EvaluationProgress(_Shown):
             self._scores.append(record.score)
         mean = _fixed(sum(self._scores) / len(self._scores) if self._scores else None)
         excluded = self._done - len(self._scores)
-        elapsed = self._clock() - self._started
-        left = _duration(elapsed / self._done * (self._total - self._done))
+        left = self._left(self._done, self._total)
         if self._bar:
             text = f"score [bold]{mean}[/]  invalid replies {self._invalid}  {left} left"
             self._bar.update(self._task, completed=self._done, text=text)
-        elif self._done * 10 // self._total > (self._done - 1) * 10 // self._total:
+        elif _ends_a_tenth(self._done, self._total):
             self.note(
                 f"episodes {self._done}/{self._total} score {mean} "
                 f"invalid replies {self._invalid} excluded {excluded} eta {left}"
             )
 
 
+class WarmStartProgress(_Shown):
+    """Shows the making of a base model: a bar, or a line for each tenth of the steps."""
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__("warm start", total, console, clock)
+
+    def update(self, step: int, total: int, loss: float) -> None:
+        """Show that `step` of now planned `total` is done."""
+        left = self._left(step, total)
+        if self._bar:
+            text = f"loss {loss:.2f}  {left} left"
+            self._bar.update(self._task, completed=step, total=total, text=text)
+        elif _ends_a_tenth(step, total):
+            self.note(f"warm start {step}/{total} loss {loss:.2f} eta {left}")
+
+
 def _fixed(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds; "-" for None."""
     return "-" if seconds is None else str(timedelta(seconds=max(0, round(seconds))))

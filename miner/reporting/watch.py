@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +19,7 @@ from miner.config.run_files import EPISODES_FILE
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.games import RANDOM
 from miner.reporting.charts import Chart, Point, binned
+from miner.reporting.progress import duration
 from miner.reporting.records import (
     LOGPROB_GAP,
     EvaluationRecord,
@@ -162,12 +162,12 @@ class LiveRun:
         if beat is not None and beat.phase not in _ENDED:
             if now - beat.time > QUIET_S:
                 found.append(
-                    f"No sign of life for {_duration(now - beat.time)}: the run hangs or was "
+                    f"No sign of life for {duration(now - beat.time)}: the run hangs or was "
                     f"killed while it was in the phase {beat.phase!r}."
                 )
             if beat.time - now > QUIET_S:
                 found.append(
-                    f"The last sign of life is {_duration(beat.time - now)} in the future: the "
+                    f"The last sign of life is {duration(beat.time - now)} in the future: the "
                     "clocks differ, so that a run that hangs would not be noticed."
                 )
             if beat.phase.startswith("waiting for"):
@@ -178,8 +178,8 @@ class LiveRun:
             step = fmean(record.seconds for record in recent)
             if ends_at - now < step:
                 found.append(
-                    f"Deadline at risk: it is in {_duration(ends_at - now)}, and a step takes "
-                    f"{_duration(step)}."
+                    f"Deadline at risk: it is in {duration(ends_at - now)}, and a step takes "
+                    f"{duration(step)}."
                 )
         if self._folder.path.is_dir() and (free := self._free(self._folder.path)) < FREE_BYTES:
             found.append(f"Only {free / 1e9:.1f} GB are free where the run writes.")
@@ -207,7 +207,7 @@ def _state(run: Run, now: float, folder: Path) -> str:
     if beat.phase in _ENDED:
         return f"{beat.phase} after step {beat.step}"
     phase = {"rollout": "playing episodes", "step": "learning"}.get(beat.phase, beat.phase)
-    ago = "just now" if now - beat.time < 1 else f"{_duration(now - beat.time)} ago"
+    ago = "just now" if now - beat.time < 1 else f"{duration(now - beat.time)} ago"
     return f"{phase}, step {beat.step}, last sign of life {ago}"
 
 
@@ -236,8 +236,8 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
         most = f"of at most {last.total_steps:,} steps" if last.total_steps else "steps"
         facts.append(("progress", f"step {last.step:,}", steps_done(run) if ended else most))
         if last.eta_seconds is not None and not ended:
-            whole = f"of {_duration(seconds)} of training" if seconds else "of training, estimated"
-            facts.append(("time left", _duration(last.eta_seconds), whole))
+            whole = f"of {duration(seconds)} of training" if seconds else "of training, estimated"
+            facts.append(("time left", duration(last.eta_seconds), whole))
         if any(record.episodes for record in recent):
             rate = fmean(record.tokens_per_second for record in recent)
             facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
@@ -363,9 +363,5 @@ def _plan(run: Run, now: float) -> list[str]:
         plan.append(f"next held-out evaluation {at}")
     deadline = run.settings.get("deadline", {})
     if deadline.get("ends_at"):
-        plan.append(f"the time given ends in {_duration(deadline['ends_at'] - now)}")
+        plan.append(f"the time given ends in {duration(deadline['ends_at'] - now)}")
     return plan
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=max(0, round(seconds))))

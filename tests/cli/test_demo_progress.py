@@ -12,47 +12,23 @@ from safetensors.torch import load_file
 
 from miner.__main__ import main
 from miner.cli import demo
-from miner.cli.demo import WarmStartProgress, last_weights
+from miner.cli.demo import last_weights
 from miner.cli.demo_replies import print_replies
-from miner.cli.demo_shows import SHOWS, announce
+from miner.cli.demo_shows import SHOWS
 from miner.config.errors import ConfigurationError
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import save_model
 from tests.training.in_process import working_in
 
 
-def log():
-    file = io.StringIO()
-    return file, Console(file=file, force_terminal=False, width=40)
-
-
-def test_a_log_gets_a_line_now_and_then_and_one_at_the_end():
-    file, console = log()
-    seconds = iter(range(0, 1000, 4))  # each look at the clock is 4 s later
-    progress = WarmStartProgress(console, clock=lambda: float(next(seconds)))
-    for step in range(1, 9):
-        progress(step, 8, 0.5)
-    assert file.getvalue().splitlines() == [
-        "warm start 3/8 loss 0.50 eta 0:00:20",
-        "warm start 6/8 loss 0.50 eta 0:00:08",
-        "warm start 8/8 loss 0.50 eta 0:00:00",
-    ]
-
-
-def test_the_time_it_takes_is_said_at_the_start():
-    file, console = log()
-    announce(console, SHOWS["tiny", "8"], 240.0, base_is_there=False)
-    assert file.getvalue() == (
-        "expect 6 to 9 minutes: the base model 1 to 2.5 (kept for next time), training 4.0, "
-        "all else 1 to 2\n"
-    )
-    file, console = log()
-    announce(console, SHOWS["tiny", "all"], 660.0, base_is_there=True)
-    assert file.getvalue() == (
-        "expect 12 to 13 minutes: the base model is there already, training 11.0, all else 1 to 2\n"
-    )
-    file, console = log()
-    announce(console, SHOWS["smollm2", "8"], 1500.0, base_is_there=False)
-    assert file.getvalue().startswith("expect 31 to 44 minutes: the base model 0.5 to 1 (kept")
+@pytest.mark.parametrize(
+    ("show", "seconds", "sentence"),
+    [
+        (("tiny", "8"), 225.0, "expect 5 to 9 minutes: training 3.8, all else 2 to 5"),
+        (("smollm2", "8"), 1500.0, "expect 32 to 44 minutes: training 25.0, all else 7 to 19"),
+    ],
+)
+def test_the_time_it_takes_is_known_at_the_start(show, seconds, sentence):
+    assert SHOWS[show].expected(seconds).startswith(sentence)
 
 
 def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
@@ -86,8 +62,7 @@ def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
 
 def test_replies_before_and_after_stand_side_by_side(tmp_path):
     for name, seed in (("base", 0), ("trained", 1)):
-        build_qwen3(seed=seed, max_position_embeddings=4096).save_pretrained(tmp_path / name)
-        build_tokenizer().save_pretrained(tmp_path / name)
+        save_model(tmp_path / name, seed=seed, max_position_embeddings=4096)
     file = io.StringIO()
     console = Console(file=file, width=300)
     print_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)

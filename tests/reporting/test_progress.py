@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from miner.evaluation.results import EpisodeRecord, Reply
-from miner.reporting.progress import EvaluationProgress, TrainingProgress
+from miner.reporting.progress import EvaluationProgress, TrainingProgress, WarmStartProgress
 from miner.reporting.records import StepRecord
 from tests.reporting.made import step as made_step
 
@@ -99,6 +99,19 @@ def test_a_short_evaluation_is_a_line_for_each_episode(clock: Clock) -> None:
     progress = EvaluationProgress(3, "match", console=console, clock=clock)
     progress.update(episode(None))
     assert written(console) == ["episodes 1/3 score - invalid replies 0 excluded 1 eta 0:00:00"]
+
+
+def test_a_base_model_is_a_line_for_each_tenth_of_the_steps_planned_now(clock: Clock) -> None:
+    console = log()
+    with WarmStartProgress(30, console=console, clock=clock) as progress:
+        for step, total in ((1, 30), (2, 30), (3, 30), (4, 5), (5, 5)):
+            clock.now += 4
+            progress.update(step, total, 0.5)
+    assert written(console) == [
+        "warm start 3/30 loss 0.50 eta 0:01:48",
+        "warm start 4/5 loss 0.50 eta 0:00:04",
+        "warm start 5/5 loss 0.50 eta 0:00:00",
+    ]
 
 
 def test_an_evaluation_in_a_terminal_shows_its_label(clock: Clock) -> None:
