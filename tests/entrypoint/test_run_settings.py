@@ -29,7 +29,6 @@ from miner.config.overrides import value_at
 from miner.config.recipes import recipe
 from miner.config.settings import (
     Settings,
-    check_divides,
     load_settings,
     setting_names,
     to_toml,
@@ -143,16 +142,6 @@ def test_the_plan_knows_the_rank_of_adapters() -> None:
     assert gradients[1] == 8 * gradients[0]  # by less memory the smaller one buys activations
 
 
-@pytest.mark.parametrize("parameters", [600_000, 3_000_000_000, 14_000_000_000])
-@pytest.mark.parametrize("inventory", INVENTORIES)
-def test_every_plan_divides_among_its_processes(inventory: str, parameters: int) -> None:
-    shape = replace(SHAPE, parameters=parameters)
-    settings, _, topology = planned(inventory=inventory, shape=shape)
-    check_divides(settings, topology.processes)
-    engines = {"cpu": "transformers", "colocated": "vllm_colocated", "split": "vllm_server"}
-    assert settings.rollout.engine == engines[topology.layout]
-
-
 def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() -> None:
     full = [planned(shape=MODELS[size])[0] for size in ("1.5B", "3B", "7B")]
     rates = [settings.optimizer.learning_rate for settings in full]
@@ -162,20 +151,6 @@ def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() 
     by_plan, _, topology = planned(inventory="1xH100-80GB", shape=MODELS["7B"])
     assert topology.tuning == "lora"
     assert by_plan.optimizer.learning_rate == lora.optimizer.learning_rate
-
-
-@pytest.mark.parametrize("size", ["tiny", "0.5B", "14B"])
-def test_a_validators_job_learns_by_the_credit_that_was_measured(size: str) -> None:
-    settings = planned(inventory="4xH100-80GB", shape={"tiny": SHAPE, **MODELS}[size])[0]
-    assert settings.reward.credit == ("turn" if size == "tiny" else "all_moves")
-    assert settings.evaluation.episodes == 300
-
-
-def test_a_real_models_job_ends_by_time_and_its_schedule_too() -> None:
-    settings = planned(inventory="4xH100-80GB", shape=MODELS["0.5B"])[0]
-    assert settings.optimizer.max_steps >= 3 * 3600 / 2  # a step in two seconds, for three hours
-    assert settings.deadline.ends_at is not None
-    assert (settings.optimizer.schedule, settings.optimizer.decay_share) == ("linear", 0.3)
 
 
 def test_a_game_without_a_critic_gets_credit_by_episode() -> None:

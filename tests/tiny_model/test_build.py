@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.tiny_model import build
 from miner.tiny_model.__main__ import main
-from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
+from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, is_made
 from miner.tiny_model.examples import Encoder
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
@@ -86,13 +86,6 @@ def test_a_model_is_known_by_its_recipe_and_seed(tmp_path):
     assert not is_made(out, recipe=replace(SMALL, warm_start=WarmStartRecipe(steps=4)))
     (out / build.RECIPE_FILE).write_text("{")
     assert not is_made(out, recipe=SMALL)
-
-
-def test_the_key_tells_recipes_and_seeds_apart():
-    longer = replace(SMALL, warm_start=WarmStartRecipe(steps=4))
-    keys = {content_key(SMALL, 0), content_key(SMALL, 1), content_key(longer, 0)}
-    assert len(keys) == 3
-    assert content_key(SMALL, 0) == content_key(replace(SMALL), 0)
 
 
 def test_a_failed_build_leaves_nothing_behind(tmp_path, monkeypatch):
