@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from miner.evaluation.statistics import Estimate
 from miner.games import RANDOM, ReferenceScore
-from miner.reporting.records import HALVINGS, EvaluationRecord, StepRecord
+from miner.reporting.records import HALVINGS, TARGET_KL, EvaluationRecord, StepRecord
 from miner.reporting.style import BLUE, INK, MARKERS, MUTED, ORANGE, SERIES, new_figure, styled
 from miner.reporting.tables import deck_sizes, known_scores
 
@@ -21,6 +21,7 @@ WIDE, NARROW = (9.2, 4.8), (4.6, 4.8)
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
 _LEGEND_ROW = 0.22  # inches
+_GAPS_HEIGHT = 1.4  # inches
 _EXPECTED = ", expected"
 
 
@@ -42,7 +43,8 @@ def learning_curve(
     """
     with styled():
         figure = new_figure(*size)
-        axes = figure.add_subplot()
+        gaps = [(r.step, r.metrics[TARGET_KL]) for r in steps if TARGET_KL in r.metrics]
+        axes, lowest = _with_gaps(figure, gaps) if gaps else (figure.add_subplot(),) * 2
         scored = [record for record in steps if record.score is not None]
         if scored:
             x = np.array([record.step for record in scored])
@@ -73,7 +75,7 @@ def learning_curve(
         last = max([r.step for r in steps] + [step for step, _ in drawn] + [1])
         axes.set_xlim(-0.015 * last, last * 1.015)
         _score_axis(axes)
-        axes.set_xlabel("training step")
+        lowest.set_xlabel("training step")
         axes.set_title("Learning curve")
         _reference_lines(axes, known_scores(evaluations), sizes)
         if scored or drawn:
@@ -194,6 +196,18 @@ def point_ranges(
         label=label,
         zorder=3,
     )
+
+
+def _with_gaps(figure: Figure, gaps: Sequence[tuple[int, float]]) -> tuple[Axes, Axes]:
+    """Axes for scores, and low ones below them with the policy's distance to its targets."""
+    figure.set_figheight(figure.get_figheight() + _GAPS_HEIGHT)
+    above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    values = np.array(gaps, dtype=float)
+    below.plot(values[:, 0], values[:, 1], color=BLUE, linewidth=1)
+    below.set_ylim(bottom=0)
+    below.set_ylabel("nats to targets")
+    below.grid(axis="y")
+    return above, below
 
 
 def _point_out(axes: Axes, record: EvaluationRecord) -> None:

@@ -2,7 +2,8 @@
 
 Invariant: every plain line of training has the form
 `step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 80/96 rows 9,100/30,000
-tokens`, on one line (a value that is not known is "-").
+tokens`, on one line (a value that is not known is "-"). Where all legal moves are learned, `target
+KL 0.53` comes before `eta`, and instead of reward, score and tokens/s where no episode was played.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from miner.evaluation.results import EpisodeRecord
-from miner.reporting.records import StepRecord
+from miner.reporting.records import TARGET_KL, StepRecord
 
 
 def say(console: Console, text: str) -> None:
@@ -83,16 +84,17 @@ class TrainingProgress(_Shown):
 
     def update(self, record: StepRecord) -> None:
         """Show that a step is done."""
-        won, rate = _fixed(record.score), f"{record.tokens_per_second:,.0f}"
-        left, reward = duration(record.eta_seconds), f"reward {record.reward:.2f}"
+        left, kl = duration(record.eta_seconds), record.metrics.get(TARGET_KL)
+        parts = [] if kl is None else [f"target KL {kl:.2f}"]
+        if kl is None or record.episodes:
+            rate = f"tokens/s {record.tokens_per_second:,.0f}"
+            parts = [f"reward {record.reward:.2f} score {_fixed(record.score)} {rate}", *parts]
         if self._bar:
-            text = f"{reward}  score [bold]{won}[/]  {rate} tokens/s  {left} left"
+            text = "  ".join([*parts, f"{left} left"])
             self._bar.update(self._task, completed=record.step, text=text)
         else:
-            self.note(
-                f"step {record.step}/{self._total} {reward} score {won} "
-                f"tokens/s {rate} eta {left} learned {record.work}"
-            )
+            shown = " ".join([*parts, f"eta {left} learned {record.work}"])
+            self.note(f"step {record.step}/{self._total} {shown}")
 
 
 class EvaluationProgress(_Shown):

@@ -27,6 +27,10 @@ HALVINGS = "halvings"
 REGRET = "regret"
 """Metric: mean chance to win that a step's moves gave away, by the critic; where there is one."""
 
+TARGET_KL = "target_kl"
+"""Metric: mean Kullback-Leibler divergence, in nats, of the policy from the targets of credit over
+all moves or of demonstrations; 0: each legal reply is as likely as its target has it."""
+
 ROWS, LEFT_OUT = "rows", "rows_left_out"
 """Metrics: rows with tokens to learn from, and those of them that were not computed, as nothing in
 them is better or worse than its baseline."""

@@ -22,6 +22,7 @@ from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.progress import duration
 from miner.reporting.records import (
     LOGPROB_GAP,
+    TARGET_KL,
     EvaluationRecord,
     Move,
     RecordTail,
@@ -274,6 +275,12 @@ def _charts(run: Run) -> list[Chart]:
             "moves only these teach.",
         ),
         (rates, "Tokens/s", "Tokens of whole episodes, prompts included, per second."),
+        (
+            _metric(run, TARGET_KL),
+            "Distance to the targets",
+            "KL divergence, in nats, of the policy from what teachers or the critic make of all "
+            "legal moves. It falls while the model learns them.",
+        ),
         (
             _metric(run, "entropy"),
             "Entropy",

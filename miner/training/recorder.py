@@ -20,6 +20,7 @@ from miner.reporting.records import (
     REGRET,
     ROW_TOKENS,
     ROWS,
+    TARGET_KL,
     StepRecord,
     gap_is_wide,
 )
@@ -30,7 +31,7 @@ from miner.training.schedule import Schedule
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
     *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
-    *(HALVINGS, REGRET, "sampling/importance_sampling_ratio/mean"),
+    *(HALVINGS, REGRET, TARGET_KL, "sampling/importance_sampling_ratio/mean"),
     *(ROWS, LEFT_OUT, ROW_TOKENS, COMPUTED_TOKENS),
 )
 

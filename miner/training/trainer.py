@@ -24,7 +24,7 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config, refresh_masters
 from miner.inference.engines import is_out_of_memory
-from miner.reporting.records import HALVINGS
+from miner.reporting.records import HALVINGS, TARGET_KL
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
 from miner.training.checkpoints import checkpoint_folder, refused_by_disk
@@ -117,6 +117,7 @@ class EpisodeTrainer(TreeTrainer):
         self._decay = decay
         self._results = results if credit == "all_moves" else 1.0
         self.guard = guard or UpdateGuard()
+        self._target_entropy: float | None = None
         self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
         decode = kwargs["processing_class"].batch_decode
@@ -236,8 +237,12 @@ class EpisodeTrainer(TreeTrainer):
         return loss
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The parent's, whose tokens are recorded."""
+        """The parent's, whose tokens are recorded, and how far the policy is from its targets."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if self._target_entropy is not None:
+            unlikely = self.accelerator.reduce(torch.stack(self._unlikely).sum(), reduction="sum")
+            cross_entropy = float(unlikely / inputs["num_items_in_batch"])
+            self._metrics["train"][TARGET_KL].append(cross_entropy - self._target_entropy)
         if self._token_log:
             processes, step = self.accelerator.num_processes, self.state.global_step + 1
             clip = (self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max)
@@ -343,7 +348,10 @@ class EpisodeTrainer(TreeTrainer):
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        total = self.accelerator.reduce(given.nansum(), reduction="sum")
+        surprise = -(given * given.log()).nansum()
+        sums = torch.stack([given.nansum(), surprise])
+        total, surprise = self.accelerator.reduce(sums, reduction="sum")
+        self._target_entropy = float(surprise / total) if total > 0 else None
         if not total > 0:
             return advantages
         scaled = (given * output["num_items_in_batch"] / total)[:, None]

@@ -68,6 +68,8 @@ class TreeTrainer(GRPOTrainer):
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
+        self._unlikely: list[Tensor] = []
+        """By pass: minus the log-probabilities of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
         super().__init__(*args, **kwargs)
         self._gather = self.accelerator.gather
@@ -138,7 +140,7 @@ class TreeTrainer(GRPOTrainer):
         *early, last = exactly(most, dealt[self.accelerator.process_index], self._size)
         self._record_work(inputs, rows, len(learned), shares)
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
-        self._gaps, self._learned_passes = [], []
+        self._gaps, self._unlikely, self._learned_passes = [], [], []
         done: Tensor | float = 0.0
         for trees in early:
             with self._gradients_kept(model):
@@ -200,6 +202,7 @@ class TreeTrainer(GRPOTrainer):
         gap = logprobs.detach() - said
         self._gaps.append(gap[sampled])
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
+        self._unlikely.append((others.detach() * logprobs.detach()).sum())
         if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
             part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)
         part["tool_mask"] = sampled.long()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from miner.reporting.figures import evaluation_figure, learning_curve
+from miner.reporting.records import TARGET_KL
 from miner.reporting.style import save_figure, styled, svg_of
 from tests.reporting.made import evaluation, step
 
@@ -28,6 +29,13 @@ def test_a_curves_references_are_those_of_the_sizes_trained_on() -> None:
     assert "match (bid = prize) 0.924" in svg
     assert "best response 0.932" in svg
     assert "held-out" not in svg
+
+
+def test_distances_to_the_targets_are_drawn_below_the_scores() -> None:
+    taught = [step(n, score=None, episodes=0, metrics={TARGET_KL: 1 / n}) for n in range(1, 9)]
+    above, below = learning_curve(taught, []).axes
+    assert [line.get_ydata()[-1] for line in below.lines] == [1 / 8]
+    assert above.get_ylabel().startswith("score")
 
 
 def test_nothing_yet_is_a_figure_too(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from miner.evaluation.results import EpisodeRecord, Reply
 from miner.reporting.progress import EvaluationProgress, TrainingProgress, WarmStartProgress
-from miner.reporting.records import StepRecord
+from miner.reporting.records import TARGET_KL, StepRecord
 from tests.reporting.made import step as made_step
 
 
@@ -56,10 +56,14 @@ def test_a_step_is_one_fixed_line_in_a_log() -> None:
         progress.update(step(12, 0.41, 0.62, 5120.4, 2469.9, metrics=work))
         progress.update(step(13, float("nan"), None, 0.0, 86400 + 61))
         progress.update(step(14, -0.256, 1.0, 9e6, None))
+        progress.update(step(15, 0.5, 0.5, 10.0, None, metrics={TARGET_KL: 0.126}))
+        progress.update(step(16, 0.0, None, 0.0, None, episodes=0, metrics={TARGET_KL: 1.5}))
     assert written(console) == [
         "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 8/9 rows 7/9 tokens",
         "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01 learned -",
         "step 14/300 reward -0.26 score 1.00 tokens/s 9,000,000 eta - learned -",
+        "step 15/300 reward 0.50 score 0.50 tokens/s 10 target KL 0.13 eta - learned -",
+        "step 16/300 target KL 1.50 eta - learned -",
     ]
 
 
@@ -69,9 +73,9 @@ def test_a_terminal_shows_a_bar_and_notes_above_it() -> None:
         progress.update(step(60, 0.41, 0.62, 5120.0, 240.0))
         progress.note("step 60: held-out score 0.7 [0.6, 0.8]")
     text = "\n".join(written(console))
-    for part in ("60/300", "score 0.62", "5,120 tokens/s", "0:04:00 left", "0.7 [0.6, 0.8]"):
+    for part in ("60/300", "score 0.62", "tokens/s 5,120", "0:04:00 left", "0.7 [0.6, 0.8]"):
         assert part in text
-    assert "tokens/s 5,120" not in text, "no line of the log"
+    assert "learned" not in text, "no line of the log"
 
 
 def episode(score: float | None, invalid: int = 0) -> EpisodeRecord:

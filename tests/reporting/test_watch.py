@@ -28,7 +28,14 @@ from miner.evaluation.results import EpisodeRecord
 from miner.evaluation.statistics import Estimate
 from miner.reporting import episode_log
 from miner.reporting.episode_log import EpisodeLog
-from miner.reporting.records import LOGPROB_GAP, RecordFile, RecordTail, StepRecord, TrainedEpisode
+from miner.reporting.records import (
+    LOGPROB_GAP,
+    TARGET_KL,
+    RecordFile,
+    RecordTail,
+    StepRecord,
+    TrainedEpisode,
+)
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.templates import render
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
@@ -419,3 +426,11 @@ async def test_a_browser_shows_what_events_bring_and_that_they_end(
             subprocess.run, command, capture_output=True, text=True, timeout=300, check=True
         )
     assert re.search("brought by an event.*lost its connection", found.stdout)
+
+
+def test_the_distance_to_the_targets_has_a_chart_where_it_is_known(tmp_path: Path) -> None:
+    run = run_of(tmp_path, steps=3)
+    assert "Distance to the targets" not in {chart.title for chart in live(tmp_path).view().charts}
+    run.steps.append(step(4, score=None, episodes=0, metrics={TARGET_KL: 0.5}))
+    [chart] = (c for c in live(tmp_path).view().charts if c.title == "Distance to the targets")
+    assert chart.line == [(4, 0.5)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from miner.reporting.records import TARGET_KL
 from tests.training.test_trainer import make_trainer
 
 PROMPT, SAMPLED, LEGAL, OTHER = [5, 6], [7, 8, 9, 1], [20, 1], [21, 22, 1]
@@ -51,10 +52,14 @@ def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Pa
     model.zero_grad()
     trainer.compute_loss(model, output).backward()
     learned = gradients(model)
+    [recorded] = trainer._metrics["train"][TARGET_KL]
 
     model.zero_grad()
-    target = sum(w * cross_entropy(model, r) for w, r in zip(WEIGHTS, (LEGAL, OTHER), strict=True))
-    torch.as_tensor(target).backward()
+    target = torch.as_tensor(
+        sum(w * cross_entropy(model, r) for w, r in zip(WEIGHTS, (LEGAL, OTHER), strict=True))
+    )
+    assert recorded == pytest.approx(target.item() + sum(w * math.log(w) for w in WEIGHTS), 1e-4)
+    target.backward()
     for ours, expected in zip(learned, gradients(model), strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
     assert max(g.abs().max() for g in learned) > 1e-3
