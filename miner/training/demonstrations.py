@@ -10,8 +10,8 @@ Invariants:
 * no two decisions of a process have one prompt in a step;
 * a teacher that fails or takes too long loses its rows, and not the run.
 
-The games of the next step are played in a thread while the model learns or is still evaluated;
-tokenizers stay in the thread that always uses them.
+The games of the next step are played in a thread while the model learns, those of the first while
+the base is evaluated; tokenizers stay in the thread that always uses them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import DuelTasks, duel_of
 from miner.duel.demonstrations import Demonstration, Style, demonstrate
@@ -47,16 +48,19 @@ logger = logging.getLogger(__name__)
 MOST_SECONDS = 300.0
 """Longest wait for a step's demonstrations; the run then goes on without any."""
 
+Play = Callable[[list[str], Any], dict[str, list[Any]]]
+"""TRL's rollout function: prompts and trainer in, columns out."""
+
 SLOW_SECONDS = 60.0
 """Of a game: a teacher that takes longer is not asked again. Solving Liar's dice takes some ten."""
 
 
 class WarmStart:
-    """The callable for `GRPOTrainer(rollout_func=...)` of a run that begins with demonstrations.
+    """Rows of the steps that a run begins with; the teachers play from here on.
 
     Args:
-        rollout: plays the run's own games afterwards.
-        fraction: optimizer step -> used-up share of the run.
+        ranks: each has its own rows.
+        step: the first that is wanted.
         source: duels, for their wording and the family of the model's calls.
         data: conversations of mounted data sets, half of each step's replies; None without any.
     """
@@ -64,18 +68,16 @@ class WarmStart:
     def __init__(
         self,
         settings: Settings,
-        rollout: RolloutFunction,
-        fraction: Callable[[int], float],
+        ranks: Ranks,
         renderer: ChatRenderer,
         source: DuelSource,
         data: RecordedRows | None = None,
+        step: int = 0,
     ) -> None:
         self._settings = settings
         self._wanted = settings.demonstrations
-        self._rollout = rollout
-        self._fraction = fraction
         self._renderer = renderer
-        self._ranks = rollout.ranks
+        self._ranks = ranks
         self._data = data
         self._tasks = DuelTasks(settings.environment)
         self._style = Style(
@@ -86,23 +88,32 @@ class WarmStart:
         self._slow: set[str] = set()
         self._late = False
         self._ahead: tuple[int, Future[list[Demonstration]]] | None = None
+        self.prepare(step)
 
-    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        """Demonstrations while they last, in as many parts as there are prompts; see
-        `RolloutFunction`."""
-        step = trainer.state.global_step
-        if self._ranks.broadcast(self._fraction(step)) >= self._wanted.share:
-            return self._rollout(prompts, trainer)
-        rows = self.rows(step)
-        if self._ranks.most(not rows):  # all ranks play, or none
-            return self._rollout(prompts, trainer)
-        self._rollout.latest = RolloutStats.of([])
-        parts = [rows[place :: len(prompts)] for place in range(len(prompts))]
-        nothing: dict[str, list[Any]] = {
-            "turn_rewards": [None for _ in prompts],
-            "episode_reward": [0.0 for _ in prompts],
-        }
-        return columns_of(parts, self._renderer.eos_token_id) | nothing
+    def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> Play:
+        """The callable for `GRPOTrainer(rollout_func=...)`: demonstrations, in as many parts as
+        there are prompts, then `rollout`'s own games.
+
+        Args:
+            fraction: optimizer step -> used-up share of the run.
+        """
+
+        def play(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+            step = trainer.state.global_step
+            if self._ranks.broadcast(fraction(step)) >= self._wanted.share:
+                return rollout(prompts, trainer)
+            rows = self.rows(step)
+            if self._ranks.most(not rows):  # all ranks play, or none
+                return rollout(prompts, trainer)
+            rollout.latest = RolloutStats.of([])
+            parts = [rows[place :: len(prompts)] for place in range(len(prompts))]
+            nothing: dict[str, list[Any]] = {
+                "turn_rewards": [None for _ in prompts],
+                "episode_reward": [0.0 for _ in prompts],
+            }
+            return columns_of(parts, self._renderer.eos_token_id) | nothing
+
+        return play
 
     def prepare(self, step: int) -> Future[list[Demonstration]]:
         """Have the demonstrations of a step made, unless they are being made already."""
@@ -189,17 +200,17 @@ class WarmStart:
         return f"{self._settings.seed}/demonstrations/{step}/{self._ranks.rank}"
 
 
-def with_warm_start(
-    rollout: RolloutFunction,
+def warm_start(
     settings: Settings,
-    fraction: Callable[[int], float],
+    ranks: Ranks,
     renderer: ChatRenderer,
     source: EnvironmentSource,
-) -> RolloutFunction | WarmStart:
-    """`rollout` after demonstrations, if they are wanted; see `WarmStart`."""
+    step: int = 0,
+) -> WarmStart | None:
+    """A run's demonstrations, if they are wanted; see `WarmStart`."""
     wanted = settings.demonstrations
     if not wanted.share:
-        return rollout
+        return None
     assert isinstance(source, DuelSource), "settings with a share have the channel of duels"
     data = None
     if wanted.datasets:
@@ -207,6 +218,4 @@ def with_warm_start(
         found = read_conversations(wanted.datasets)
         data = RecordedRows(found, renderer, source.family, limit)
         logger.warning("%s", found.described)
-    warm = WarmStart(settings, rollout, fraction, renderer, source, data)
-    warm.prepare(0)
-    return warm
+    return WarmStart(settings, ranks, renderer, source, data, step)

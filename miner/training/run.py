@@ -37,7 +37,7 @@ from miner.training.checkpoints import (
     newest_checkpoint,
 )
 from miner.training.completions_table import CompletionsTable
-from miner.training.demonstrations import with_warm_start
+from miner.training.demonstrations import Play, WarmStart, warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
 from miner.training.held_out import Evaluate, Gate, HeldOut
@@ -121,6 +121,8 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
         note(f"resuming from step {checkpoint.step}")
     rollouts = Rollouts(run)
     held_out = _held_out(run, rollouts)
+    step = checkpoint.step if checkpoint else 0
+    warm = warm_start(run.settings, ranks, run.learner.renderer, run.source, step)
     try:
         temperature = _fit_temperature(run, rollouts)
         held_out.start()
@@ -128,7 +130,7 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
         note("asked to stop before training: the published model stays")
         run.heartbeat.beat("stopped", 0)
     else:
-        _learn_from(run, rollouts, held_out, temperature, checkpoint)
+        _learn_from(run, rollouts, held_out, temperature, warm, checkpoint)
     ranks.gather(None)  # no rank ends anything while another still works
     run.engine.detach()
     return held_out.best
@@ -139,6 +141,7 @@ def _learn_from(
     rollouts: Rollouts,
     held_out: HeldOut,
     temperature: float,
+    warm: WarmStart | None,
     checkpoint: Checkpoint | None,
 ) -> None:
     """Learn, and evaluate the end."""
@@ -160,10 +163,13 @@ def _learn_from(
     sync = None
     if settings.rollout.engine != "transformers" and not run.facts.supervised:
         sync = schedule.timed("weights", run.engine.sync_weights)
+    play: Play = rollout
+    if run.facts.supervised:
+        play = Supervised(settings, renderer, run.source, rollout)
+    elif warm:
+        play = warm.before(rollout, schedule.fraction)
     trainer.learn_from(
-        Supervised(settings, renderer, run.source, rollout)
-        if run.facts.supervised
-        else with_warm_start(rollout, settings, schedule.fraction, renderer, run.source),
+        play,
         schedule.learning_rate_factor(settings.optimizer, ranks),
         sync,
     )

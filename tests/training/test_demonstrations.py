@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Queue
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 import miner.training.demonstrations as demonstrations
 from miner.config.errors import ConfigurationError
-from miner.config.settings import Settings, load_settings
+from miner.config.settings import RewardSettings, Settings, load_settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
@@ -26,7 +27,7 @@ from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
-from miner.training.demonstrations import WarmStart, with_warm_start
+from miner.training.demonstrations import Play, WarmStart, warm_start
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction
 from tests.builders import build_tokenizer
@@ -54,13 +55,21 @@ class GamePlayed(Exception):
     """Own games were asked for."""
 
 
-def _warm_start(settings: Settings, fraction: Callable[[int], float] = lambda step: 0.0) -> Any:
+def _warm_start(settings: Settings, step: int = 0) -> WarmStart:
+    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
+    warm = warm_start(settings, Ranks(), RENDERER, source, step)
+    assert warm
+    return warm
+
+
+def _played(warm: WarmStart, fraction: Callable[[int], float] = lambda step: 0.0) -> Play:
+    """The trainer's rollout function, without games of its own."""
+
     def play(groups: Any) -> Any:
         raise GamePlayed
 
-    rollout = RolloutFunction(play, settings.reward, RENDERER.eos_token_id, Ranks())
-    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
-    return with_warm_start(rollout, settings, fraction, RENDERER, source)
+    rollout = RolloutFunction(play, RewardSettings(), RENDERER.eos_token_id, Ranks())
+    return warm.before(rollout, fraction)
 
 
 def _at(step: int) -> Any:
@@ -88,7 +97,7 @@ def test_steps_differ_and_are_made_again_alike() -> None:
 
 
 def test_columns_have_a_part_for_each_prompt() -> None:
-    columns = _warm_start(_settings())(["task"] * 16, _at(0))
+    columns = _played(_warm_start(_settings()))(["task"] * 16, _at(0))
     assert len(columns["turn_ids"]) == len(columns["weights"]) == len(columns["turn_rewards"]) == 16
     taught = sum(map(any, columns["env_mask"]))
     weights = [weight for part in columns["weights"] for weight in part]
@@ -97,14 +106,16 @@ def test_columns_have_a_part_for_each_prompt() -> None:
 
 
 def test_own_games_are_played_once_the_share_is_used_up() -> None:
-    warm = _warm_start(_settings(), lambda step: step / 10)
+    warm = _played(_warm_start(_settings()), lambda step: step / 10)
     warm(["task"] * 2, _at(4))
     with pytest.raises(GamePlayed):
         warm([encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(5))
 
 
 def test_without_a_share_there_is_no_warm_start() -> None:
-    assert not isinstance(_warm_start(_settings("demonstrations.share=0")), WarmStart)
+    settings = _settings("demonstrations.share=0")
+    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
+    assert warm_start(settings, Ranks(), RENDERER, source) is None
 
 
 def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
@@ -158,12 +169,22 @@ def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
     assert asked.count("duel:goofspiel") == 1
 
 
+def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run's begin where it goes on."""
+    steps: Queue[int] = Queue()
+    monkeypatch.setattr(WarmStart, "_demonstrations", lambda self, step: steps.put(step))
+    _warm_start(_settings(), step=7)
+    assert steps.get(timeout=60) == 7
+
+
 def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = Event()
     monkeypatch.setattr(demonstrations, "demonstrate", lambda *args: answered.wait() and [])
     monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.01)
     with pytest.raises(GamePlayed):
-        _warm_start(_settings())([encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(0))
+        _played(_warm_start(_settings()))(
+            [encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(0)
+        )
     answered.set()
 
 
@@ -176,7 +197,7 @@ def test_the_trainer_learns_the_replies_of_the_teachers(tmp_path: Path) -> None:
     """Through TRL's own loop, as in a run."""
     settings = _settings("environment.games=['leduc_poker']", "demonstrations.rows=4")
     warm = _warm_start(settings)
-    trainer = make_trainer(tmp_path, warm)
+    trainer = make_trainer(tmp_path, _played(warm))
     before = _log_probability(trainer.model, warm.rows(0))
     trainer.train()
     assert trainer.state.global_step == 2
