@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
+
+_WIDTH = 110
+"""Columns of a picture in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Findings:
         scoring: what a score means, in a sentence; empty where the report need not explain it.
         warning: why training may be in vain, printed before and after it; empty for none.
         notes: facts and remarks, a sentence each.
-        picture: shown in a terminal before the sentences.
+        picture: shown in a terminal before the sentences, and in the report.
         details: further keys of `probe.json`.
         for_opening: what spares `Channel.open` the same search in other processes.
     """
@@ -45,7 +48,11 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """For `probe.json`."""
         known = ("channel", "reason", "environment", "scoring", "warning")
+        console = Console(width=_WIDTH, color_system=None)
+        with console.capture() as picture:
+            console.print(self.picture or "")
         return {name: getattr(self, name) for name in known} | {
             "notes": list(self.notes),
+            "picture": picture.get().rstrip(),
             **self.details,
         }

@@ -79,7 +79,7 @@ def write_report(folder: Path) -> Path:
         by_game=[record for record in table if record.by_game],
         groups=[Markup(svg_of(figure)) for figure in groups],
         replays=[write_replay(folder, name, replay) for name, replay in best_first(run.replays)],
-        probe=_probe(run.probe),
+        probe=run.probe,
         scoring=scoring(run),
         settings=used_toml(run.settings) if run.settings else "",
     )
@@ -173,35 +173,3 @@ def _score_tile(record: EvaluationRecord) -> tuple[str, str, str]:
     name = f"trained, step {record.step}" if record.name == CHECKPOINT else record.name
     detail = f"{score.low:.3f} to {score.high:.3f}, {score.n:,} episodes"
     return f"{name}, score", f"{score.mean:.3f}", detail
-
-
-def _probe(report: dict[str, Any]) -> dict[str, Any] | None:
-    """The conformance probe's JSON as the page shows it; unknown parts are left out."""
-    if not report:
-        return None
-    channel, reason = report.get("channel", "unknown"), report.get("reason", "")
-    servers = report.get("servers")
-    return {
-        "sentence": f"Channel {channel}: {reason}." if reason else f"Channel {channel}.",
-        "notes": report.get("notes", []),
-        "servers": [
-            _server(server)
-            for server in (servers if isinstance(servers, list) else [])
-            if isinstance(server, dict)
-        ],
-    }
-
-
-def _server(found: dict[str, Any]) -> dict[str, str]:
-    rate, latency = found.get("action_applied_rate"), found.get("latency_ms")
-    step = "not seen" if rate is None else f"{rate:.0%} of {found.get('step_asked', '?')}"
-    equal = found.get("builtin_matches")
-    version = found.get("api_version")
-    answer = "yes" if latency is None else f"in {latency:.0f} ms"
-    return {
-        "url": str(found.get("url", "?")),
-        "answers": found.get("problem") or answer + (f", API {version}" if version else ""),
-        "step": " ".join(filter(None, [step, found.get("step_problem")])),
-        "graded": found.get("graded_problem") or f"{found.get('graded_episodes', 0)} played",
-        "builtin": "yes" if equal is True else "no" if equal is False else "not known",
-    }

@@ -34,6 +34,7 @@ def test_what_is_written_can_be_trained_on_and_is_no_longer_than_promised(tmp_pa
     assert "What is" in looked.output
     found = json.loads(findings.read_text())
     assert (found["channel"], found["notes"]) == ("own", [])
+    assert "What is" in found["picture"]
 
 
 def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def folder(tmp_path: Path) -> RunFolder:
         {
             "channel": "graded",
             "reason": "/step is not true to the game",
-            "servers": [{"url": "http://10.0.0.2:8000", "latency_ms": 3.2, "step_asked": 40,
-                         "action_applied_rate": 0.25, "graded_episodes": 2,
-                         "builtin_matches": True}],
+            "picture": "server <a>  25% of 40",
         }
     )  # fmt: skip
     FittedTemperature(temperature=0.6, most_invalid=0.25, tried=()).write(folder.path)
@@ -56,8 +54,8 @@ def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: Run
     page = write_report(folder.path).read_text()
     for text in (
         "run-a", "20 of 100 steps", "match (bid = prize) 0.924", "checkpoint 20", "Grey rows",
-        "Channel graded: /step is not true to the game.", "25% of 40", "deck_sizes",
-        "sampled at temperature 0.6",
+        "Channel graded: /step is not true to the game.", "deck_sizes",
+        "server &lt;a&gt;  25% of 40", "sampled at temperature 0.6",
     ):  # fmt: skip
         assert text in page
     linked = re.findall(r'(?:href|src)="([^"#][^"]*)"', page)
