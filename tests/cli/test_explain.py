@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.cli.explain import explanation
 from miner.config.errors import ConfigurationError
 from miner.reporting.run_folder import RunFolder
@@ -24,6 +22,7 @@ from miner.reporting.token_records import (
 )
 from miner.rewards.advantages import EPSILON
 from miner.training.token_log import learned_lines
+from tests.commands import miner
 from tests.training.in_process import working_in
 from tests.training.test_trainer import make_trainer
 from tests.training.test_weighted_rows import rollout as with_legal_replies
@@ -70,7 +69,7 @@ def test_every_advantage_follows_from_the_turns_parts(run_dir: Path) -> None:
 
 
 def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path) -> None:
-    said = CliRunner().invoke(app, ["explain", str(run_dir)]).stdout
+    said = miner("explain", run_dir)
     assert said.startswith("step 3: 8 episodes")
     assert "own" not in said.splitlines()[1], "both losses are equal"
     assert len(said.splitlines()) == 3 + 8

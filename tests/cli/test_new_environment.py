@@ -8,30 +8,23 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from miner.__main__ import app, main
-from miner.config.errors import ConfigurationError
+from miner.__main__ import main
 from miner.config.statuses import TrainerStatus
+from tests.commands import miner, refusal
 
 OWN = ("environment.channel=own",)
 
 
-def miner(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
-
-
 def test_what_is_written_can_be_trained_on_and_is_no_longer_than_promised(tmp_path: Path) -> None:
     written = miner("new-environment", "Riddle", "--in", str(tmp_path))
-    assert written.exit_code == 0, written.output
     path = tmp_path / "riddle.py"
-    assert f"probe environment.channel=own environment.entry={path}" in written.output
+    assert f"probe environment.channel=own environment.entry={path}" in written
     assert len(path.read_text().splitlines()) <= 33
     findings = tmp_path / "findings.json"
     looked = miner("probe", *OWN, f"environment.entry={path}:Riddle", "--json", str(findings))
-    assert looked.exit_code == 0, looked.output
-    assert "Riddle: 96 episodes" in looked.output
-    assert "What is" in looked.output
+    assert "Riddle: 96 episodes" in looked
+    assert "What is" in looked
     found = json.loads(findings.read_text())
     assert (found["channel"], found["notes"]) == ("own", [])
     assert "What is" in found["picture"]
@@ -44,23 +37,19 @@ def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:
         (("my-game",), "no name of a class"),
         (("Riddle", "--in", str(tmp_path / "none")), "there is no folder"),
     ):
-        refused = miner("new-environment", *words)
-        assert isinstance(refused.exception, ConfigurationError)
-        assert message in str(refused.exception)
+        assert message in refusal("new-environment", *words)
     assert (tmp_path / "riddle.py").read_text() == "mine"
 
 
 @pytest.mark.parametrize("entry", ["examples/guess.py", "examples.guess:Guess"])
 def test_the_example_is_sound(entry: str) -> None:
     looked = miner("probe", *OWN, f"environment.entry={entry}")
-    assert looked.exit_code == 0, looked.output
-    assert "Guess: 96 episodes" in looked.output
+    assert "Guess: 96 episodes" in looked
 
 
 def test_a_mistake_of_ones_own_is_a_sentence(tmp_path: Path) -> None:
-    refused = miner("probe", *OWN, f"environment.entry={tmp_path / 'guess.py'}")
-    assert isinstance(refused.exception, ConfigurationError)
-    assert "there is no file" in str(refused.exception)
+    sentence = refusal("probe", *OWN, f"environment.entry={tmp_path / 'guess.py'}")
+    assert "there is no file" in sentence
 
 
 def test_the_readme_shows_the_example_as_it_is() -> None:

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from entrypoint.job import _parser
-from miner.__main__ import app
 from miner.config.contract import JOB_FLAGS
 from miner.config.errors import ConfigurationError
 from miner.config.watched import FACTS, differences
+from tests.commands import miner
 from tests.config.made_clone import changed, made_clone
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +42,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def test_an_equal_clone_has_no_differences_and_ends_with_0(clone: Path) -> None:
-    result = CliRunner().invoke(app, ["contract", "--from", str(clone)])
-    assert (result.exit_code, result.output.splitlines()[-1][:13]) == (0, "0 differences")
+    assert miner("contract", "--from", clone).splitlines()[-1].startswith("0 differences")
 
 
 def test_ten_moved_facts_are_all_found_and_nothing_else(clone: Path) -> None:
@@ -53,9 +51,8 @@ def test_ten_moved_facts_are_all_found_and_nothing_else(clone: Path) -> None:
     found = differences(clone)
     assert {difference.fact.name for difference in found} == set(MOVED)
     assert len(found) == 10
-    result = CliRunner().invoke(app, ["contract", "--from", str(clone)])
-    assert result.exit_code == 1
-    [line] = [line for line in result.output.splitlines() if "PVP_TURN_MAX_TOKENS" in line]
+    output = miner("contract", "--from", clone, status=1)
+    [line] = [line for line in output.splitlines() if "PVP_TURN_MAX_TOKENS" in line]
     assert "core/pvp/constants.py" in line
     assert "here 512, there 1024" in line
     assert "miner/duel/turn.py" in line

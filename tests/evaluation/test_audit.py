@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.environments import EpisodeTask
 from miner.environments.base import Observation
 from miner.evaluation.audit import INJECTION, NO_PLAY, Audit, FixedPolicy
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
+from tests.commands import miner
 from tests.training.in_process import working_in
 
 LEGAL, ILLEGAL = Reply(text="1", action=1), Reply(text="9", action=None, valid=False)
@@ -76,8 +75,7 @@ def test_the_command_plays_base_and_others(tmp_path: Path) -> None:
         words = ["audit", f"model.path={work.base}", "environment.channel=builtin",
                  "environment.deck_sizes=[8]", "rollout.group_size=2", "threads=1",
                  "--groups", "2"]  # fmt: skip
-        done = CliRunner(env={"COLUMNS": "120"}).invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0
+        output = miner(*words)
     for text in (
         "base, sampled",
         "injection",
@@ -85,4 +83,4 @@ def test_the_command_plays_base_and_others(tmp_path: Path) -> None:
         "groups with signal",
         "legal",
     ):
-        assert text in done.output
+        assert text in output

@@ -4,14 +4,12 @@ import csv
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.cli.evaluation_session import rules_of
-from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
 from miner.config.settings import Channel, EnvironmentSettings
 from miner.config.statuses import TrainerStatus
@@ -21,6 +19,7 @@ from miner.reporting.progress import EvaluationProgress
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
 from tests.builders import save_model
+from tests.commands import miner, refusal
 from tests.evaluation.chat_server import served_chat
 from tests.reporting.made import evaluation
 from tests.served import serve_in_thread
@@ -31,21 +30,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
 
 
-def run(*arguments: object, status: int = 0) -> str:
-    """What the command prints."""
-    words = ["evaluate", *map(str, arguments)]
-    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, words)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == status, result.output
-    return result.output
-
-
-def refused(*arguments: object) -> str:
-    """The sentence with which the command refuses."""
-    with pytest.raises(ConfigurationError) as caught:
-        run(*arguments)
-    return str(caught.value)
+run, refused = partial(miner, "evaluate"), partial(refusal, "evaluate")
 
 
 def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
@@ -102,8 +87,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(
     monkeypatch.setattr("miner.duel.session.make_player", None)
     duel = ("duel", "random", "random", "--games", "clobber", "--out", str(out))
     assert f"{out} cannot be written" in refused("policy=match", f"out={out}")
-    ended = CliRunner().invoke(app, duel)
-    assert f"{out} cannot be written" in str(ended.exception)
+    assert f"{out} cannot be written" in refusal(*duel)
 
 
 def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:

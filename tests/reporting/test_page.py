@@ -5,11 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
-from miner.cli.report import report_command
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat
 from miner.config.settings import load_settings, to_toml
@@ -21,6 +18,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import print_scores, score_rows, score_table
 from miner.training.temperature import FittedTemperature
+from tests.commands import miner, refusal
 from tests.reporting.made import build_replay, evaluation, interval, replay, step
 
 
@@ -272,19 +270,12 @@ def test_a_log_of_a_narrow_terminal_has_every_number() -> None:
     assert "16 cards" in shown.getvalue()
 
 
-APP = typer.Typer()
-APP.command("report")(report_command)
-
-
 def test_the_command_prints_scores_and_where_the_page_lies(folder: RunFolder) -> None:
-    result = CliRunner(env={"COLUMNS": "120"}).invoke(APP, [str(folder.path)])
-    assert result.exit_code == 0
-    assert "checkpoint 20" in result.output
-    assert f"written to {folder.path / 'report.html'}" in result.output
+    output = miner("report", folder.path)
+    assert "checkpoint 20" in output
+    assert f"written to {folder.path / 'report.html'}" in output
 
 
 @pytest.mark.parametrize(("name", "sentence"), [("absent", "is no folder"), ("", "no records")])
 def test_the_command_refuses_what_is_no_run(tmp_path: Path, name: str, sentence: str) -> None:
-    result = CliRunner().invoke(APP, [str(tmp_path / name)])
-    assert isinstance(result.exception, ConfigurationError)
-    assert sentence in str(result.exception)
+    assert sentence in refusal("report", tmp_path / name)

@@ -16,11 +16,8 @@ import aiohttp
 import numpy as np
 import pytest
 from aiohttp import web
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.cli.watch import WatchServer, plain_text
-from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat
 from miner.config.run_files import EPISODES_FILE
 from miner.environments import EpisodeTask
@@ -42,6 +39,7 @@ from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
 from miner.reporting.watch import LiveRun
 from miner.rollout.groups import LostEpisode
 from tests.builders import build_trajectory
+from tests.commands import miner, refusal
 from tests.reporting.made import evaluation, lowest_replies, step
 
 NOW = 1_700_000_100.0
@@ -333,10 +331,10 @@ def test_a_containers_records_are_copied_out_of_it(
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["watch", name, "--plain"]).stdout
+    shown = miner("watch", name, "--plain")
     assert shown.startswith("job-1: learning Goofspiel with 8 cards")
     assert "step 40" in shown
-    none = CliRunner().invoke(app, ["watch", "job-2", "--plain"]).stdout
+    none = miner("watch", "job-2", "--plain")
     assert "nothing is recorded yet" in none, "a run folder that is not there yet"
 
 
@@ -402,11 +400,7 @@ async def test_an_address_that_cannot_be_is_refused(
     async with served(tmp_path) as url:
         port = url.rpartition(":")[2].strip("/")
         given = [word.replace("{taken}", port) for word in words]
-        done = await asyncio.to_thread(
-            CliRunner().invoke, app, ["watch", str(tmp_path), *given], catch_exceptions=True
-        )
-    assert isinstance(done.exception, ConfigurationError)
-    assert sentence in str(done.exception)
+        assert sentence in await asyncio.to_thread(refusal, "watch", tmp_path, *given)
 
 
 @pytest.mark.parametrize("width", [1280, 420])
