@@ -34,7 +34,7 @@ INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
 
 DUEL_OPPONENTS = ("random", "teacher", "rival")
-"""Nobody knows the models that will be met; a search shows what chance does not punish."""
+"""Stand-ins for the models that will be met, which are unknown when a job starts."""
 
 DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy nine tenths of what is learned."""

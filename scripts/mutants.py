@@ -1,4 +1,4 @@
-"""How many small defects the tests notice: mutmut on the packages that a result depends on.
+"""Count the small defects that the tests notice: mutmut on the packages that results depend on.
 
     make mutants                                        # rewards whole, a sample of the others
     .venv/bin/python scripts/mutants.py rollout=all training=50 --seed 1
@@ -31,7 +31,7 @@ SAMPLE = "60"
 
 @dataclass(frozen=True)
 class Package:
-    """What is changed, and the tests that should notice; slow files of tests are left out."""
+    """Files to change, and the tests that should notice; slow files of tests are left out."""
 
     code: str
     tests: tuple[str, ...]
@@ -209,7 +209,7 @@ def difference(folder: Path, mutant: str) -> str:
 
 
 def only_wording(folder: Path, mutant: str) -> bool:
-    """Whether a mutant changes nothing but the text of an error or what goes to a log."""
+    """Return whether a mutant changes nothing but the text of an error or what goes to a log."""
     module, _, function = mutant.rpartition(".")
     shapes = shapes_of((folder / "mutants" / f"{module.replace('.', '/')}.py").read_text())
     return shapes[function] == shapes[f"{function.rpartition('__mutmut_')[0]}__mutmut_orig"]
@@ -232,7 +232,7 @@ def shapes_of(source: str) -> dict[str, str]:
 
 
 def is_text(argument: ast.expr) -> bool:
-    """Whether an error's argument is its message, or the None that a mutant puts there."""
+    """Return whether an error's argument is its message, or the None that a mutant puts there."""
     constant = isinstance(argument, ast.Constant) and (
         argument.value is None or isinstance(argument.value, str)
     )

@@ -1,4 +1,4 @@
-"""`python -m miner audit`: whether there is signal, before hours are spent."""
+"""`python -m miner audit`: check for a learning signal before hours are spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m miner contract`: whether the tournament is still what this miner was built for."""
+"""`python -m miner contract`: compare the tournament with what this miner was built for."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Show:
     last_weights: bool = False
 
     def expected(self, seconds: float) -> str:
-        """How long the demo takes with so many seconds of training."""
+        """Sentence on the minutes that the demo takes, given the seconds of training."""
         training, (least, most) = seconds / 60, self.other_minutes
         return (
             f"expect {floor(training + least)} to {ceil(training + most)} minutes: training "

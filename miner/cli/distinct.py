@@ -1,4 +1,4 @@
-"""`python -m miner distinct`: whether two submissions are the same to the tournament.
+"""`python -m miner distinct`: compare two submissions as the tournament does.
 
 Invariants:
 * equal means what the tournament's first two tiers compare: the commit, or the files' text without

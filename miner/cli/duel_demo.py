@@ -74,7 +74,7 @@ def _base(console: Console) -> Path:
 
 
 def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:
-    """Scores and forfeits of the model in a folder, as the issue's table has them."""
+    """Scores of the model in a folder by game and opponent, and its share of forfeits."""
     from miner.duel.players.model import load_model_player
     from miner.duel.scoreboard import MEETINGS, score
 

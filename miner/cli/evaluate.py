@@ -1,4 +1,4 @@
-"""`python -m miner evaluate`: how good a model or a baseline is, by the grader's rules."""
+"""`python -m miner evaluate`: score a model or a baseline by the grader's rules."""
 
 from __future__ import annotations
 

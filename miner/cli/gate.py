@@ -1,4 +1,4 @@
-"""`python -m miner gate`: whether a model may replace the one that training began with."""
+"""`python -m miner gate`: decide whether a model may replace the one that training began with."""
 
 from __future__ import annotations
 

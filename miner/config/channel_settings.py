@@ -47,7 +47,7 @@ class OpenEnvSettings(Section):
     max_turns: int = Field(8, ge=1, description="Replies of one episode at most.")
     unfinished: Literal["sum", "zero"] = Field(
         "sum",
-        description="Worth of an episode that max_turns ends: the rewards so far, or the lowest.",
+        description="Reward of an episode that max_turns ends: the rewards so far, or the lowest.",
     )
     return_range: tuple[float, float] = Field(
         (0.0, 1.0), description="Lowest and highest sum of an episode's rewards: scores 0 and 1."

@@ -66,7 +66,7 @@ class RecordedRows:
 
     def batch(self, first: int, count: int, seed: int) -> list[int]:
         """Numbers of conversations to train: `count` from place `first` on, in an order that is
-        drawn anew each time all of them have been learned."""
+        drawn again each time all of them have been learned."""
         numbers: list[int] = []
         trained = self.conversations.trained
         while len(numbers) < count:

@@ -1,4 +1,4 @@
-"""Warnings about a run: alarms, which want something done, and notes."""
+"""Warnings about a run: alarms, which need action, and notes."""
 
 from __future__ import annotations
 

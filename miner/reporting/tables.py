@@ -24,12 +24,12 @@ class ScoreRow:
 
     name: str
     score: str
-    difference: str
-    episodes: str
     by_deck_size: dict[int, str]
-    invalid: str
-    timed_out: str
-    excluded: str
+    difference: str = ""
+    episodes: str = ""
+    invalid: str = ""
+    timed_out: str = ""
+    excluded: str = ""
     known: bool = False
 
 
@@ -48,12 +48,7 @@ def score_rows(evaluations: Sequence[EvaluationRecord]) -> list[ScoreRow]:
         ScoreRow(
             reference.name,
             f"{reference.mean(sizes):.3f} expected",
-            "",
-            "",
             {size: f"{reference.by_deck_size[size]:.3f}" for size in shown},
-            "",
-            "",
-            "",
             known=True,
         )
         for reference in known_scores(measured)
