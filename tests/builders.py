@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -161,6 +162,17 @@ def build_llama(vocab_size: int = 400, *, seed: int = 0) -> LlamaForCausalLM:
         bos_token_id=None,
     )
     return LlamaForCausalLM(config).eval()
+
+
+def save_base(
+    folder: Path,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+) -> Path:
+    """Write a model folder, by default of `build_qwen3` and `build_tokenizer`; returns it."""
+    (model or build_qwen3()).save_pretrained(folder)
+    (tokenizer or build_tokenizer()).save_pretrained(folder)
+    return folder
 
 
 SYSTEM: Message = {"role": "system", "content": "Count. Answer with a number."}

@@ -11,9 +11,12 @@ import hypothesis
 import pytest
 import torch
 
+from miner.background_loop import BackgroundLoop
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 pytest_plugins = ["tests.skips", "pytester"]
 
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # read when TRL is imported
 torch.set_num_threads(1)  # tests run on small machines beside others, and tiny models gain nothing
 # Where setup has built DeepSpeed's communication. Elsewhere a build that was killed may have left
 # a lock, or other programs build something else.
@@ -64,6 +67,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting needs root")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    with BackgroundLoop() as loop:
+        yield loop
 
 
 @pytest.fixture

@@ -19,13 +19,9 @@ from trl.trainer.utils import add_fused_lm_head
 from miner.config.settings import load_settings
 from miner.duel.calls import parse_calls, write_calls
 from miner.duel.family import folder_family
-from miner.duel.memory import Notes, WordCounter
 from miner.duel.players.model import load_model_player
-from miner.duel.table import Table
 from miner.duel.tools import move_call, offered_tools, shaped
-from miner.duel.turn import MAX_TOKENS, Request
-from miner.duel.wording import own_wording
-from miner.games import GAMES
+from miner.duel.turn import MAX_TOKENS
 from miner.inference.merged_weights import weights_on_cpu
 from miner.model_class import outside_text
 from miner.publishing.publisher import PublishedScore, Publisher
@@ -36,6 +32,7 @@ from miner.training.forest import Row, grow, single
 from miner.training.learner import Learner, with_adapters
 from miner.training.tree_forward import let_take_trees, score
 from tests.base_models.pool import POOL, PoolBase, make_folder
+from tests.duel.stand_ins import asked
 
 pytestmark = pytest.mark.long
 
@@ -54,14 +51,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Made(request.param, folder, load_model_folder(folder, torch.float32))
 
 
-def turn() -> Request:
-    table = Table(GAMES["leduc_poker"], 24005)
-    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=table.state.legal_actions())
-
-
 def row(made: Made) -> tuple[torch.Tensor, torch.Tensor]:
     """A turn's tokens with a written call, and labels of the call alone."""
-    renderer, request = made.loaded.chat.renderer, turn()
+    renderer, request = made.loaded.chat.renderer, asked()
     prompt = list(renderer.encode(renderer.render(request.messages, shaped(request.tools))))
     tokenizer = made.loaded.chat.tokenizer
     call = write_calls(made.base.family, [move_call(1)])
@@ -87,7 +79,7 @@ def test_its_parser_is_found_under_a_hash_for_a_name(made: Made) -> None:
 
 
 def test_a_turn_shows_rules_tools_and_state_and_a_call_survives_the_tokens(made: Made) -> None:
-    request, chat = turn(), made.loaded.chat
+    request, chat = asked(), made.loaded.chat
     shown = chat.renderer.render(request.messages, shaped(request.tools))
     for part in ("leduc_poker", "working_memory_append", "game_action", "Legal actions:"):
         assert part in shown
@@ -179,7 +171,7 @@ async def test_it_answers_in_a_duel(made: Made, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(MAX_TOKENS, "turn", 16)  # random weights never end a reply
     player = load_model_player(made.folder, "made")
     try:
-        reply = await player.reply(turn())
+        reply = await player.reply(asked())
     finally:
         await player.close()
     assert reply.tokens

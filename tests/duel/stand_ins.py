@@ -8,11 +8,21 @@ from pathlib import Path
 
 import yaml
 
-from miner.duel.memory import TokenCounter, WordCounter
+from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.players.base import Reply
+from miner.duel.table import Table
 from miner.duel.tools import ToolCall
 from miner.duel.turn import Request
+from miner.duel.wording import Wording, own_wording
+from miner.games import GAMES as GAMES_BY_NAME
 from tests.duel.golden import GAMES, first, transcript
+
+
+def asked(game: str = "leduc_poker", wording: Wording | None = None, **more: int) -> Request:
+    """The first request of the game that a fixed seed draws."""
+    table = Table(GAMES_BY_NAME[game], 24005)
+    legal = table.state.legal_actions()
+    return Request(table, 0, Notes(WordCounter()), wording or own_wording(), legal=legal, **more)
 
 
 def calls(*named: Sequence[str]) -> Reply:

@@ -12,16 +12,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from miner.duel.match import Limits, play_match
-from miner.duel.memory import Notes, WordCounter
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
 from miner.duel.players.base import PlayerError, ReplyForfeit, UnreachableError
 from miner.duel.players.endpoint import EndpointPlayer
-from miner.duel.table import Table
-from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.games import GAMES
-from tests.duel.stand_ins import Scripted, lowest_call
+from tests.duel.stand_ins import Scripted, asked, lowest_call
 
 Answer = Callable[[dict[str, Any], int], web.Response | None]
 """To a body and its number; None: never."""
@@ -64,21 +61,15 @@ def _completion(*calls: tuple[str, Any], content: str | None = None) -> web.Resp
     return web.json_response({"choices": [{"message": message}], "usage": usage})
 
 
-def _request() -> Request:
-    table = Table(GAMES["leduc_poker"], 24005)
-    legal = table.state.legal_actions()
-    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=legal, seed=5)
-
-
 async def test_a_request_is_the_tournaments_and_the_reply_is_read() -> None:
     """Below /v1 where the URL names a host only."""
     move = ("game_action", '{"action_id": 1}')
     said = _completion(move, content="<think>x</think> ok ")
     async with _endpoint(lambda body, n: said, path="") as (player, bodies, waits):
-        reply = await player.reply(_request())
+        reply = await player.reply(asked(seed=5))
     assert [(call.name, call.arguments) for call in reply.calls] == [move]
     assert (reply.content, reply.prompt_tokens, reply.tokens) == ("ok", 100, 7)
-    assert bodies[0] == _request().body("served")
+    assert bodies[0] == asked(seed=5).body("served")
     assert waits == []
 
 
@@ -102,7 +93,7 @@ async def test_failures_are_blamed_on_whom_the_tournament_blames(
 
     async with _endpoint(answer) as (player, bodies, waits):
         with pytest.raises(expected) as caught:
-            await player.reply(_request())
+            await player.reply(asked(seed=5))
     assert (len(bodies), waits) == (requests, [1.0] * (requests - 1))
     assert "x" * 500 not in str(caught.value)
 
@@ -111,7 +102,7 @@ async def test_one_failure_is_retried() -> None:
     async with _endpoint(
         lambda body, n: web.Response(status=503) if n == 1 else _completion(("game_action", "{}"))
     ) as (player, bodies, waits):
-        assert len((await player.reply(_request())).calls) == 1
+        assert len((await player.reply(asked(seed=5))).calls) == 1
     assert (len(bodies), waits) == (2, [1.0])
 
 
@@ -124,7 +115,7 @@ async def test_a_connection_that_is_refused_twice_is_nobodys_fault() -> None:
     url = f"http://127.0.0.1:{unused_port()}/v1"
     player = EndpointPlayer("e", url, "m", sleep=sleep)
     with pytest.raises(UnreachableError, match=url):
-        await player.reply(_request())
+        await player.reply(asked(seed=5))
     await player.close()
     assert waits == [1.0]
 
@@ -132,7 +123,7 @@ async def test_a_connection_that_is_refused_twice_is_nobodys_fault() -> None:
 async def test_a_server_that_hangs_twice_loses_the_game() -> None:
     async with _endpoint(lambda body, n: None, timeout_s=0.05) as (player, bodies, waits):
         with pytest.raises(ReplyForfeit) as caught:
-            await player.reply(_request())
+            await player.reply(asked(seed=5))
     assert caught.value.cause == Cause.HTTP_SLOW
     assert (len(bodies), waits) == (2, [1.0])
 

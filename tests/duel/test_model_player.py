@@ -25,7 +25,7 @@ from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import LoadedChat
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, build_tokenizer, save_base
 from tests.duel.stand_ins import Scripted, lowest_call
 
 TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
@@ -166,9 +166,7 @@ async def test_a_prompt_that_leaves_no_room_for_a_reply_forfeits(tokenizer) -> N
 
 async def test_a_model_folder_plays(tmp_path: Path, tokenizer) -> None:
     model = build_qwen3(vocab_size=len(tokenizer), max_position_embeddings=16384)
-    model.save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    player = load_model_player(tmp_path / "tiny", "tiny")
+    player = load_model_player(save_base(tmp_path / "tiny", model, tokenizer), "tiny")
     try:
         match = await play_match(LEDUC, player, Scripted("b", lowest_call), RULES, Limits(pairs=1))
     finally:

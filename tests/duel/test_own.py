@@ -10,23 +10,17 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import Style, demonstrate
-from miner.duel.memory import Notes, WordCounter
+from miner.duel.memory import WordCounter
 from miner.duel.own import taught_by
 from miner.duel.players.catalog import make_player
-from miner.duel.table import Table
 from miner.duel.teachers import Seen, taught_values
-from miner.duel.turn import Request
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from tests.duel.stand_ins import asked
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "own_duels.py")
 VALUES = {"Fold": 0.1, "Call": 0.5, "Raise": 0.6}
-
-
-def asked(game: str) -> Request:
-    table = Table(GAMES[game], 24005)
-    return Request(table, 0, Notes(WordCounter()), own_wording(), legal=table.state.legal_actions())
 
 
 def test_the_example_teaches_its_game_and_leaves_others_to_the_teachers() -> None:

@@ -8,24 +8,15 @@ from pathlib import Path
 import pytest
 import trl
 
-from miner.duel.memory import Notes, WordCounter
-from miner.duel.table import Table
 from miner.duel.tools import shaped
 from miner.duel.tournament_files import read_wording
 from miner.duel.turn import Request
-from miner.duel.wording import own_wording
-from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer
 from tests.duel.golden import needs_transcripts, transcript
-from tests.duel.stand_ins import tournament_copy
+from tests.duel.stand_ins import asked, tournament_copy
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
-
-
-def _turn(wording) -> Request:
-    table = Table(GAMES["leduc_poker"], 24005)
-    return Request(table, 0, Notes(WordCounter()), wording, legal=table.state.legal_actions())
 
 
 def rendered(request: Request, template: str, before: str = "", bos: str = "") -> str:
@@ -41,7 +32,7 @@ def rendered(request: Request, template: str, before: str = "", bos: str = "") -
 def test_turns_are_rendered_as_recorded(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = _turn(read_wording(tournament_copy(tmp_path)))
+    request = asked(wording=read_wording(tournament_copy(tmp_path)))
     [line] = [
         line
         for line in transcript("templates")
@@ -54,7 +45,7 @@ def test_turns_are_rendered_as_recorded(
 
 
 def test_tools_keep_the_engines_order_of_keys() -> None:
-    tools = _turn(own_wording()).tools
+    tools = asked().tools
     engine = shaped(tools)[-1]
     assert list(engine) == ["type", "function"]
     assert list(engine["function"]) == ["description", "name", "parameters", "strict"]
@@ -62,7 +53,7 @@ def test_tools_keep_the_engines_order_of_keys() -> None:
 
 
 def test_a_prompt_shows_rules_notes_state_and_tools() -> None:
-    request = _turn(own_wording())
+    request = asked()
     request.notes.call("working_memory_rewrite", {"slot": 2, "content": "raises with a king"})
     shown = rendered(request, "qwen2_5")
     for part in ("leduc_poker", "[2] raises with a king", "Your card: J♠", '"game_action"'):

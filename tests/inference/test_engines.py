@@ -2,12 +2,9 @@
 
 import asyncio
 import gc
-import os
 import weakref
 from contextlib import ExitStack
 from types import SimpleNamespace
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import pytest
 import torch
@@ -121,13 +118,14 @@ def test_samples_come_from_the_weights_of_the_last_step(engine, model, loop, ser
     assert server.paths == [*UPDATE, *UPDATE]
 
 
-def test_weights_travel_once_per_step(engine, loop, server):
+def test_weights_travel_once_per_step_and_leave_nothing_on_the_disk(engine, loop, server, tmp_path):
     engine.weights_changed(1)
     for _ in range(3):
         engine.sync_weights()
         with engine.playing():
             sample(engine, loop)
     assert server.paths.count("/update_weights") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_left_over_from_an_earlier_trainer_gets_the_weights(engine, model, loop, server):
@@ -136,12 +134,6 @@ def test_a_server_left_over_from_an_earlier_trainer_gets_the_weights(engine, mod
         assert sample(engine, loop).weight_version == 0
     assert server.stub.weights.version == "0"
     assert server.paths.count("/update_weights") == 1
-
-
-def test_nothing_of_a_push_stays_on_the_disk(engine, tmp_path):
-    engine.weights_changed(1)
-    engine.sync_weights()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, server):
@@ -156,20 +148,21 @@ def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, se
     assert "\n" not in line
 
 
-def test_a_push_that_the_server_refuses_is_explained(engine, server, caplog):
-    server.stub.broken["/finish_weight_update"] = 500
-    engine.weights_changed(4)
-    with pytest.raises(WeightSyncError):
-        engine.sync_weights()
-    assert "/finish_weight_update failed with HTTP 500" in caplog.text
-
-
-def test_a_push_that_the_server_does_not_confirm_has_failed(engine, server, caplog):
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"/finish_weight_update": 500}, "/finish_weight_update failed with HTTP 500"),
+        ({}, "calls its weights 'on their way' afterwards"),
+    ],
+    ids=["refused", "not confirmed"],
+)
+def test_a_push_that_is_not_finished_has_failed(broken, words, engine, server, caplog):
+    server.stub.broken |= broken
     server.stub.weights.finish = lambda version: None
     engine.weights_changed(4)
     with pytest.raises(WeightSyncError):
         engine.sync_weights()
-    assert "calls its weights 'on their way' afterwards" in caplog.text
+    assert words in caplog.text
 
 
 def test_a_server_that_stays_dead_is_named(engine, server, caplog):

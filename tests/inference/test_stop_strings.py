@@ -39,7 +39,6 @@ async def engine(name: str) -> AsyncIterator[Sampler]:
             server = VllmServerSampler(VllmServer(url), RULES)
             yield server
             await server.server.close()
-        stub.close()
     else:
         colocated = VllmColocatedSampler(
             EngineDouble(model, tokenizer=tokenizer), RULES, make_params=dict

@@ -28,7 +28,6 @@ def stub():
     stub = build_stub()
     with stub_in_thread(stub) as stub.url:
         yield stub
-    stub.close()
 
 
 def build_sampler(url, tries=3, timeout=60.0, context=1024, seed=0):
@@ -49,7 +48,6 @@ async def test_defaults_of_the_models_generation_config_do_not_reach_the_distrib
         sampler = build_sampler(url)
         assert (await sampler.sample(PROMPTS[0], SamplingParams(3))).token_ids
         await sampler.server.close()
-    stub.close()
 
 
 async def test_replies_end_on_eos_or_at_the_limit_or_at_the_end_of_the_context(stub):
@@ -81,7 +79,6 @@ async def test_a_conversation_stays_with_one_engine_of_its_server_and_all_have_w
         await sampler.server.close()
     asked = [body["engine"] for _, body in stub.completions]
     assert Counter(asked) == {0: 4, 1: 4, 2: 4, None: 1}
-    stub.close()
 
 
 async def test_no_two_requests_have_the_same_seed(stub):
@@ -109,8 +106,6 @@ async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from
         second.weights.version = "3"
         assert (await sampler.sample(PROMPTS[0], SamplingParams(2))).weight_version == 3
         await sampler.server.close()
-    first.close()
-    second.close()
 
 
 async def test_a_server_whose_loss_no_request_has_seen_is_told_apart(stub):
@@ -204,7 +199,6 @@ async def test_a_server_without_its_development_endpoints_is_named():
         with pytest.raises(SamplerError, match="VLLM_SERVER_DEV_MODE=1"):
             await server.weight_version()
         await server.close()
-    stub.close()
 
 
 @pytest.mark.parametrize("prompt", [[], [400], [-1]])

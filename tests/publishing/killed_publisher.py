@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from miner.publishing import filesystem
@@ -30,11 +31,17 @@ def cannot_exchange(first: Path, second: Path) -> None:
     raise OSError(errno.EINVAL, "Invalid argument")
 
 
-def publish(publisher: Publisher, model: Path, step: int) -> None:
-    def write(folder: Path) -> None:
+def copy_of(model: Path) -> Callable[[Path], None]:
+    """A `save` that writes a copy of `model`."""
+
+    def save(folder: Path) -> None:
         shutil.copytree(model, folder, dirs_exist_ok=True)
 
-    publisher.publish(write, PublishedScore(step))
+    return save
+
+
+def publish(publisher: Publisher, model: Path, step: int) -> None:
+    publisher.publish(copy_of(model), PublishedScore(step))
 
 
 def loop(output: Path, models: list[Path]) -> None:

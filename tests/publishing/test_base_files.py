@@ -13,6 +13,7 @@ from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import set_json, shard
+from tests.publishing.killed_publisher import open_publisher
 
 
 def test_files_are_equal_byte_for_byte(base_model: Path, destination: Path) -> None:
@@ -76,13 +77,13 @@ def test_a_template_of_our_own_is_where_newer_and_older_servers_look(
     output = tmp_path / "repo"
     for template in ("Spiel: {{ messages }}", "Prämie: {{ messages }}"):
         (model / "chat_template.json").write_text('{"chat_template": "another"}')
-        Publisher(output, full_check=False).publish_base(model, template)
+        open_publisher(output).publish_base(model, template)
         settings = json.loads((output / "tokenizer_config.json").read_text())
         assert settings == before | {"chat_template": template}
         assert (output / "chat_template.jinja").read_text() == template
         assert not (output / "chat_template.json").exists()
         (model / "chat_template.json").unlink()
-    Publisher(output, full_check=False).publish_base(model)
+    open_publisher(output).publish_base(model)
     assert not (output / "chat_template.jinja").exists()
 
 

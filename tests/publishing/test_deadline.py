@@ -9,18 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miner.publishing.deadline import RECENT, SAFETY, Deadline
+from tests.virtual_time import Clock
 
 NO_GUESS = {"step": 0.0, "evaluation": 0.0, "publication": 0.0}
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.checkpoints import Checkpoints, RunDisk
 from miner.training.schedule import Schedule
-from tests.publishing.killed_publisher import cannot_exchange
+from tests.publishing.killed_publisher import cannot_exchange, copy_of, open_publisher
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
 
@@ -66,7 +65,7 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
     if not atomic:
         monkeypatch.setattr(filesystem, "exchange_folders", cannot_exchange)
     output = tmp_path / "task" / "repo"
-    publisher = Publisher(output, full_check=False)
+    publisher = open_publisher(output)
     publisher.publish_base(base_model)
     replace, held = publishing.replace_folder, []
 
@@ -79,7 +78,7 @@ def test_a_model_is_on_disk_before_it_takes_its_place_and_its_name_after(
     monkeypatch.setattr(publishing, "replace_folder", watched)
 
     def save(folder: Path) -> None:
-        shutil.copytree(trained_model, folder, dirs_exist_ok=True)
+        copy_of(trained_model)(folder)
         (folder / "more").mkdir()
         (folder / "more" / "notes.txt").write_text("a file in a folder below")
 
@@ -104,7 +103,7 @@ def test_a_published_model_can_be_read_by_another_user(tmp_path: Path, base_mode
     before = os.umask(0o077)
     try:
         output = tmp_path / "repo"
-        Publisher(output, full_check=False).publish_base(base_model)
+        open_publisher(output).publish_base(base_model)
     finally:
         os.umask(before)
     assert output.stat().st_mode & 0o777 == 0o755
@@ -125,7 +124,7 @@ def test_a_model_is_loaded_before_it_takes_its_place(
     monkeypatch.setattr(publishing, "verify_model", watched)
     publisher = Publisher(tmp_path / "repo", in_process=True)
     if strict:
-        publisher.publish(lambda to: shutil.copytree(base_model, to, dirs_exist_ok=True), SCORE)
+        publisher.publish(copy_of(base_model), SCORE)
     else:
         publisher.publish_base(base_model)
     loaded = {"load": True, "strict": strict, "dtype": "float16"}  # as the first format serves it

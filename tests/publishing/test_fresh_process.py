@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import change_weights, set_json
+from tests.publishing.killed_publisher import copy_of
 
 
 def test_a_real_process_from_within_a_distributed_run(
@@ -43,9 +43,7 @@ def test_a_publisher_with_full_check_refuses_what_only_loading_shows(
     publisher.publish_base(base_model)
     change_weights(model, spoil)
     with pytest.raises(UnverifiedModelError, match=r"'model\.norm\.weight' holds values"):
-        publisher.publish(
-            lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True), PublishedScore(2)
-        )
+        publisher.publish(copy_of(model), PublishedScore(2))
     assert publisher.current() == PublishedScore(step=0)
 
 

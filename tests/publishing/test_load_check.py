@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import change_weights, set_json, shard
+from tests.publishing.killed_publisher import copy_of
 
 Change = Callable[[Path, Callable[[dict[str, torch.Tensor]], object]], None]
 NAME = "model.layers.0.mlp.up_proj.weight"
@@ -63,15 +63,12 @@ def test_a_model_of_duels_is_published_beyond_float16(
 ) -> None:
     change_weights(model, put(70000.0))
 
-    def save(folder: Path) -> None:
-        shutil.copytree(model, folder, dirs_exist_ok=True)
-
     served = {
         dtype: Publisher(tmp_path / dtype, in_process=not fresh, dtype=dtype) for dtype in DTYPES
     }
-    served["bfloat16"].publish(save, PublishedScore(1))
+    served["bfloat16"].publish(copy_of(model), PublishedScore(1))
     with pytest.raises(UnverifiedModelError, match="beyond float16"):
-        served["float16"].publish(save, PublishedScore(1))
+        served["float16"].publish(copy_of(model), PublishedScore(1))
 
 
 DTYPES: tuple[ServedDtype, ...] = ("float16", "bfloat16")

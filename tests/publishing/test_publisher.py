@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,23 +15,10 @@ from miner.publishing import filesystem
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.verify import verify_model
-from tests.publishing.killed_publisher import cannot_exchange
+from tests.publishing.killed_publisher import cannot_exchange, copy_of, open_publisher
 from tests.publishing.locked import locked_elsewhere
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)
-
-
-def open_publisher(output: Path) -> Publisher:
-    return Publisher(output, full_check=False)
-
-
-def copy_of(model: Path) -> Callable[[Path], None]:
-    """A `save` that writes a copy of `model`."""
-
-    def save(folder: Path) -> None:
-        shutil.copytree(model, folder, dirs_exist_ok=True)
-
-    return save
 
 
 def weights(folder: Path) -> bytes:

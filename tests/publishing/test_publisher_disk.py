@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,14 +12,11 @@ from safetensors.torch import save_file
 
 from miner.publishing.errors import PublishingError
 from miner.publishing.filesystem import exchange_folders, replace_folder
-from miner.publishing.publisher import PublishedScore, Publisher
+from miner.publishing.publisher import PublishedScore
 from miner.publishing.verify import verify_model
+from tests.publishing.killed_publisher import copy_of, open_publisher
 
 SCORE = PublishedScore(step=40)
-
-
-def copy(model: Path, folder: Path) -> None:
-    shutil.copytree(model, folder, dirs_exist_ok=True)
 
 
 def test_exchange_swaps_two_folders(tmp_path: Path) -> None:
@@ -51,7 +47,7 @@ class TestSmallDisk:
     """The real errors of a full and of a read-only file system."""
 
     def test_full_while_safetensors_writes(self, small_disk: Path, base_model: Path) -> None:
-        publisher = Publisher(small_disk / "repo", full_check=False)
+        publisher = open_publisher(small_disk / "repo")
         publisher.publish_base(base_model)
 
         def save(folder: Path) -> None:
@@ -65,18 +61,18 @@ class TestSmallDisk:
         with (model / "model.safetensors").open("ab") as stream:
             stream.write(bytes(100_000))
         with pytest.raises(PublishingError, match=r"need 0\.1 MB, but only 0\.1 MB are free"):
-            Publisher(small_disk / "repo", full_check=False).publish_base(model)
+            open_publisher(small_disk / "repo").publish_base(model)
 
     def test_read_only(self, small_disk: Path, base_model: Path) -> None:
-        publisher = Publisher(small_disk / "repo", full_check=False)
+        publisher = open_publisher(small_disk / "repo")
         publisher.publish_base(base_model)
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
         with pytest.raises(PublishingError, match="Read-only file system"):
-            publisher.publish(lambda folder: copy(base_model, folder), SCORE)
+            publisher.publish(copy_of(base_model), SCORE)
         with pytest.raises(PublishingError, match="Read-only file system"):
-            Publisher(small_disk / "repo", full_check=False)
+            open_publisher(small_disk / "repo")
         verify_model(small_disk / "repo", load=True)
 
     def test_output_is_a_mount_point(self, small_disk: Path) -> None:
         with pytest.raises(PublishingError, match="mount its parent"):
-            Publisher(small_disk, full_check=False)
+            open_publisher(small_disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -19,63 +20,46 @@ from miner.publishing.structure import read_header
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import set_json, shard
 
-
-def damage_truncated(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1])
+WEIGHTS = "model.safetensors"
 
 
-def damage_adapter_beside_weights(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
+def cut_a_byte(model: Path) -> None:
+    os.truncate(model / WEIGHTS, (model / WEIGHTS).stat().st_size - 1)
 
 
-def damage_pickled_weights(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+def add_checkpoint(model: Path) -> None:
+    (model / "checkpoint-10").mkdir()
+    shutil.copy(model / WEIGHTS, model / "checkpoint-10")
 
 
-def damage_checkpoint_inside(folder: Path) -> None:
-    (folder / "checkpoint-10").mkdir()
-    shutil.copy(folder / "model.safetensors", folder / "checkpoint-10")
-
-
-def damage_stray_shard(folder: Path) -> None:
-    shutil.copy(folder / "model.safetensors", folder / "model-00001-of-00002.safetensors")
-
-
-def damage_no_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-
-
-def damage_broken_config(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": ')
-
-
-def damage_config_is_a_list(folder: Path) -> None:
-    (folder / "config.json").write_text("[]")
-
-
-def damage_no_model_type(folder: Path) -> None:
-    (folder / "config.json").write_text("{}")
-
-
-DAMAGES: dict[Callable[[Path], None], str] = {
-    damage_truncated: "is truncated, damaged",
-    damage_adapter_beside_weights: "taken for an adapter",
-    damage_pickled_weights: "holds no model.safetensors .*pytorch_model.bin",
-    damage_checkpoint_inside: "checkpoint-10 holds safetensors",
-    damage_stray_shard: "not one of the model's weight files",
-    damage_no_tokenizer: "holds no tokenizer",
-    damage_broken_config: "config.json is no valid JSON",
-    damage_config_is_a_list: "holds a list",
-    damage_no_model_type: "model_type",
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (cut_a_byte, "is truncated, damaged"),
+    "adapter beside weights": (
+        lambda model: (model / "adapter_config.json").write_text("{}"),
+        "taken for an adapter",
+    ),
+    "pickled weights": (
+        lambda model: (model / WEIGHTS).rename(model / "pytorch_model.bin"),
+        "holds no model.safetensors .*pytorch_model.bin",
+    ),
+    "checkpoint inside": (add_checkpoint, "checkpoint-10 holds safetensors"),
+    "stray shard": (
+        lambda model: shutil.copy(model / WEIGHTS, model / "model-00001-of-00002.safetensors"),
+        "not one of the model's weight files",
+    ),
+    "no tokenizer": (lambda model: (model / "tokenizer.json").unlink(), "holds no tokenizer"),
+    "broken config": (
+        lambda model: (model / "config.json").write_text('{"model_type": '),
+        "config.json is no valid JSON",
+    ),
+    "a list": (lambda model: (model / "config.json").write_text("[]"), "holds a list"),
+    "no model type": (lambda model: (model / "config.json").write_text("{}"), "model_type"),
 }
 
 
-@pytest.mark.parametrize(
-    ("damage", "sentence"), DAMAGES.items(), ids=lambda v: getattr(v, "__name__", "")
-)
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_named_whether_base_or_trained(
-    model: Path, damage: Callable[[Path], None], sentence: str
+    model: Path, damage: Callable[[Path], object], sentence: str
 ) -> None:
     damage(model)
     for strict in (True, False):

@@ -22,8 +22,6 @@ from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
-from miner.rollout.completions import RolloutCompletions
-from tests.builders import build_tokenizer
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
 from tests.vllm_surface import installed_misfits
 
@@ -77,8 +75,6 @@ def main() -> None:
                     )
             said[f"cache emptied {seed}"] = llm.reset_prefix_cache()
             said[f"weights {seed}"] = loop.run(all_prompts(sampler, 1.0))
-        ask = RolloutCompletions(sampler, build_tokenizer(), loop, SamplingParams(4, 1.0))
-        said["completions"] = ask(["one", "two"], as_chat=True)
     sampler.close()
     (out / "said.json").write_text(json.dumps(said))
 

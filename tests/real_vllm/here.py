@@ -44,6 +44,21 @@ def needs_real_vllm() -> None:
         )
 
 
+def python_with_vllm(
+    *words: str, text: str = "", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the Python that has vLLM with these words, `text` on its stdin."""
+    return subprocess.run(
+        [str(BIN / "python"), *words],
+        cwd=REPOSITORY,
+        env={**os.environ, **CPU_ENVIRONMENT, **environ},
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @contextmanager
 def real_server(base: Path, log: Path, inventory: str) -> Iterator[str]:
     """`vllm serve` with the flags planned for these GPUs; yields its URL."""

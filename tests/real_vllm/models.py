@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, Qwen3ForCausalLM
 
 from miner.inference.vllm.replies import ReplyRules
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, save_base
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
 LONG_PROMPTS = [[5 + (7 * i + j) % 300 for i in range(400)] for j in range(4)]
@@ -37,9 +37,7 @@ def save_model(folder: Path, *, tied: bool = True) -> Path:
         do_sample=True, top_k=3, top_p=0.5, repetition_penalty=1.5, temperature=0.2,
         eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
-    saved.save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return save_base(folder, saved)
 
 
 @torch.no_grad()

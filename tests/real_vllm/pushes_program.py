@@ -20,7 +20,7 @@ from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
 from miner.training.engine_choice import open_engine
 from miner.training.learner import Learner
-from tests.builders import build_tokenizer
+from tests.builders import save_base
 from tests.inference.test_merged_weights import PUSHES, frozen_hash, move
 from tests.real_vllm.colocated_program import all_prompts
 from tests.real_vllm.models import model
@@ -29,8 +29,7 @@ from tests.real_vllm.models import model
 def main() -> None:
     out = Path(sys.argv[1])
     torch.set_num_threads(1)
-    model(tied=False).half().save_pretrained(out / "base")  # an earlier round's merged model
-    build_tokenizer().save_pretrained(out / "base")
+    save_base(out / "base", model(tied=False).half())  # an earlier round's merged model
     wanted = ["model.tuning=lora", "model.dtype=float32", "rollout.engine=vllm_colocated"]
     wanted += ["rollout.max_episode_tokens=1024", "rollout.memory_share=0.05"]
     settings = load_settings(None, wanted, environ={})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.base_models.pool import POOL, PoolBase, make_folder
-from tests.real_vllm.here import BIN, CPU_ENVIRONMENT, REPOSITORY, needs_real_vllm
+from tests.real_vllm.here import needs_real_vllm, python_with_vllm
 from tests.real_vllm.models import POOL_PROMPTS
 
 needs_real_vllm()
@@ -36,14 +35,8 @@ TOLERANCE = 0.3
 def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path: Path) -> None:
     folder, out = tmp_path / base.kind, tmp_path / "replies.json"
     make_folder(base, folder, served=True)
-    done = subprocess.run(
-        [str(BIN / "python"), "-m", "tests.real_vllm.pool_program", str(folder), str(out)],
-        cwd=REPOSITORY,
-        env={**os.environ, **CPU_ENVIRONMENT, "TORCH_COMPILE_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = ("-m", "tests.real_vllm.pool_program", str(folder), str(out))
+    done = python_with_vllm(*program, TORCH_COMPILE_DISABLE="1")
     if base.kind in REFUSED:
         assert REFUSED[base.kind] in done.stderr, done.stderr[-6000:]
         return

@@ -32,7 +32,6 @@ from miner.inference.vllm.weight_sync import (
     WeightSyncError,
 )
 from miner.inference.vllm.wire import BASE_WEIGHTS, FILE_BACKEND
-from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_tokenizer
 from tests.entrypoint.two_programs import FOUR_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
@@ -58,12 +57,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("real-vllm")
     with real_server(save_model(folder / "base"), folder / "log", FOUR_GPUS) as url:
         yield url
-
-
-@pytest.fixture
-def loop() -> Iterator[BackgroundLoop]:
-    with BackgroundLoop() as loop:
-        yield loop
 
 
 class Trainer:
@@ -185,16 +178,6 @@ def test_requests_that_nobody_waits_for_are_dropped(trainer: Trainer) -> None:
     trainer.loop.run(leave())
     while not trainer.loop.run(trainer.server.reset_prefix_cache()):  # or cancelled ones hold it
         time.sleep(0.05)
-
-
-def test_authors_get_completions_from_it(trainer: Trainer) -> None:
-    base = trainer.push(0, "0")
-    ask = RolloutCompletions(
-        trainer.sampler, build_tokenizer(), trainer.loop, SamplingParams(4, 1.0)
-    )
-    said = ask([[{"role": "user", "content": "one"}], "two"], overrides={"temperature": 0.5})
-    for one in said:
-        assert_sampled_from(base, one["prompt_ids"], one["completion_ids"], one["logprobs"], 0.5)
 
 
 def test_the_proposals_examples_run_against_it(

@@ -31,7 +31,6 @@ def complete(request):
                 sampler = VllmServerSampler(VllmServer(url), RULES)
                 yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
                 loop.run(sampler.server.close())
-            stub.close()
             return
         sampler = (
             TransformersSampler(build_qwen3(), tokenizer)

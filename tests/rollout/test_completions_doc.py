@@ -1,10 +1,7 @@
 """The example of docs/rollout_functions.md, as it stands there."""
 
-import os
 import re
 from pathlib import Path
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
 

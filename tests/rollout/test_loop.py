@@ -9,12 +9,6 @@ import pytest
 from miner.background_loop import BackgroundLoop
 
 
-@pytest.fixture
-def loop():
-    with BackgroundLoop() as background:
-        yield background
-
-
 async def running_loop():
     return asyncio.get_running_loop()
 

@@ -9,16 +9,19 @@ from tokenizers import AddedToken
 from miner.config.errors import ConfigurationError
 from miner.rollout.chat_template import CONVERSATION, PLAIN
 from miner.rollout.model_folder import check_model_folder, load_chat, load_model_folder
-from tests.builders import CHATML, build_metaspace_tokenizer, build_qwen3, build_tokenizer
+from tests.builders import (
+    CHATML,
+    build_metaspace_tokenizer,
+    build_qwen3,
+    build_tokenizer,
+    save_base,
+)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A whole model folder. Not to be changed."""
-    folder = tmp_path_factory.mktemp("base")
-    build_qwen3().save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return save_base(tmp_path_factory.mktemp("base"))
 
 
 def folder_of(tokenizer, folder):

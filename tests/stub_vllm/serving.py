@@ -28,7 +28,7 @@ def server_of(stub: StubVllm) -> uvicorn.Server:
 
 @contextmanager
 def stub_in_thread(stub: StubVllm, port: int = 0) -> Iterator[str]:
-    """Serve `stub` on a local port; yields its base URL."""
+    """Serve `stub` on a local port; yields its base URL and closes the stub at the end."""
     server, sock = server_of(stub), bind(port=port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     sock.listen()
@@ -39,3 +39,4 @@ def stub_in_thread(stub: StubVllm, port: int = 0) -> Iterator[str]:
         server.should_exit = True
         thread.join(10)
         sock.close()
+        stub.close()

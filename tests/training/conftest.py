@@ -8,6 +8,13 @@ from miner.__main__ import main
 from miner.tiny_model.build import Recipe, build_tiny_model
 from miner.tiny_model.number_following import DataRecipe
 from miner.tiny_model.warm_start import WarmStartRecipe
+from tests.training.in_process import working_in
+
+
+@pytest.fixture
+def work(tmp_path):
+    with working_in(tmp_path) as work:
+        yield work
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ class Server:
 
     def start(self) -> None:
         self.stub = StubVllm(build_qwen3(), build_tokenizer())
-        self._stack.callback(self.stub.close)
         self.url = self._serving.enter_context(stub_in_thread(self.stub, self.port))
         self.port = int(self.url.rpartition(":")[2])
 

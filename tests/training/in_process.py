@@ -21,7 +21,7 @@ from miner.training import run as training
 from miner.training.checkpoints import Checkpoint, newest_checkpoint
 from miner.training.preparation import prepare_run
 from miner.training.trainer import EpisodeTrainer
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, build_tokenizer, save_base
 
 TINY = (
     "environment.channel=builtin",
@@ -104,8 +104,7 @@ def working_in(folder: Path) -> Iterator[Work]:
     """A base model in `folder`; handlers of signals are put back at the end."""
     work = Work(folder)
     tokenizer = build_tokenizer()
-    build_guesser(tokenizer).save_pretrained(work.base)
-    tokenizer.save_pretrained(work.base)
+    save_base(work.base, build_guesser(tokenizer), tokenizer)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     class Seen(EpisodeTrainer):

@@ -1,13 +1,8 @@
 """Adapters: how they resume, what is saved of them, when they may take over."""
 
-import os
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
@@ -21,7 +16,7 @@ from miner.training.learner import Learner
 from miner.training.run_dir import prepare_run_dir
 from miner.training.schedule import Schedule
 from miner.training.trainer import EpisodeTrainer, grpo_config
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, save_base
 from tests.training.test_trainer import fixed_rollout
 
 RATE = 1e-3
@@ -41,9 +36,8 @@ class Watch(TrainerCallback):
 
 @pytest.fixture
 def base(tmp_path):
-    build_qwen3(tie_word_embeddings=False).to(torch.bfloat16).save_pretrained(tmp_path / "base")
-    build_tokenizer().save_pretrained(tmp_path / "base")
-    return tmp_path / "base"
+    model = build_qwen3(tie_word_embeddings=False).to(torch.bfloat16)
+    return save_base(tmp_path / "base", model)
 
 
 def settings(tmp_path, *overrides):
@@ -87,12 +81,6 @@ def train(wanted, until):
 LORA = ("model.tuning=lora", f"optimizer.learning_rate={10 * RATE}")
 
 
-def published(learner, folder):
-    folder.mkdir()
-    learner.save(folder, weights_on_cpu(learner.model))
-    return load_file(folder / "model.safetensors")
-
-
 def test_adapters_resume_where_they_were(tmp_path, base):
     before, _, _ = train(settings(tmp_path, *LORA), until=3)
     ended = weights_on_cpu(before.model)
@@ -102,17 +90,6 @@ def test_adapters_resume_where_they_were(tmp_path, base):
         torch.testing.assert_close(watch.first[name], weight, atol=1e-6, rtol=1e-5)
     assert {int(state["step"]) for state in trainer.optimizer.state.values()} == {4}
     assert watch.rates == pytest.approx({4: 10 * RATE * 5 / 8})
-
-
-def test_what_is_published_is_merged_into_the_base(tmp_path, base):
-    learner, _, _ = train(settings(tmp_path, *LORA), until=2)
-    merged = published(learner, tmp_path / "out")
-    own = load_file(base / "model.safetensors")
-    assert any(not torch.equal(merged[name], weight) for name, weight in own.items())
-    for name, weight in weights_on_cpu(learner.model).items():
-        assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
-    for companion in ("config.json", "tokenizer.json"):
-        assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()
 
 
 def test_adapters_take_over_only_where_full_fine_tuning_has_saved_nothing(tmp_path, base):

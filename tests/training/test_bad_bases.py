@@ -12,17 +12,14 @@ from safetensors.torch import load_file, save_file
 
 from miner.config.statuses import TrainerStatus
 from miner.publishing.publisher import Publisher
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, save_base
 from tests.training.commands import places
 from tests.training.in_process import TINY
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    folder = tmp_path / "base"
-    build_qwen3(max_position_embeddings=4096).half().save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return save_base(tmp_path / "base", build_qwen3(max_position_embeddings=4096).half())
 
 
 def broken_tokenizer(base: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
-from tests.training.in_process import Work, working_in
+from tests.training.in_process import Work
 
 HIGH = """
 from miner.environments.own import Step, TextEnvironment
@@ -33,12 +32,6 @@ class High(TextEnvironment):
             return Step("louder", valid=False)
         return Step(score=sum(each in "4567" for each in reply) / len(reply))
 """
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
 
 
 def own(folder: Path, text: str) -> tuple[str, str]:

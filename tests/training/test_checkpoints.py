@@ -20,7 +20,7 @@ from miner.training import checkpoints
 from miner.training.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
 from miner.training.schedule import Schedule
 from tests.builders import build_qwen3
-from tests.training.in_process import Work, working_in
+from tests.training.in_process import Work
 
 MEGABYTE = 1_000_000
 EACH_STEP = ("checkpoint.every_steps=1", "optimizer.max_steps=3")
@@ -122,12 +122,6 @@ def test_the_base_is_no_checkpoint_to_continue_from(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / COMPLETE).touch()
         assert has_checkpoint(tmp_path) is begun
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])

@@ -2,13 +2,11 @@
 
 import sys
 import threading
-from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.config.settings import load_settings
 from miner.distributed.ranks import Ranks
@@ -23,17 +21,6 @@ from tests.stub_vllm.serving import stub_in_thread
 
 TRAINER = SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None))
 RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def loop(stack):
-    return stack.enter_context(BackgroundLoop())
 
 
 def settings_for(tmp_path, *overrides):
@@ -62,7 +49,6 @@ def test_flags_that_cannot_work_are_refused_at_the_start(options, words, loop, t
         )
         with pytest.raises(ConfigurationError, match=words):
             open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
-    stub.close()
 
 
 def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):

@@ -78,14 +78,6 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert published == [(0, True), (10, True), (20, False)]
 
 
-def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
-    world = World(tmp_path, BASE, WORSE)
-    world.held_out.start()
-    world.held_out.consider(10)
-    assert world.publisher.steps == []
-    assert world.held_out.best.step == 0
-
-
 def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):
     world = World(tmp_path, BASE, [None, *BETTER[1:]])
     world.held_out.start()

@@ -2,11 +2,8 @@
 
 import json
 
-import pytest
-
 from miner.reporting.run_folder import RunFolder
 from tests.environments.openenv.here import REPOSITORY, needs_openenv, python_of_openenv
-from tests.training.in_process import working_in
 
 needs_openenv()
 
@@ -16,12 +13,6 @@ ECHO = (
     f"environment.openenv.python={python_of_openenv()}",
     "optimizer.max_steps=2",
 )
-
-
-@pytest.fixture
-def work(tmp_path):
-    with working_in(tmp_path) as work:
-        yield work
 
 
 def test_echo_is_trained_on(work):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from tests.processes import Forked
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.serving import stub_in_thread
 from tests.training.generation import ColocatedDouble
-from tests.training.in_process import Work, build_guesser, working_in
+from tests.training.in_process import Work, build_guesser
 
 MAPPING = "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:119"
 """What vLLM's allocator says where memory cannot be mapped again; a RuntimeError."""
@@ -41,12 +40,6 @@ AT_START = (
 
 IN_STEP = "CUDA out of memory. Tried to allocate 2.00 GiB"
 """torch's."""
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
 
 
 @pytest.mark.parametrize(
@@ -141,7 +134,6 @@ def test_the_first_step_runs_out_of_memory_down_to_the_last_rung(work: Work) -> 
             "optimizer.most_halvings=2",
         )
         taken = rungs_taken(work.folder, settings)
-    stub.close()
     assert taken == [
         "gradient checkpointing",
         "half of a pass",

@@ -7,15 +7,12 @@ import pytest
 from miner.config.settings import load_settings
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.preparation import prepare_run
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_tokenizer, save_base
 
 
 @pytest.fixture
 def base(tmp_path):
-    folder = tmp_path / "base"
-    build_qwen3().save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
+    return save_base(tmp_path / "base")
 
 
 @pytest.fixture
@@ -28,24 +25,21 @@ def published(settings):
     return Publisher(settings.output.dir, in_process=True).current()
 
 
-def publish_step(settings, base, step):
-    def save(folder):
-        build_qwen3().save_pretrained(folder)
-        build_tokenizer().save_pretrained(folder)
-
-    Publisher(settings.output.dir, in_process=True).publish(save, PublishedScore(step, 0.9, 100))
+def publish_step(settings, step):
+    publisher = Publisher(settings.output.dir, in_process=True)
+    publisher.publish(save_base, PublishedScore(step, 0.9, 100))
 
 
 def test_a_better_model_of_this_run_stays_though_no_checkpoint_was_written(settings, base):
     prepare_run(settings, in_process=True)
-    publish_step(settings, base, 20)
+    publish_step(settings, 20)
     (settings.run_dir / "best.json").write_text("{}")
     prepare_run(settings, in_process=True)
     assert published(settings).step == 20
 
 
 def test_a_model_of_another_run_gives_way_to_the_base(settings, base):
-    publish_step(settings, base, 20)
+    publish_step(settings, 20)
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
 

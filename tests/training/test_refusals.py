@@ -2,19 +2,13 @@
 
 import pytest
 
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, save_base
 from tests.training.commands import places
 
 
 @pytest.fixture
 def chatty(tmp_path):
-    return save_model(tmp_path / "chatty", build_tokenizer())
-
-
-def save_model(folder, tokenizer):
-    build_qwen3(max_position_embeddings=4096).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_base(tmp_path / "chatty", build_qwen3(max_position_embeddings=4096))
 
 
 @pytest.fixture

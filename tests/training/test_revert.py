@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ from miner.training.trainer import EpisodeTrainer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
 from tests.training import rank_program
-from tests.training.in_process import Work, working_in
+from tests.training.in_process import Work
 from tests.training.test_held_out import World, result
 
 BASE, BEST, LOW = [0.0, 1.0] * 20, [1.0] * 40, [0.0] * 40
@@ -67,12 +67,6 @@ class Watcher(TrainerCallback):
             self.kept = folder.with_name("kept")
             kept = self.kept / "checkpoint-3"
             shutil.copytree(folder / "checkpoint-3", kept, dirs_exist_ok=True)
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
 
 
 def train(

@@ -1,10 +1,7 @@
 """Every row of an episode is trained: gradients against TRL's own loss of each row by hand."""
 
 import asyncio
-import os
 from types import MethodType
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import pytest
 import torch

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,13 +28,7 @@ from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
 from miner.training.trainer import EpisodeTrainer
 from tests.machine import Machine
-from tests.training.in_process import Work, working_in
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
+from tests.training.in_process import Work
 
 
 @pytest.fixture
@@ -300,11 +293,3 @@ def test_who_asks_a_run_to_stop_need_not_wait_for_the_server(
     work.train("optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url)
     assert work.steps == [1]
     assert work.checkpoint is not None
-
-
-def test_a_finished_run_is_lengthened_by_a_higher_limit_of_steps(work: Work) -> None:
-    work.train("optimizer.max_steps=2")
-    work.train("optimizer.max_steps=4")
-    assert work.steps == [1, 2, 3, 4]
-    assert work.checkpoint is not None
-    assert work.checkpoint.step == 4

@@ -10,7 +10,7 @@ from miner.config.run_files import COMPLETE
 from miner.config.settings import load_settings
 from miner.training.checkpoints import newest_checkpoint
 from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, save_base
 
 
 def write_checkpoint(run_dir, step, marker=None):
@@ -90,7 +90,7 @@ def test_other_settings_are_refused_and_named(tmp_path):
 def test_settings_of_a_run_that_never_began_bind_nothing(tmp_path):
     base = save_base(tmp_path / "base")
     prepare_run_dir(settings(tmp_path, "seed=4", f"model.path={base}"))
-    save_base(base, seed=1)
+    save_base(base, build_qwen3(seed=1))
     prepare_run_dir(settings(tmp_path, "seed=5", f"model.path={base}"))
     assert load_settings(tmp_path / "run" / "settings.toml", environ={}).seed == 5
 
@@ -108,12 +108,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         prepare_run_dir(settings(tmp_path))
 
 
-def save_base(folder, seed=0, **config):
-    build_qwen3(seed=seed, **config).save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
-
-
 def test_a_run_goes_on_with_a_copy_of_its_base_model(tmp_path):
     save_base(tmp_path / "base")
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
@@ -128,7 +122,7 @@ def test_a_run_goes_on_with_a_copy_of_its_base_model(tmp_path):
 def test_another_base_model_at_the_same_path_is_refused_and_its_files_named(tmp_path, changed):
     base = save_base(tmp_path / "base")
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
-    other = save_base(tmp_path / "other", seed=1, rope_theta=5e5)
+    other = save_base(tmp_path / "other", build_qwen3(seed=1, rope_theta=5e5))
     tokenizer = json.loads((other / "tokenizer.json").read_text())
     (other / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None, "more": 1}))
     shutil.copyfile(other / changed, base / changed)

@@ -9,14 +9,7 @@ from miner.config.settings import OptimizerSettings
 from miner.distributed.ranks import Ranks
 from miner.publishing.deadline import Deadline
 from miner.training.schedule import Schedule
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.virtual_time import Clock
 
 
 def step(schedule: Schedule, clock: Clock, seconds: float, tmp_path) -> bool:

@@ -23,7 +23,7 @@ from miner.recorded.rows import RecordedRows
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.model_folder import load_model_folder
 from miner.training.supervised import form_lost
-from tests.builders import build_tokenizer
+from tests.builders import build_tokenizer, save_base
 from tests.recorded.made import swe_zero, write_rows
 from tests.training.in_process import Work, build_guesser, working_in
 
@@ -108,8 +108,7 @@ def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: boo
     """The container's whole program: rows are learned, or the log has what to request."""
     tokenizer = build_tokenizer()
     base = tmp_path / "cache/models/0123456789abcdef"
-    build_guesser(tokenizer).save_pretrained(base)
-    tokenizer.save_pretrained(base)
+    save_base(base, build_guesser(tokenizer), tokenizer)
     swe_zero(tmp_path / "data")
     output = tmp_path / "checkpoints"
     output.mkdir()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ from miner.training.temperature import (
     round_size,
 )
 from miner.training.trainer import EpisodeTrainer
-from tests.training.in_process import Work, working_in
+from tests.training.in_process import Work
 
 
 def forfeiting(share_at: Callable[[float], float], asked: list[float], size: int = 20):
@@ -146,12 +145,6 @@ def test_rounds_have_every_kind_equally_often() -> None:
 
 def deck_of(task: EpisodeTask) -> int:
     return 0 if task.environment.startswith("duel:") else task.task_id % 5
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
-    with working_in(tmp_path) as work:
-        yield work
 
 
 FITTING = ("rollout.most_invalid=0.3", "optimizer.max_steps=1", "rollout.max_reply_tokens=3")

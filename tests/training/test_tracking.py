@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,18 +15,16 @@ from miner.config.errors import ConfigurationError
 from miner.reporting.token_records import TokenRecords
 from miner.training import preparation
 from miner.training.completions_table import CompletionsTable
-from tests.training.in_process import Work, working_in
+from tests.training.in_process import Work
 from tests.training.test_trainer import make_trainer
 from tests.training.test_weighted_rows import rollout
 
 
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+@pytest.fixture(autouse=True)
+def places_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TENSORBOARD_LOGGING_DIR", "TRACKIO_DIR", "WANDB_DIR", "WANDB_MODE"):
         monkeypatch.setenv(name, "")  # put back afterwards
         monkeypatch.delenv(name)
-    with working_in(tmp_path) as work:
-        yield work
 
 
 class WriterDouble:

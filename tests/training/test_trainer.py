@@ -1,10 +1,7 @@
 """The trainer's overrides against the behaviour of TRL's own."""
 
 import functools
-import os
 from itertools import pairwise
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import pytest
 import torch
@@ -13,10 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from miner.config.settings import load_settings
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.learner import Learner, with_adapters
+from miner.training.learner import Learner
 from miner.training.trainer import EpisodeTrainer, TrainingDivergedError, UpdateGuard, grpo_config
 from miner.training.tree_trainer import TreeTrainer
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, build_tokenizer, save_base
 
 
 def make_trainer(tmp_path, rollout_func=None, model=None, sync_weights=None, **kwargs):
@@ -217,35 +214,9 @@ def test_gradients_that_stay_not_finite_end_training(tmp_path):
     assert torch.equal(parameters_of(trainer), before)
 
 
-def test_adapters_alone_are_trained_and_arrive_merged(tmp_path):
-    settings = load_settings(None, ["model.tuning=lora", "model.lora_rank=4"], environ={})
-    trainer = make_trainer(
-        tmp_path,
-        fixed_rollout([1.0, 0.0, 0.5, 0.25]),
-        model=with_adapters(build_qwen3(), settings),
-    )
-    base = dict(build_qwen3().named_parameters())
-    start = weights_on_cpu(trainer.model)
-    assert start.keys() == base.keys()
-    assert all(torch.equal(start[name], base[name]) for name in base)
-    trainer.train()
-    trained = weights_on_cpu(trainer.model)
-    changed = {name for name in base if not torch.equal(trained[name], start[name])}
-    assert changed == {name for name in base if "proj" in name}
-    ids = torch.tensor([[5, 6, 7, 8]])
-    served = build_qwen3()
-    served.load_state_dict(trained, strict=False)  # tied weights travel once
-    with torch.no_grad():
-        torch.testing.assert_close(
-            served(ids).logits, trainer.model.eval()(ids).logits, atol=1e-4, rtol=1e-4
-        )
-
-
 def learner_with_adapters(tmp_path, model, *overrides):
     """A learner of `model`, saved at `base`, whose adapters are no longer without effect."""
-    base = tmp_path / "base"
-    model.save_pretrained(base)
-    build_tokenizer().save_pretrained(base)
+    base = save_base(tmp_path / "base", model)
     wanted = ["model.tuning=lora", f"run_dir={tmp_path / 'run'}", *overrides]
     learner = Learner(load_settings(None, wanted, environ={}), base)
     for name, parameter in learner.model.named_parameters():
@@ -273,8 +244,7 @@ def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path)
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tuning):
-    build_qwen3().to(torch.bfloat16).save_pretrained(tmp_path)
-    build_tokenizer().save_pretrained(tmp_path)
+    save_base(tmp_path, build_qwen3().to(torch.bfloat16))
     wanted = ["model.dtype=bfloat16", f"model.tuning={tuning}"]
     model = Learner(load_settings(None, wanted, environ={}), tmp_path).model
     trained = {p.dtype for p in model.parameters() if p.requires_grad}
@@ -293,6 +263,9 @@ def test_adapters_are_evaluated_as_they_are_published(tmp_path):
     out.mkdir()
     learner.save(out, weights_on_cpu(learner.model))
     published = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16)
+    base, now = build_qwen3().to(torch.bfloat16).state_dict(), published.state_dict()
+    changed = {name for name in base if not torch.equal(now[name], base[name])}
+    assert changed == {name for name in base if "proj" in name}
     with torch.no_grad():
         training = learner.model.eval()(ids).logits
         with learner.as_published():

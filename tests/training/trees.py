@@ -1,9 +1,5 @@
 """Trainers of scripted rows that begin alike, ours and TRL's own, for tests of trees."""
 
-import os
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-
 from types import SimpleNamespace
 
 import numpy as np
