@@ -138,13 +138,6 @@ def build_qwen3(vocab_size: int = 400, *, seed: int = 0, **config: object) -> Qw
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=vocab_size, **{**settings, **config})).eval()
 
 
-def save_model(folder: Path, *, seed: int = 0, **config: object) -> Path:
-    """Write `build_qwen3`'s model and `build_tokenizer`'s tokenizer into `folder`."""
-    build_qwen3(seed=seed, **config).save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return folder
-
-
 def build_llama(vocab_size: int = 400, *, seed: int = 0) -> LlamaForCausalLM:
     """A random two-layer Llama without grouped heads, in evaluation mode."""
     torch.manual_seed(seed)

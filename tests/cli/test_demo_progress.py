@@ -16,7 +16,7 @@ from miner.cli.demo import last_weights
 from miner.cli.demo_replies import print_replies
 from miner.cli.demo_shows import SHOWS
 from miner.config.errors import ConfigurationError
-from tests.builders import save_model
+from tests.builders import build_qwen3, save_base
 from tests.training.in_process import working_in
 
 
@@ -62,7 +62,7 @@ def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
 
 def test_replies_before_and_after_stand_side_by_side(tmp_path):
     for name, seed in (("base", 0), ("trained", 1)):
-        save_model(tmp_path / name, seed=seed, max_position_embeddings=4096)
+        save_base(tmp_path / name, build_qwen3(seed=seed, max_position_embeddings=4096))
     file = io.StringIO()
     console = Console(file=file, width=300)
     print_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)

@@ -18,7 +18,7 @@ from miner.evaluation.runner import GRADER_TIMEOUT_S
 from miner.reporting.progress import EvaluationProgress
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
-from tests.builders import save_model
+from tests.builders import build_qwen3, save_base
 from tests.commands import miner, refusal
 from tests.evaluation.chat_server import served_chat
 from tests.reporting.made import evaluation
@@ -126,7 +126,7 @@ def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> 
 
 
 def test_two_temperatures_in_an_environment_of_ones_own_are_two_rows(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model", max_position_embeddings=1024)
+    model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=1024))
     common = (
         f"model.path={model}",
         "environment.channel=own",
@@ -184,7 +184,7 @@ def test_a_server_that_plays_other_cards_is_told_on(tmp_path: Path) -> None:
 
 
 def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model", max_position_embeddings=8192)
+    model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=8192))
     common = ("episodes=3", "environment.deck_sizes=8", f"out={tmp_path / 'out'}")
     assert "model 0." in run(f"model.path={model}", "max_reply_tokens=6", *common)
     with served_chat(model, max_reply_tokens=6) as url, serve_in_thread() as server:
@@ -230,7 +230,7 @@ def test_an_adapter_without_its_base_is_explained(tmp_path: Path) -> None:
 
 def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    model = save_model(tmp_path / "model", max_position_embeddings=64)
+    model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=64))
     output = run(f"model.path={model}", "episodes=3", f"out={out}", status=1)
     assert "all 3 episodes failed" in output
     assert "leaves no room" in output
