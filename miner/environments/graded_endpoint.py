@@ -18,9 +18,7 @@ import time
 from typing import Any, Final
 
 import msgspec
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import RawRequestMessage
+from aiohttp import web
 from yarl import URL
 
 from miner.config.errors import ConfigurationError
@@ -90,7 +88,7 @@ class ChatEndpoint:
 
     def __init__(self) -> None:
         self._exchanges: dict[str, ChatExchange] = {}
-        self._runner: web.ServerRunner | None = None
+        self._runner: web.AppRunner | None = None
         self._addresses: dict[str, str] = {}
         self._starting = asyncio.Lock()
 
@@ -125,8 +123,9 @@ class ChatEndpoint:
 
     async def _listen(self, host: str) -> str:
         if self._runner is None:
-            server = web.Server(self._handle, request_factory=_request, access_log=None)
-            self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
+            app = web.Application(client_max_size=_REQUEST_LIMIT)
+            app.router.add_post("/{key}/v1/chat/completions", self._chat)
+            self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
             await self._runner.setup()
         site = web.TCPSite(self._runner, host, 0, backlog=1024)
         try:
@@ -141,17 +140,8 @@ class ChatEndpoint:
         _log.info("graded channel listens on %s", address)
         return address
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
-        key, _, resource = request.path[1:].partition("/")
-        if resource == "v1/chat/completions" and request.method == "POST":
-            return await self._chat(key, request)
-        if request.path.endswith("/v1/models") and request.method == "GET":
-            entry = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "miner"}
-            return _json({"object": "list", "data": [entry]})
-        return _error(404, f"{request.method} {request.path[:200]!r} is not served here")
-
-    async def _chat(self, key: str, request: web.BaseRequest) -> web.Response:
-        exchange = self._exchanges.get(key)
+    async def _chat(self, request: web.Request) -> web.Response:
+        exchange = self._exchanges.get(request.match_info["key"])
         if exchange is None:
             return _error(404, "no open episode has this key")
         try:
@@ -185,20 +175,6 @@ async def route_address(server: str) -> str:
             f"no route to {server} ({error}); check the host name in ENVIRONMENT_SERVER_URLS",
             server=server,
         ) from error
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: web.RequestHandler,
-    writer: AbstractStreamWriter,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    """A request whose body may be as large as a long chat; more is refused with 413."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=_REQUEST_LIMIT
-    )
 
 
 def _usage(chat: _ChatRequest, text: str) -> dict[str, int]:
