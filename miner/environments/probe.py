@@ -34,7 +34,7 @@ from miner.environments.probe_episode import (
     play,
     play_with_tries,
 )
-from miner.environments.probe_report import GAME_CHANNELS, Channel, ProbeReport, ServerFindings
+from miner.environments.probe_report import Channel, ProbeReport, ServerFindings
 from miner.environments.servers import check_server_urls
 from miner.environments.step import StepSource
 from miner.games import game_named
@@ -96,13 +96,9 @@ async def open_source(
         channel: "auto" takes the recommended one.
         report: findings of an earlier probe of the same servers.
 
-    Raises: `ConfigurationError` for bad settings, `InfrastructureError` when a channel is forced
-    that no server can play.
+    Raises: `ConfigurationError` for invalid URLs and for an unknown game, `InfrastructureError`
+    when a channel is forced that no server can play.
     """
-    if channel != "auto" and channel not in GAME_CHANNELS:
-        raise ConfigurationError(
-            f"unknown channel {channel!r}: expected auto, {', '.join(GAME_CHANNELS)}"
-        )
     if report is None and channel == "builtin" and not urls:
         report = ProbeReport(environment, ())
     if report is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
@@ -19,7 +19,6 @@ from miner.environments.findings import Findings
 from miner.environments.games import PromptFormat
 
 Channel = Literal["step", "graded", "builtin"]
-GAME_CHANNELS: tuple[Channel, ...] = get_args(Channel)
 
 
 @dataclass(slots=True)

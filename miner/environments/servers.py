@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 from yarl import URL
 
 from miner.config.errors import ConfigurationError
-from miner.environments.channel_stats import ChannelStats
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import JsonServer
 
@@ -119,6 +118,31 @@ class ServerPool:
         """A played-out episode ends a server's rest."""
         load = self._loads[url]
         load.pause_s = load.rests_until = 0.0
+
+
+@dataclass(slots=True)
+class ChannelStats:
+    """Running counts of a source over all episodes: whether its servers play what is asked.
+
+    Attributes:
+        asked: actions sent whose effect could be observed.
+        applied: those of them that the game really made.
+        disagreements: replies that the server judged otherwise than our copy of its parser.
+    """
+
+    asked: int = 0
+    applied: int = 0
+    disagreements: int = 0
+
+    def count(self, asked: int, applied: int) -> None:
+        """Record the action asked for and the one the game made."""
+        self.asked += 1
+        self.applied += asked == applied
+
+    @property
+    def applied_rate(self) -> float | None:
+        """Share of actions that were applied as asked; None before the first."""
+        return self.applied / self.asked if self.asked else None
 
 
 class EnvironmentServer(JsonServer):
