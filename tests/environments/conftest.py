@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-import aiohttp
 import pytest
 
 from mock_env_server.running import running_server
+from tests.mock_env_server.http import set_faults
 
 
 @pytest.fixture(scope="session")
@@ -35,17 +35,3 @@ async def unreliable_url(_unreliable: str) -> AsyncIterator[str]:
     """A server whose faults a test may set; they are gone after it."""
     yield _unreliable
     await set_faults(_unreliable)
-
-
-async def injected(url: str) -> dict[str, int]:
-    """How often the server at `url` did what the plan in force says."""
-    async with aiohttp.ClientSession() as http, http.get(f"{url}/admin/faults") as response:
-        return (await response.json())["injected"]
-
-
-async def set_faults(url: str, *paths: str, **plan: object) -> None:
-    """Have the server at `url` disturb `paths` from now on, as `plan` says; none without a plan."""
-    async with aiohttp.ClientSession() as http:
-        plan_body = {**plan, **({"paths": paths} if paths else {})}
-        async with http.put(f"{url}/admin/faults", json=plan_body) as response:
-            assert response.status == 200, await response.text()

@@ -32,3 +32,17 @@ async def evaluate(url: str, base_url: str, **arguments: Any) -> dict[str, Any]:
     """`result` of a graded episode of Goofspiel with 8 cards."""
     defaults = {"task_id": 0, "seed": 0, "opponent": "random", "api_key": "k", "model": "m"}
     return await result(url, "/evaluate", **{**defaults, "base_url": base_url, **arguments})
+
+
+async def injected(url: str) -> dict[str, int]:
+    """Counts of the faults that the plan in force has injected."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/admin/faults") as response:
+        return (await response.json())["injected"]
+
+
+async def set_faults(url: str, *paths: str, **plan: object) -> None:
+    """Disturb `paths` (default: all of the game) by `plan` from now on; no plan ends all faults."""
+    async with aiohttp.ClientSession() as http:
+        plan_body = {**plan, **({"paths": paths} if paths else {})}
+        async with http.put(f"{url}/admin/faults", json=plan_body) as response:
+            assert response.status == 200, await response.text()

@@ -33,22 +33,6 @@ def episode() -> Episode:
     return Episode(session=None, fixed_info={})
 
 
-def test_an_idle_episode_expires_and_a_used_one_does_not() -> None:
-    clock = Clock()
-    episodes = store(clock)
-    used, idle = episode(), episode()
-    episodes.add(used)
-    episodes.add(idle)
-    clock.now = 60.0
-    assert episodes.find(used.episode_id) is used
-    clock.now = 101.0
-    assert episodes.find(idle.episode_id) is None
-    assert episodes.find(used.episode_id) is used
-    assert not episodes.remove(idle.episode_id)
-    clock.now = 202.0
-    assert not episodes.remove(used.episode_id)
-
-
 def test_only_the_latest_finished_episodes_are_kept() -> None:
     episodes = store(Clock())
     all_of_them = [episode() for _ in range(5)]

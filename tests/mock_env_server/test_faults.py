@@ -8,7 +8,6 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 
 from mock_env_server.faults import GAME_PATHS, FaultKind, FaultPlan, Latency
 from mock_env_server.settings import ServerSettings
-from tests.mock_env_server.http import new_episode, post, result
+from tests.mock_env_server.http import injected, new_episode, post, result, set_faults
 from tests.served import serve_in_thread
 
 
@@ -29,26 +28,13 @@ def server() -> Iterator[str]:
         yield url
 
 
-async def set_plan(server: str, **plan: Any) -> None:
-    async with (
-        aiohttp.ClientSession(server) as http,
-        http.put("/admin/faults", json=plan) as response,
-    ):
-        assert response.status == 200, await response.text()
-
-
 async def always(server: str, kind: FaultKind, **plan: Any) -> None:
-    await set_plan(server, rates={kind: 1.0}, **plan)
-
-
-async def injected(server: str) -> dict[str, int]:
-    async with aiohttp.ClientSession(server) as http, http.get("/admin/faults") as response:
-        return (await response.json())["injected"]
+    await set_faults(server, rates={kind: 1.0}, **plan)
 
 
 async def steps_taken(server: str, episode_id: str) -> int:
     """Steps of an episode, asked when nothing is disturbed."""
-    await set_plan(server)
+    await set_faults(server)
     return (await result(server, "/state", episode_id=episode_id))["info"]["step_count"]
 
 
@@ -94,7 +80,7 @@ async def test_truncated_json_is_the_first_half_of_the_answer(server: str) -> No
     assert status == 200
     with pytest.raises(ValueError, match=r"Expecting|Unterminated|Invalid"):
         json.loads(body)
-    await set_plan(server)
+    await set_faults(server)
     state = await post(server, "/state", {"episode_id": episode_id})
     whole = json.dumps(state[1], separators=(",", ":")).encode()
     assert whole.startswith(body)
@@ -133,7 +119,7 @@ async def test_wrong_types_change_the_type_of_one_field(server: str) -> None:
         assert len(wrong) == 1
         seen.update(wrong)
     assert {"/result", "/result/done", "/result/info", "/result/info/seed"} <= seen.keys()
-    await set_plan(server)
+    await set_faults(server)
 
 
 async def test_huge_body_is_the_answer_and_a_lot_of_nothing(server: str) -> None:
@@ -169,7 +155,7 @@ async def test_hang_never_answers_and_ends_with_the_connection(server: str) -> N
 
 
 async def test_restart_loses_every_episode(server: str) -> None:
-    await set_plan(server, restart_after=3)
+    await set_faults(server, restart_after=3)
     first, second = await new_episode(server), await new_episode(server)
     with pytest.raises(aiohttp.ClientConnectionError):
         await new_episode(server)
@@ -177,16 +163,7 @@ async def test_restart_loses_every_episode(server: str) -> None:
         state = await result(server, "/state", episode_id=episode_id)
         assert state["info"]["error"]["type"] == "episode_not_found"
     assert (await injected(server))["restart"] == 1
-    await set_plan(server)
-
-
-async def test_latency_holds_the_answer_back(server: str) -> None:
-    await set_plan(server, latency={"kind": "constant", "ms": 120}, paths=["/state"])
-    episode_id = await new_episode(server)
-    started = monotonic()
-    await result(server, "/state", episode_id=episode_id)
-    assert monotonic() - started >= 0.12
-    await set_plan(server)
+    await set_faults(server)
 
 
 async def test_only_the_named_paths_are_disturbed(server: str) -> None:
@@ -197,7 +174,7 @@ async def test_only_the_named_paths_are_disturbed(server: str) -> None:
     async with aiohttp.ClientSession(server) as http, http.get("/health") as response:
         assert response.status == 503
     assert await injected(server) == {FaultKind.HTTP_503: 2}
-    await set_plan(server)
+    await set_faults(server)
 
 
 async def test_admin_refuses_a_bad_plan_and_keeps_the_old_one(server: str) -> None:
@@ -215,12 +192,6 @@ async def test_admin_is_closed_unless_asked_for() -> None:
     with serve_in_thread() as server:
         async with aiohttp.ClientSession(server) as http, http.put("/admin/faults") as response:
             assert response.status == 404
-
-
-async def test_faults_from_the_start() -> None:
-    plan = FaultPlan(rates={FaultKind.HTTP_503: 1.0})
-    with serve_in_thread(ServerSettings(faults=plan)) as server:
-        assert (await post(server, "/reset", {}))[0] == 503
 
 
 plans = st.builds(

@@ -82,16 +82,3 @@ async def test_a_step_during_the_opponents_turn_is_refused(server: str) -> None:
     assert (refused["reward"], refused["done"]) == (0.0, False)
     state = await result(server, "/state", episode_id=episode_id)
     assert state["observation"] == accepted["observation"]
-
-
-async def test_the_search_budget_decides_nothing_in_goofspiel(server: str) -> None:
-    """Its opponent is random whatever it is called, so nothing has to think."""
-    by_name = [
-        await result(server, "/reset", task_id=0, seed=0, opponent=name)
-        for name in ("mcts", "random")
-    ]
-    steps = [
-        await result(server, "/step", action="3", episode_id=reset["episode_id"])
-        for reset in by_name
-    ]
-    assert steps[0]["observation"] == steps[1]["observation"]
