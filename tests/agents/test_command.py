@@ -9,14 +9,6 @@ from typer.testing import CliRunner
 
 from miner.__main__ import app
 from miner.config.errors import ConfigurationError
-from miner.tiny_model.code_agent.build import AgentRecipe, build_agent_base
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base that has seen a few dialogues: enough to run, not to answer."""
-    folder = tmp_path_factory.mktemp("model")
-    return build_agent_base(folder, recipe=AgentRecipe(steps=3, batch=4))
 
 
 def test_each_prompt_is_answered(model: Path) -> None:

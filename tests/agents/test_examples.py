@@ -10,21 +10,11 @@ import runpy
 import sys
 from pathlib import Path
 
-import pytest
-
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
-from miner.tiny_model.code_agent.build import AgentRecipe, build_agent_base
 from tests.processes import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base that has seen a few dialogues: enough to run, not to answer."""
-    folder = tmp_path_factory.mktemp("model")
-    return build_agent_base(folder, recipe=AgentRecipe(steps=3, batch=4))
 
 
 def run_example(name: str, folder: Path, *arguments: str) -> str:
