@@ -293,3 +293,11 @@ def test_who_asks_a_run_to_stop_need_not_wait_for_the_server(
     work.train("optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url)
     assert work.steps == [1]
     assert work.checkpoint is not None
+
+
+def test_a_finished_run_is_lengthened_by_a_higher_limit_of_steps(work: Work) -> None:
+    work.train("optimizer.max_steps=2")
+    work.train("optimizer.max_steps=4")
+    assert work.steps == [1, 2, 3, 4]
+    assert work.checkpoint is not None
+    assert work.checkpoint.step == 4
