@@ -33,9 +33,7 @@ def record(recorder, step, **logs):
 
 def test_a_step_shows_what_was_computed_to_learn_and_one_without_any_has_a_line(tmp_path):
     notes, shown = [], []
-    progress = SimpleNamespace(
-        note=notes.append, update=lambda step, *, work, **values: shown.append(work)
-    )
+    progress = SimpleNamespace(note=notes.append, update=lambda record: shown.append(record.work))
     recorder = make_recorder(tmp_path, progress)
     counts = {ROWS: 8, ROW_TOKENS: 3000}
     record(recorder, 1, **counts, **{LEFT_OUT: 2, COMPUTED_TOKENS: 1000})
@@ -59,7 +57,7 @@ def test_a_step_shows_what_was_computed_to_learn_and_one_without_any_has_a_line(
 )
 def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_path, gaps, alarmed):
     notes = []
-    progress = SimpleNamespace(note=notes.append, update=lambda step, **values: None)
+    progress = SimpleNamespace(note=notes.append, update=lambda record: None)
     recorder = make_recorder(tmp_path, progress)
     for step, gap in enumerate(gaps, start=1):
         record(recorder, step, **{LOGPROB_GAP: gap})
