@@ -168,7 +168,7 @@ class ChaosRun:
 
     def _prepare(self, disk: Path) -> tuple[tuple[str, ...], dict[str, str]]:
         """Write the plan and the trainer's settings: vLLM's words, and both programs' variables."""
-        from miner.config.settings import load_settings, to_toml
+        from miner.config.settings import Settings, to_toml
         from miner.distributed.launch import free_port
         from tests.entrypoint.plans import run_plan
         from tests.entrypoint.two_programs import words_for_a_cpu
@@ -195,7 +195,7 @@ class ChaosRun:
             *SETTINGS,
         )
         servers = {"ENVIRONMENT_SERVER_URLS": self._server.base_url}
-        settings = load_settings(Path("recipes/tiny-8-cards.toml"), overrides, environ=servers)
+        settings = Settings.load(Path("recipes/tiny-8-cards.toml"), overrides, environ=servers)
         self._plan.settings_file.write_text(to_toml(settings))
         self._plan.write()
         environment = servers | {CHECKED: str(self._folder / "checked.jsonl")}

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.background_loop import BackgroundLoop
 from miner.channels.base import Channel
 from miner.channels.registry import make_channel
-from miner.config.settings import RewardSettings, load_settings
+from miner.config.settings import RewardSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.calls import write_calls
 from miner.duel.channel.environment import Duel, DuelSource
@@ -203,7 +203,7 @@ def steps(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Iterator[
 
 def channel_of(name: str, *overrides: str) -> Channel:
     """The channel `name` with these settings."""
-    wanted = load_settings(None, [f"environment.channel={name}", *overrides], environ={})
+    wanted = Settings.load(None, [f"environment.channel={name}", *overrides], environ={})
     return make_channel(wanted.environment)
 
 

@@ -28,7 +28,7 @@ from miner.config.contract import (
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import Recipe, recipe, recipe_for
-from miner.config.settings import Settings, resolve
+from miner.config.settings import Settings
 
 INFERENCE_PORT = 8100
 BUILTIN_CHANNEL = "builtin"  # the one that needs no environment server
@@ -175,7 +175,7 @@ class PlannedSettings:
         return self._with({"model": {"tuning": "lora"}}).optimizer.learning_rate
 
     def _with(self, planned: Tree) -> Settings:
-        return resolve(self.recipe.under(merged(self._job_tree, planned, self._by_hand)))
+        return Settings.resolve(self.recipe.under(merged(self._job_tree, planned, self._by_hand)))
 
 
 def _served_tree(job: Job) -> Tree:

@@ -30,7 +30,7 @@ from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
 from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
 from miner.config.run_files import has_checkpoint, write_atomically
-from miner.config.settings import Settings, load_settings, to_toml
+from miner.config.settings import Settings, to_toml
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
 MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
@@ -70,7 +70,7 @@ class Watchdog:
 
     def run(self) -> Outcome:
         """Attempts until the outcome. Raises: `StopRequested`, `ControlError`."""
-        settings = load_settings(self._plan.settings_file, environ={})
+        settings = Settings.load(self._plan.settings_file, environ={})
         ends: list[AttemptEnd] = []
         rungs = 0
         while True:

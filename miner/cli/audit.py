@@ -13,7 +13,7 @@ from rich.table import Table
 
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
-from miner.config.settings import Settings, load_settings
+from miner.config.settings import Settings
 from miner.evaluation.audit import NO_PLAY, Audit, FixedPolicy
 from miner.games import GAMES, RANDOM
 
@@ -37,7 +37,7 @@ def audit_command(
     Example:
       python -m miner audit model.path=MODEL environment.channel=builtin
     """
-    settings = load_settings(config, overrides or ())
+    settings = Settings.load(config, overrides or ())
     if settings.model.path is None:
         raise ConfigurationError("model.path is not set: name the folder of the base model")
     console = Console()

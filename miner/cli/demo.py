@@ -29,7 +29,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
-from miner.config.settings import EnvironmentSettings, ModelSettings, load_settings
+from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
 from miner.environments import InfrastructureError
 from miner.games.goofspiel import MATCH
 from miner.reporting.progress import WarmStartProgress, say
@@ -145,7 +145,7 @@ def move_aside(run_dir: Path) -> None:
 def train(config: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> None:
     """Train as in production, in separate processes. Raises: `typer.Exit` with their status."""
     processes = trainer_processes(
-        load_settings(config, overrides, environ).rollout.groups_per_step,
+        Settings.load(config, overrides, environ).rollout.groups_per_step,
         cores=cores_here(),
     )
     command = [sys.executable, "-m", "miner", "train", "--config", str(config)]

@@ -13,7 +13,7 @@ from rich.console import Console
 from miner.channels.registry import make_channel
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.errors import ConfigurationError
-from miner.config.settings import EnvironmentSettings, load_settings
+from miner.config.settings import EnvironmentSettings, Settings
 from miner.environments.errors import InfrastructureError
 from miner.environments.probe import probe
 
@@ -56,7 +56,7 @@ def probe_command(
       python -m miner probe environment.channel=duel model.path=MODEL
       python -m miner probe environment.channel=openenv environment.servers=URL
     """
-    settings = load_settings(config, overrides or ())
+    settings = Settings.load(config, overrides or ())
     if not settings.environment.openenv.app:  # the user expects the server to run
         settings = settings.having(environment={"openenv": {"start_seconds": limit}})
     environment = settings.environment

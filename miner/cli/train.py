@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import Settings, check_divides, load_settings, to_toml
+from miner.config.settings import Settings, check_divides, to_toml
 from miner.config.statuses import TrainerStatus
 from miner.distributed.launch import launch, launched
 from miner.heavy_imports import heavy_imports, quiet_libraries
@@ -47,7 +47,7 @@ def train_command(
     Example:
       python -m miner train model.path=MODEL output.dir=OUT environment.channel=builtin
     """
-    settings = load_settings(config, overrides or ())
+    settings = Settings.load(config, overrides or ())
     check_divides(settings, processes)
     if dry_run:
         typer.echo(to_toml(settings, used_only=True), nl=False)

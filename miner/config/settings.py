@@ -354,11 +354,8 @@ def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iter
             yield prefix + name
 
 
-load_settings, resolve = Settings.load, Settings.resolve
-
-
 def to_toml(settings: Settings, *, used_only: bool = False) -> str:
-    """The settings as a TOML document that `load_settings` reads back to an equal value.
+    """The settings as a TOML document that `Settings.load` reads back to an equal value.
 
     Args:
         used_only: leave out defaults that the run's channel does not read.

@@ -23,7 +23,7 @@ from miner.config.run_files import (
     has_begun,
     write_atomically,
 )
-from miner.config.settings import Settings, load_settings, to_toml
+from miner.config.settings import Settings, to_toml
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
@@ -64,7 +64,7 @@ def prepare_run_dir(settings: Settings) -> None:
     written = folder / SETTINGS_FILE
     if written.exists():
         try:
-            before = load_settings(written, environ={})
+            before = Settings.load(written, environ={})
         except ConfigurationError as error:
             raise ConfigurationError(
                 f"run_dir {folder} holds a run whose settings cannot be read any more ({error}): "

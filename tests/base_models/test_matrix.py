@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.environments.base import EpisodeTask
 from miner.environments.builtin import BuiltinSource
 from miner.environments.games import parse_graded_reply
@@ -43,7 +43,7 @@ def base(request, tmp_path_factory):
         pytest.skip(absent)
     folder = tmp_path_factory.mktemp(family.name)
     tokenizer = make_folder(family, folder / "base")
-    settings = load_settings(
+    settings = Settings.load(
         None,
         [
             f"model.path={folder / 'base'}",

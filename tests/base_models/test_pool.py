@@ -16,7 +16,7 @@ import torch
 from peft import PeftModel
 from trl.trainer.utils import add_fused_lm_head
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.duel.calls import parse_calls, write_calls
 from miner.duel.family import folder_family
 from miner.duel.players.model import load_model_player
@@ -91,7 +91,7 @@ def test_a_turn_shows_rules_tools_and_state_and_a_call_survives_the_tokens(made:
 
 def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Path) -> None:
     ids, labels = row(made)
-    learner = Learner(load_settings(None, [], environ={}), made.folder)
+    learner = Learner(Settings.load(None, [], environ={}), made.folder)
     outside = tuple(f"{name}." for name in outside_text(learner.model))
     assert not [name for name in learner.trained if name.startswith(outside)]
     losses = two_steps(learner.model, ids, labels)
@@ -113,7 +113,7 @@ def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Pat
 def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
     ids, labels = row(made)
     model = load_model_folder(made.folder, torch.float32).model
-    settings = load_settings(None, ["model.lora_rank=4", "model.tuning=lora"], environ={})
+    settings = Settings.load(None, ["model.lora_rank=4", "model.tuning=lora"], environ={})
     adapted: PeftModel = with_adapters(model, settings)
     outside = tuple(outside_text(model))
     assert bool(outside) == (made.base.image is not None)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed import ranks
 
 
@@ -37,7 +37,7 @@ def test_a_process_group_is_opened_with_the_ranks_device(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "1")
-    ranks.join_ranks(load_settings(None, [f"optimizer.zero_stage={zero}"], environ={}))
+    ranks.join_ranks(Settings.load(None, [f"optimizer.zero_stage={zero}"], environ={}))
     own, backend = torch.device("cuda", 1), "nccl" if gpus else "gloo"
     assert asked == [
         *([own] if gpus else []),

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from entrypoint.run_plan import RunPlan
-from miner.config.settings import load_settings, to_toml
+from miner.config.settings import Settings, to_toml
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from tests.entrypoint.plans import run_plan
@@ -45,7 +45,7 @@ def plan_for(folder: Path, base: Path) -> RunPlan:
         f"optimizer.max_steps={STEPS}",
         f"checkpoint.every_steps={STEPS}",
     ]
-    plan.settings_file.write_text(to_toml(load_settings(None, overrides, environ={})))
+    plan.settings_file.write_text(to_toml(Settings.load(None, overrides, environ={})))
     plan.write()
     return plan
 

@@ -11,9 +11,9 @@ from entrypoint.ladder import LADDER, step_down
 from entrypoint.outcome import Outcome
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 from miner.config.overrides import Tree
-from miner.config.settings import Settings, resolve
+from miner.config.settings import Settings
 
-COLOCATED = resolve(
+COLOCATED = Settings.resolve(
     {
         "model": {"gradient_checkpointing": False},
         "optimizer": {"micro_batch_tokens": 8192},
@@ -24,7 +24,7 @@ COLOCATED = resolve(
         },
     }
 )
-ON_A_CPU = resolve(
+ON_A_CPU = Settings.resolve(
     {"optimizer": {"micro_batch_tokens": 8192}, "model": {"gradient_checkpointing": True}}
 )
 LOWEST: Tree = {
@@ -78,7 +78,7 @@ def test_adapters_do_not_take_over_a_run_that_has_saved_checkpoints() -> None:
 
 
 def test_at_the_end_nothing_is_left_to_give_up() -> None:
-    assert walked(resolve(LOWEST)) == ([], resolve(LOWEST))
+    assert walked(Settings.resolve(LOWEST)) == ([], Settings.resolve(LOWEST))
 
 
 def test_each_rung_takes_less_and_the_passes_never_below_the_shortest() -> None:
@@ -203,6 +203,6 @@ def test_what_becomes_of_vllm(kinds: list[EndKind], engine: str) -> None:
 
 def test_at_the_ladders_end_the_attempt_is_repeated_as_it_was() -> None:
     ends = [AttemptEnd(EndKind.OUT_OF_MEMORY, "")]
-    decision = after_attempt(ends, resolve(LOWEST), 0, max_restarts=3)
+    decision = after_attempt(ends, Settings.resolve(LOWEST), 0, max_restarts=3)
     assert isinstance(decision, NextAttempt)
     assert "as it was" in decision.reason

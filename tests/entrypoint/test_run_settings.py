@@ -27,12 +27,7 @@ from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import PlannedSettings
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
-from miner.config.settings import (
-    Settings,
-    load_settings,
-    setting_names,
-    to_toml,
-)
+from miner.config.settings import Settings, setting_names, to_toml
 from miner.training.run_dir import prepare_run_dir
 from tests.entrypoint.test_topology import INVENTORIES, MODELS
 
@@ -98,7 +93,7 @@ def take_up(settings: Settings, folder: Path) -> None:
     """What a trainer does with its settings file, short of the model."""
     file = folder / "trainer.toml"
     file.write_text(to_toml(settings))
-    assert load_settings(file, environ={}) == settings
+    assert Settings.load(file, environ={}) == settings
     prepare_run_dir(settings.having(run_dir=folder / "run"))
 
 

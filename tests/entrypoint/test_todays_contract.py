@@ -18,7 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import choose_game, choose_games
 from miner.config.contract import SWE_DATASET
-from miner.config.settings import load_settings, to_toml
+from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
 
@@ -84,7 +84,7 @@ def test_the_finals_task_is_learned_from_mounted_data(
         assert (wanted.reward.credit, wanted.rollout.most_invalid) == ("episode", None)
         assert wanted.rollout.max_reply_tokens == 1024
         assert job.plan.served_dtype == "bfloat16"
-    assert load_settings(_written(job, roots), environ=environ) == wanted
+    assert Settings.load(_written(job, roots), environ=environ) == wanted
 
 
 def _written(job: main.Prepared, roots: dict[str, str]) -> Path:

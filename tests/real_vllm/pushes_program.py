@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from miner.background_loop import BackgroundLoop
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
 from miner.training.engine_choice import open_engine
@@ -32,7 +32,7 @@ def main() -> None:
     save_base(out / "base", model(tied=False).half())  # an earlier round's merged model
     wanted = ["model.tuning=lora", "model.dtype=float32", "rollout.engine=vllm_colocated"]
     wanted += ["rollout.max_episode_tokens=1024", "rollout.memory_share=0.05"]
-    settings = load_settings(None, wanted, environ={})
+    settings = Settings.load(None, wanted, environ={})
     learner = Learner(settings, out / "base")
     with BackgroundLoop() as loop:
         trainer = SimpleNamespace(accelerator=SimpleNamespace(wait_for_everyone=lambda: None))

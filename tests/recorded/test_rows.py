@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from miner.config.contract import mounted_datasets
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.recorded import conversations
 from miner.recorded.conversations import Conversations, read_conversations
 from miner.recorded.environment import RecordedSource, RecordedTasks
@@ -192,6 +192,6 @@ def test_folders_are_those_that_the_validator_names() -> None:
     environ = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": "org/one, org/two"}
     assert mounted_datasets(environ) == ["/data/org--one", "/data/org--two"]
     assert mounted_datasets({"MINER_DATASETS": "org/one"}) == []
-    settings = load_settings(None, ["environment.channel=duel"], environ)
+    settings = Settings.load(None, ["environment.channel=duel"], environ)
     for found in (settings.demonstrations.datasets, settings.environment.datasets):
         assert [str(folder) for folder in found] == mounted_datasets(environ)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat
-from miner.config.settings import load_settings, to_toml
+from miner.config.settings import Settings, to_toml
 from miner.environments import EpisodeTask
 from miner.evaluation.results import Reply
 from miner.reporting.page import best_first, write_report
@@ -83,7 +83,7 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
          "notes": ["an odd thing"]}
     )  # fmt: skip
     words = ("environment.channel=own", "environment.entry=guess.py:Guess")
-    (folder.path / "settings.toml").write_text(to_toml(load_settings(None, words, {})))
+    (folder.path / "settings.toml").write_text(to_toml(Settings.load(None, words, {})))
     page = write_report(folder.path).read_text()
     for text in (
         "environment Guess · channel own", "Scores are those of Guess.", "Episodes to look at",

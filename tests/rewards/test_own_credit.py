@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import RewardSettings, load_settings
+from miner.config.settings import RewardSettings, Settings
 from miner.rewards.own_credit import load_credit
 from tests.builders import build_trajectory
 from tests.training.test_rollout_function import Player, lost, roll
@@ -65,6 +65,6 @@ def test_what_is_wrong_with_it_is_one_sentence(tmp_path: Path, body: str, senten
 def test_it_is_set_together_with_its_entry() -> None:
     for missing in ("reward.credit=own", "reward.entry=mine.py:credit"):
         with pytest.raises(ConfigurationError, match="together with a function"):
-            load_settings(None, [missing], environ={})
+            Settings.load(None, [missing], environ={})
     with pytest.raises(ConfigurationError, match="no function 'other'"):
         load_credit(f"{ENTRY}:other")

@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from miner.config.settings import Settings, load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.reporting.run_folder import RunFolder
 from miner.training import run as training
@@ -74,7 +74,7 @@ class Work:
             f"output.dir={self.published}",
             f"run_dir={self.run_dir}",
         )
-        return load_settings(None, [*places, *TINY, *overrides], environ=environ)
+        return Settings.load(None, [*places, *TINY, *overrides], environ=environ)
 
     def train(self, *overrides: str, **environ: str) -> training.TrainResult:
         """As `python -m miner train` does with these overrides."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from miner.config.settings import Settings, load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
 from miner.reporting.token_records import TokenRecords
@@ -70,7 +70,7 @@ def play(prompts: list[str], trainer: object) -> dict[str, list[object]]:
 
 def settings_of(run_dir: Path, overrides: list[str]) -> Settings:
     """Of a run whose episodes are scripted."""
-    return load_settings(
+    return Settings.load(
         None,
         [
             f"run_dir={run_dir}",

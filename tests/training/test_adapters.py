@@ -8,7 +8,7 @@ from transformers import TrainerCallback
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
 from miner.training.checkpoints import Checkpoints, RunDisk, newest_checkpoint
@@ -50,7 +50,7 @@ def settings(tmp_path, *overrides):
         "optimizer.max_steps=8",
         "checkpoint.every_steps=1",
     ]
-    return load_settings(None, [*wanted, *overrides], environ={})
+    return Settings.load(None, [*wanted, *overrides], environ={})
 
 
 def train(wanted, until):

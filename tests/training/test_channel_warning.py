@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -47,7 +47,7 @@ def answering_server():
 def test_servers_that_can_play_no_channel_are_warned_about_at_both_ends(tmp_path, channel, times):
     said = io.StringIO()
     with answering_server() as url, BackgroundLoop() as loop:
-        settings = load_settings(
+        settings = Settings.load(
             None,
             [
                 f"run_dir={tmp_path}",

@@ -17,7 +17,7 @@ import torch
 
 import miner.training.demonstrations as demonstrations
 from miner.config.errors import ConfigurationError
-from miner.config.settings import RewardSettings, Settings, load_settings
+from miner.config.settings import RewardSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
@@ -38,7 +38,7 @@ GAMES_PLAYED = '["leduc_poker", "goofspiel"]'
 
 
 def _settings(*overrides: str) -> Settings:
-    return load_settings(
+    return Settings.load(
         None,
         [
             "environment.channel=duel",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
 from miner.reporting.page import write_report
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
     """Base and trained model on the same held-out games, of which no game was trained on."""
     base = build_duel_base(tmp_path / "base", recipe=DuelRecipe(games=60, steps=100, batch=20))
-    settings = load_settings(
+    settings = Settings.load(
         None,
         [
             f"model.path={base}",

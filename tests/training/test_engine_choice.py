@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.replies import ReplyRules
@@ -24,7 +24,7 @@ RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 
 
 def settings_for(tmp_path, *overrides):
-    return load_settings(None, [f"run_dir={tmp_path}", *overrides], environ={})
+    return Settings.load(None, [f"run_dir={tmp_path}", *overrides], environ={})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.training import episodes
@@ -20,7 +20,7 @@ from mock_env_server.running import running_server
 
 
 def source_name(tmp_path: Path, *overrides: str, servers: str = "") -> str:
-    settings = load_settings(
+    settings = Settings.load(
         None, [f"run_dir={tmp_path}", *overrides], environ={"ENVIRONMENT_SERVER_URLS": servers}
     )
     console = Console(file=io.StringIO())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.transformers.forward import CachedForward, PlainForward, evaluation_mode
 from miner.training import trainer
@@ -35,7 +35,7 @@ PACKED, ONE_PASS = 60, 1_000_000
 def test_it_is_for_gpus_unless_it_is_set(
     overrides: list[str], on_a_gpu: bool, on_a_cpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = load_settings(None, overrides, environ={})
+    settings = Settings.load(None, overrides, environ={})
     made: dict[str, Any] = {}
     monkeypatch.setattr(trainer, "GRPOConfig", lambda **options: made.update(options))
     for cuda, expected in ((True, on_a_gpu), (False, on_a_cpu)):

@@ -3,7 +3,7 @@
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import Settings, load_settings
+from miner.config.settings import Settings
 from miner.training.preparation import check_memory
 
 
@@ -21,7 +21,7 @@ from miner.training.preparation import check_memory
 )
 def test_more_episodes_than_memory_holds_are_refused(override, named):
     with pytest.raises(ConfigurationError, match=named):
-        check_memory(load_settings(None, [override], environ={}), total=64 * 10**9)
+        check_memory(Settings.load(None, [override], environ={}), total=64 * 10**9)
 
 
 def test_the_limit_is_the_memory():

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from miner.config.errors import ConfigurationError
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.training.ownership import owned, undone_if_refused
 from tests.publishing.locked import locked_elsewhere
 from tests.training.commands import places
@@ -12,7 +12,7 @@ from tests.training.commands import places
 
 @pytest.fixture
 def settings(tmp_path):
-    return load_settings(None, places(tmp_path, tmp_path / "base"), environ={})
+    return Settings.load(None, places(tmp_path, tmp_path / "base"), environ={})
 
 
 @pytest.mark.parametrize("name", ["run_dir", "output.dir"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.training.preparation import prepare_run
 from tests.builders import build_tokenizer, save_base
@@ -18,7 +18,7 @@ def base(tmp_path):
 @pytest.fixture
 def settings(tmp_path, base):
     places = [f"model.path={base}", f"output.dir={tmp_path / 'out'}", f"run_dir={tmp_path / 'run'}"]
-    return load_settings(None, places, environ={})
+    return Settings.load(None, places, environ={})
 
 
 def published(settings):

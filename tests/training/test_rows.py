@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from miner.config.settings import RewardSettings, load_settings
+from miner.config.settings import RewardSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.sampler import SamplingParams
 from miner.rewards.advantages import turn_advantages
@@ -60,7 +60,7 @@ def episodes_of(template, goes_on):
 
 def step_of(tmp_path, tokenizer, episodes, credit):
     """A trainer, and TRL's batch of a step that consists of these episodes."""
-    settings = load_settings(
+    settings = Settings.load(
         None,
         [
             f"run_dir={tmp_path}",

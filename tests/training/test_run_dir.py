@@ -7,7 +7,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import COMPLETE
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.training.checkpoints import newest_checkpoint
 from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
 from tests.builders import build_qwen3, save_base
@@ -47,7 +47,7 @@ def test_what_a_kill_cut_off_is_removed(tmp_path):
 
 
 def settings(tmp_path, *overrides):
-    return load_settings(None, [f"run_dir={tmp_path / 'run'}", *overrides], environ={})
+    return Settings.load(None, [f"run_dir={tmp_path / 'run'}", *overrides], environ={})
 
 
 def begin(tmp_path, *overrides):
@@ -62,7 +62,7 @@ def test_settings_are_written_and_equal_ones_resume(tmp_path):
     (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
     prepare_run_dir(settings(tmp_path, "seed=4", "deadline.seconds=60"))
     assert (tmp_path / "run" / "metrics.jsonl").exists()
-    assert load_settings(tmp_path / "run" / "settings.toml", environ={}).deadline.seconds == 60
+    assert Settings.load(tmp_path / "run" / "settings.toml", environ={}).deadline.seconds == 60
 
 
 def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
@@ -84,7 +84,7 @@ def test_other_settings_are_refused_and_named(tmp_path):
     begin(tmp_path, "seed=4")
     with pytest.raises(ConfigurationError, match=r"rollout\.group_size, .*seed|seed.*rollout"):
         prepare_run_dir(settings(tmp_path, "seed=5", "rollout.group_size=16"))
-    assert load_settings(tmp_path / "run" / "settings.toml", environ={}).seed == 4
+    assert Settings.load(tmp_path / "run" / "settings.toml", environ={}).seed == 4
 
 
 def test_settings_of_a_run_that_never_began_bind_nothing(tmp_path):
@@ -92,7 +92,7 @@ def test_settings_of_a_run_that_never_began_bind_nothing(tmp_path):
     prepare_run_dir(settings(tmp_path, "seed=4", f"model.path={base}"))
     save_base(base, build_qwen3(seed=1))
     prepare_run_dir(settings(tmp_path, "seed=5", f"model.path={base}"))
-    assert load_settings(tmp_path / "run" / "settings.toml", environ={}).seed == 5
+    assert Settings.load(tmp_path / "run" / "settings.toml", environ={}).seed == 5
 
 
 def test_records_of_a_run_without_a_checkpoint_start_afresh(tmp_path):
@@ -173,4 +173,4 @@ def test_a_folder_whose_settings_are_of_another_version_is_named(tmp_path):
     run.mkdir()
     (run / "settings.toml").write_text("[rollout]\nfresh_groups = 0\n")
     with pytest.raises(ConfigurationError, match=r"run holds a run .*choose another run_dir"):
-        prepare_run_dir(load_settings(None, [f"run_dir={run}"], environ={}))
+        prepare_run_dir(Settings.load(None, [f"run_dir={run}"], environ={}))

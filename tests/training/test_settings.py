@@ -9,8 +9,8 @@ from miner.config.errors import ConfigurationError
 from miner.config.reference import settings_reference
 from miner.config.settings import (
     EnvironmentSettings,
+    Settings,
     check_divides,
-    load_settings,
     setting_names,
     to_toml,
 )
@@ -19,7 +19,7 @@ from miner.config.settings import (
 def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("seed = 3\n[rollout]\ngroup_size = 16\ngroups_per_step = 4\n")
-    settings = load_settings(file, ["rollout.group_size=32", "model.path=/models/a"], environ={})
+    settings = Settings.load(file, ["rollout.group_size=32", "model.path=/models/a"], environ={})
     assert (settings.seed, settings.rollout.group_size, settings.rollout.groups_per_step) == (
         3,
         32,
@@ -29,25 +29,25 @@ def test_overrides_win_over_the_file_and_the_file_over_defaults(tmp_path):
 
 
 def test_resolved_settings_read_back_equal(tmp_path):
-    settings = load_settings(None, ["environment.deck_sizes=[8, 16]", "deadline.seconds=60"], {})
+    settings = Settings.load(None, ["environment.deck_sizes=[8, 16]", "deadline.seconds=60"], {})
     file = tmp_path / "resolved.toml"
     file.write_text(to_toml(settings))
-    assert load_settings(file, environ={}) == settings
+    assert Settings.load(file, environ={}) == settings
 
 
 def test_servers_come_from_the_environment_unless_they_are_set():
     environ = {"ENVIRONMENT_SERVER_URLS": "http://10.0.0.1:8000, http://10.0.0.2:8000,"}
-    assert load_settings(None, (), environ).environment.servers == (
+    assert Settings.load(None, (), environ).environment.servers == (
         "http://10.0.0.1:8000",
         "http://10.0.0.2:8000",
     )
-    explicit = load_settings(None, ['environment.servers=["http://a:1"]'], environ)
+    explicit = Settings.load(None, ['environment.servers=["http://a:1"]'], environ)
     assert explicit.environment.servers == ("http://a:1",)
 
 
 def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
     given = ["servers=http://a:1,http://b:2", "deck_sizes=8", "games=othello, clobber"]
-    environment = load_settings(None, [f"environment.{text}" for text in given], {}).environment
+    environment = Settings.load(None, [f"environment.{text}" for text in given], {}).environment
     assert environment.servers == ("http://a:1", "http://b:2")
     assert environment.deck_sizes == (8,)
     assert environment.games == ("othello", "clobber")
@@ -73,11 +73,11 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
 )
 def test_mistakes_name_the_setting_and_the_way_out(override, message):
     with pytest.raises(ConfigurationError, match=message):
-        load_settings(None, [override], environ={})
+        Settings.load(None, [override], environ={})
 
 
 def test_several_processes_get_whole_groups():
-    settings = load_settings(None, ["rollout.group_size=7"], environ={})
+    settings = Settings.load(None, ["rollout.group_size=7"], environ={})
     check_divides(settings, 4)
     with pytest.raises(ConfigurationError, match=r"groups_per_step=16 cannot be divided among 3"):
         check_divides(settings, 3)
@@ -85,15 +85,15 @@ def test_several_processes_get_whole_groups():
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"absent\.toml does not exist"):
-        load_settings(tmp_path / "absent.toml", environ={})
+        Settings.load(tmp_path / "absent.toml", environ={})
     broken = tmp_path / "broken.toml"
     broken.write_text("seed = \n")
     with pytest.raises(ConfigurationError, match=r"broken\.toml cannot be read"):
-        load_settings(broken, environ={})
+        Settings.load(broken, environ={})
 
 
 def test_settings_of_other_channels_are_left_out_unless_they_were_set() -> None:
-    settings = load_settings(None, ["environment.channel=own", "environment.deck_sizes=[8]"])
+    settings = Settings.load(None, ["environment.channel=own", "environment.deck_sizes=[8]"])
     shown = to_toml(settings, used_only=True)
     assert "deck_sizes" in shown
     assert not any(name in shown for name in ("openenv", "code_agent", "games", "cards"))
@@ -121,5 +121,5 @@ def test_the_reference_explains_every_setting() -> None:
 )
 def test_a_wrong_value_comes_with_the_right_way_to_write_it(override: str, sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(sentence)) as refused:
-        load_settings(None, [override])
+        Settings.load(None, [override])
     assert "after validation" not in str(refused.value), "one mistake, one sentence"

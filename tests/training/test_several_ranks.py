@@ -5,7 +5,7 @@ import json
 import pytest
 
 from miner.cli.explain import explanation
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.distributed.ranks import LeadFailedError, join_ranks
 from miner.reporting.records import StepRecord
 from miner.reporting.run_folder import RunFolder
@@ -96,7 +96,7 @@ def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
 
 def agree(folder):
     """One rank: what came of each way to come to one mind."""
-    ranks = join_ranks(load_settings(None, [], environ={}))
+    ranks = join_ranks(Settings.load(None, [], environ={}))
 
     def fail():
         raise OSError("full")

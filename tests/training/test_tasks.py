@@ -7,7 +7,7 @@ import pytest
 
 from miner.channels.served import GameTasks
 from miner.config.contract import agent_seat
-from miner.config.settings import EnvironmentSettings, load_settings
+from miner.config.settings import EnvironmentSettings, Settings
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.games import GOOFSPIEL
 from miner.training.episodes import decode_task, encode_task, training_dataset
@@ -48,7 +48,7 @@ def test_other_games_draw_from_their_own_range():
 
 
 def test_the_dataset_holds_one_row_per_planned_game():
-    settings = load_settings(None, ["optimizer.max_steps=3", "rollout.groups_per_step=4"], {})
+    settings = Settings.load(None, ["optimizer.max_steps=3", "rollout.groups_per_step=4"], {})
     rows = training_dataset(settings)["prompt"]
     assert [decode_task(row) for row in rows] == stream(12)
     assert encode_task(decode_task(rows[0])) == rows[0]

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.inference.merged_weights import weights_on_cpu
 from miner.training.learner import Learner
 from miner.training.trainer import EpisodeTrainer, TrainingDivergedError, UpdateGuard, grpo_config
@@ -17,7 +17,7 @@ from tests.builders import build_qwen3, build_tokenizer, save_base
 
 
 def make_trainer(tmp_path, rollout_func=None, model=None, sync_weights=None, **kwargs):
-    settings = load_settings(
+    settings = Settings.load(
         None,
         [
             f"run_dir={tmp_path}",
@@ -218,7 +218,7 @@ def learner_with_adapters(tmp_path, model, *overrides):
     """A learner of `model`, saved at `base`, whose adapters are no longer without effect."""
     base = save_base(tmp_path / "base", model)
     wanted = ["model.tuning=lora", f"run_dir={tmp_path / 'run'}", *overrides]
-    learner = Learner(load_settings(None, wanted, environ={}), base)
+    learner = Learner(Settings.load(None, wanted, environ={}), base)
     for name, parameter in learner.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.05)
@@ -246,7 +246,7 @@ def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path)
 def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tuning):
     save_base(tmp_path, build_qwen3().to(torch.bfloat16))
     wanted = ["model.dtype=bfloat16", f"model.tuning={tuning}"]
-    model = Learner(load_settings(None, wanted, environ={}), tmp_path).model
+    model = Learner(Settings.load(None, wanted, environ={}), tmp_path).model
     trained = {p.dtype for p in model.parameters() if p.requires_grad}
     frozen = {p.dtype for p in model.parameters() if not p.requires_grad}
     assert trained == {torch.float32}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.training.learner import with_adapters
 from tests.builders import build_qwen3
 from tests.training.trees import BUDGET, LENGTHS, WHOLE, batch, learned, make_trainer, rollout
@@ -75,7 +75,7 @@ def test_trees_of_each_family_teach_what_rows_do(tmp_path, family, attention):
 
 
 def test_adapters_and_gradient_checkpointing(tmp_path):
-    settings = load_settings(None, ["model.tuning=lora", "model.lora_rank=4"], environ={})
+    settings = Settings.load(None, ["model.tuning=lora", "model.lora_rank=4"], environ={})
 
     def trainer(**more):
         torch.manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from miner.config.settings import load_settings
+from miner.config.settings import Settings
 from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 
@@ -33,7 +33,7 @@ def make_trainer(
     optimizer = {"max_steps": 2, "micro_batch_tokens": budget} | more
     wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
     wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]
-    settings = load_settings(None, wanted, environ={})
+    settings = Settings.load(None, wanted, environ={})
     model, reference = model or build_qwen3(), tmp_path / "reference"
     build_qwen3(seed=1).save_pretrained(reference)
     model.config._name_or_path = str(reference)
