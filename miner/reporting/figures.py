@@ -21,7 +21,7 @@ WIDE, NARROW = (9.2, 4.8), (4.6, 4.8)
 _SMOOTHING_SPAN = 10
 _LABEL_DISTANCE = 0.035
 _LEGEND_ROW = 0.22  # inches
-_GAPS_HEIGHT = 1.4  # inches
+_DISTANCES_HEIGHT = 1.4  # inches
 _EXPECTED = ", expected"
 
 
@@ -43,8 +43,11 @@ def learning_curve(
     """
     with styled():
         figure = new_figure(*size)
-        gaps = [(r.step, r.metrics[TARGET_KL]) for r in steps if TARGET_KL in r.metrics]
-        axes, lowest = _with_gaps(figure, gaps) if gaps else (figure.add_subplot(),) * 2
+        distances = [(r.step, r.metrics[TARGET_KL]) for r in steps if TARGET_KL in r.metrics]
+        if distances:
+            axes, lowest = _with_distances(figure, distances)
+        else:
+            axes = lowest = figure.add_subplot()
         scored = [record for record in steps if record.score is not None]
         if scored:
             x = np.array([record.step for record in scored])
@@ -198,11 +201,11 @@ def point_ranges(
     )
 
 
-def _with_gaps(figure: Figure, gaps: Sequence[tuple[int, float]]) -> tuple[Axes, Axes]:
+def _with_distances(figure: Figure, distances: Sequence[tuple[int, float]]) -> tuple[Axes, Axes]:
     """Axes for scores, and low ones below them with the policy's distance to its targets."""
-    figure.set_figheight(figure.get_figheight() + _GAPS_HEIGHT)
+    figure.set_figheight(figure.get_figheight() + _DISTANCES_HEIGHT)
     above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-    values = np.array(gaps, dtype=float)
+    values = np.array(distances, dtype=float)
     below.plot(values[:, 0], values[:, 1], color=BLUE, linewidth=1)
     below.set_ylim(bottom=0)
     below.set_ylabel("nats to targets")

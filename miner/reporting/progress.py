@@ -34,6 +34,8 @@ class _Shown:
         total: int,
         console: Console | None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        transient: bool = False,
     ) -> None:
         self._total = total
         self._console = console or Console()
@@ -46,6 +48,7 @@ class _Shown:
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[text]}"),
                 console=self._console,
+                transient=transient,
             )
             self._task = self._bar.add_task(label, total=total, text="")
             self._bar.start()
@@ -137,7 +140,8 @@ class EvaluationProgress(_Shown):
 
 
 class WarmStartProgress(_Shown):
-    """Shows the making of a base model: a bar, or a line for each tenth of the steps."""
+    """Shows the making of a base model: a line for each tenth of the steps, or a bar that goes at
+    the end, since nothing is made where one is cached."""
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class WarmStartProgress(_Shown):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("warm start", total, console, clock)
+        super().__init__("warm start", total, console, clock, transient=True)
 
     def update(self, step: int, total: int, loss: float) -> None:
         """Show that `step` of now planned `total` is done."""

@@ -118,6 +118,13 @@ def test_a_base_model_is_a_line_for_each_tenth_of_the_steps_planned_now(clock: C
     ]
 
 
+def test_a_base_model_that_need_not_be_made_leaves_no_bar() -> None:
+    console = terminal()
+    with WarmStartProgress(30, console=console):
+        pass
+    assert written(console)[-1].endswith("\x1b[1A\x1b[2K"), "the bar's line is erased"
+
+
 def test_an_evaluation_in_a_terminal_shows_its_label(clock: Clock) -> None:
     console = terminal()
     with EvaluationProgress(2, "bid = prize", console=console, clock=clock) as progress:

@@ -1,32 +1,20 @@
-"""The page on a running job: what it shows, what it survives, who may see it."""
+"""The page on a running job: what it shows and what it survives."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import re
 import shutil
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-import numpy as np
 import pytest
-from aiohttp import web
 
-from miner.cli.watch import WatchServer, plain_text
+from miner.cli.watch import plain_text
 from miner.config.heartbeat import Heartbeat
 from miner.config.run_files import EPISODES_FILE
-from miner.environments import EpisodeTask
 from miner.evaluation.results import EpisodeRecord
 from miner.evaluation.statistics import Estimate
 from miner.reporting import episode_log
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.records import (
-    LOGPROB_GAP,
     TARGET_KL,
     RecordFile,
     RecordTail,
@@ -35,49 +23,10 @@ from miner.reporting.records import (
 )
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.templates import render
-from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
-from miner.reporting.watch import LiveRun
 from miner.rollout.groups import LostEpisode
 from tests.builders import build_trajectory
-from tests.commands import miner, refusal
-from tests.reporting.made import evaluation, lowest_replies, step
-
-NOW = 1_700_000_100.0
-SETTINGS = '[environment]\nname = "goofspiel"\nchannel = "graded"\ndeck_sizes = [8]\n'
-
-
-def run_of(folder: Path, kind: str = "healthy", steps: int = 40) -> RunFolder:
-    """A run that is at its step `steps`: healthy, with flat groups, or with a growing gap."""
-    run = RunFolder(folder)
-    for number in range(1, steps + 1):
-        gap = 0.002 * 1.12**number if kind == "gap" else 0.002
-        run.steps.append(
-            step(number, groups=16, flat_groups=14 if kind == "flat" else 2, eta_seconds=90.0,
-                 score=0.3 + number / 100, phases={"playing": 1.5, "learning": 0.5},
-                 metrics={"entropy": 1.0, LOGPROB_GAP: gap})
-        )  # fmt: skip
-    for number in (0, 20, 40):
-        gain = Estimate(mean=0.2, low=0.1, high=0.3, n=100) if number else None
-        run.evaluations.append(
-            evaluation("base" if number == 0 else "checkpoint", 0.3 + number / 100, step=number,
-                       split="held_out", published=number != 40, difference=gain)
-        )  # fmt: skip
-    task = EpisodeTask("goofspiel", 0, 0)
-    replies, score = lowest_replies(task)
-    episode = EpisodeRecord(
-        environment="goofspiel", task_id=0, seed=0, opponent="random", seat=0, deck_size=8,
-        score=score, replies=tuple(replies),
-    )  # fmt: skip
-    RecordFile(folder / EPISODES_FILE, TrainedEpisode).append(
-        TrainedEpisode(time=NOW, episode=episode)
-    )
-    Heartbeat(time=NOW - 3, phase="rollout", step=steps).write(folder / "heartbeat.json")
-    (folder / "settings.toml").write_text(SETTINGS)
-    return run
-
-
-def live(folder: Path, now: float = NOW, free: int = 10**12) -> LiveRun:
-    return LiveRun(folder, clock=lambda: now, free=lambda path: free)
+from tests.reporting.live_run import NOW, SETTINGS, live, run_of
+from tests.reporting.made import evaluation, step
 
 
 @pytest.mark.parametrize(
@@ -268,29 +217,6 @@ def test_the_log_of_episodes_is_bounded_and_a_full_disk_costs_no_step(
     log.add(trajectory)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-class OneEvent(WatchServer):
-    """Sends one event and goes away: a browser that waits for the network to be idle comes on."""
-
-    async def _events(self, request: web.Request) -> web.StreamResponse:
-        news = json.dumps("<p class='state'>brought by an event</p>")
-        return web.Response(text=f"data: {news}\n\n", content_type="text/event-stream")
-
-
-@asynccontextmanager
-async def served(folder: Path, server: type[WatchServer] = WatchServer) -> AsyncIterator[str]:
-    runner = web.AppRunner(server(live(folder), "secret").app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
-
-
 def test_games_and_opponents_are_told_apart(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert live(tmp_path).view().played == []
@@ -309,117 +235,6 @@ def test_games_and_opponents_are_told_apart(tmp_path: Path) -> None:
     assert othello == ("othello", str(held_out["duel:othello"]), trained)
     assert goofspiel[:2] == ("goofspiel", "-")
     assert "mcts:50" in render("watch_body.j2", view=live(tmp_path).view())
-
-
-DOCKER = """#!/bin/sh
-case "$1" in
-inspect) test "$4" = job-1 || exit 1; echo '["-m", "entrypoint", "--task-id", "{task}"]' ;;
-cp) cp "{root}${{2#*:}}" "$3" ;;
-esac
-"""
-
-
-@pytest.mark.parametrize("name", ["job-1", "job-1:/app/checkpoints/t1/.run/train"])
-def test_a_containers_records_are_copied_out_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    task = "t1" if name == "job-1" else "another"
-    run_of(tmp_path / "app" / "checkpoints" / "t1" / ".run" / "train")
-    docker = tmp_path / "bin" / "docker"
-    docker.parent.mkdir()
-    docker.write_text(DOCKER.format(root=tmp_path, task=task))
-    docker.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    shown = miner("watch", name, "--plain")
-    assert shown.startswith("job-1: learning Goofspiel with 8 cards")
-    assert "step 40" in shown
-    none = miner("watch", "job-2", "--plain")
-    assert "nothing is recorded yet" in none, "a run folder that is not there yet"
-
-
-async def test_tokens_of_a_step_are_a_link_away(tmp_path: Path) -> None:
-    run_of(tmp_path)
-    task = {"task": "goofspiel", "score": 1.0, "parts": [(0, 1.0, -0.5, 0.0)]}
-    rules = {"divisor": 1.0, "beta": 0.0, "clip": None, "group_size": 1, "credit": "episode"}
-    ids, one = np.array([0, 1], np.int32), np.array([-0.5], np.float32)
-    row = RowTokens(0, 1, ids, ids[:1], ids[:1], one, one, one[:0], one, 0, None)
-    TokenRecords(tmp_path).add(StepTokens(40, rules, [task], [row], {0: "<p>", 1: "7"}))
-    async with served(tmp_path) as url, aiohttp.ClientSession() as session:
-        shown = {}
-        for path in ("?", "explain?step=40&", "explain?step=40&episode=0&", "explain?step=9&"):
-            async with session.get(f"{url}{path}token=secret") as answer:
-                shown[path] = answer.status, await answer.text()
-    assert "explain?token=secret&amp;step=40" in shown["?"][1]
-    assert "step=40&amp;episode=0" in shown["explain?step=40&"][1]
-    assert "&lt;p&gt;" in shown["explain?step=40&episode=0&"][1]
-    assert shown["explain?step=9&"][0] == 404
-
-
-async def test_only_the_address_with_its_token_shows_the_page(tmp_path: Path) -> None:
-    run_of(tmp_path)
-    async with served(tmp_path) as url, aiohttp.ClientSession() as session:
-        for path, status in (("", 403), ("?token=wrong", 403), ("?token=secret", 200)):
-            async with session.get(url + path) as answer:
-                assert answer.status == status
-                assert ("published model, score" in await answer.text()) == (status == 200)
-        async with session.post(url + "?token=secret") as answer:
-            assert answer.status == 405
-
-
-async def test_a_page_follows_the_run_and_one_that_does_not_read_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("miner.cli.watch.LOOK_S", 0.01)
-    monkeypatch.setattr("miner.cli.watch.PATIENCE", 0.0)
-    run = run_of(tmp_path)
-    before = files(tmp_path)
-    async with served(tmp_path) as url, aiohttp.ClientSession(read_bufsize=2**22) as session:
-        events = url + "events?token=secret"
-        async with session.get(events) as stuck, session.get(events) as answer:
-            assert stuck.status == 200  # and nothing of it is read
-            first = json.loads((await answer.content.readuntil(b"\n\n"))[6:])
-            assert "step 40" in first
-            assert files(tmp_path) == before, "nothing was written"
-            run.steps.append(step(41, eta_seconds=1.0))
-            async with asyncio.timeout(60):
-                while "step 41" not in json.loads((await answer.content.readuntil(b"\n\n"))[6:]):
-                    pass
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--host", "0.0.0.0", "--token", ""), "can be reached from other machines"),
-        (("--port", "{taken}"), "cannot be served at 127.0.0.1"),
-    ],
-)
-async def test_an_address_that_cannot_be_is_refused(
-    tmp_path: Path, words: tuple[str, ...], sentence: str
-) -> None:
-    async with served(tmp_path) as url:
-        port = url.rpartition(":")[2].strip("/")
-        given = [word.replace("{taken}", port) for word in words]
-        assert sentence in await asyncio.to_thread(refusal, "watch", tmp_path, *given)
-
-
-@pytest.mark.parametrize("width", [1280, 420])
-async def test_a_browser_shows_what_events_bring_and_that_they_end(
-    tmp_path: Path, width: int
-) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium is installed: the page was not tried in a browser")
-    run_of(tmp_path / "run")
-    async with served(tmp_path / "run", OneEvent) as url:
-        command = [browser, "--headless", "--no-sandbox", "--disable-gpu",
-                   "--virtual-time-budget=2000",
-                   f"--window-size={width},1200", f"--user-data-dir={tmp_path / 'profile'}",
-                   "--dump-dom", f"{url}?token=secret"]  # fmt: skip
-        found = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=300, check=True
-        )
-    assert re.search("brought by an event.*lost its connection", found.stdout)
 
 
 def test_the_distance_to_the_targets_has_a_chart_where_it_is_known(tmp_path: Path) -> None:
