@@ -95,11 +95,8 @@ def demo_command(
             *(f"seed={seed}", f"deadline.seconds={seconds}", f"model.dtype={dtype}"),
             *(setting or ()),
         )
-        train(
-            RECIPES / f"{show.recipe}.toml",
-            overrides,
-            os.environ | {SERVERS_VARIABLE: ",".join(urls)},
-        )
+        environ = os.environ | {SERVERS_VARIABLE: ",".join(urls)}
+        train(RECIPES / f"{show.recipe}.toml", overrides, environ)
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
         _evaluate(base, trained, run_dir, show, dtype, urls, console)

@@ -83,7 +83,7 @@ def _train(settings: Settings) -> None:
         from miner.inference.engines import is_out_of_memory
         from miner.reporting.progress import say
         from miner.training.run import train
-        from miner.training.trainer import TrainingDivergedError
+        from miner.training.update_guard import TrainingDivergedError
 
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)

@@ -41,15 +41,12 @@ from miner.rewards.all_moves import target, unsampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
-from miner.training.rollout_function import RolloutFunction, columns_of
+from miner.training.rollout_function import RolloutFunction, TrlRollout, unplayed_columns
 
 logger = logging.getLogger(__name__)
 
 MOST_SECONDS = 300.0
 """Longest wait for a step's demonstrations; the run then goes on without any."""
-
-Play = Callable[[list[str], Any], dict[str, list[Any]]]
-"""TRL's rollout function: prompts and trainer in, columns out."""
 
 SLOW_SECONDS = 60.0
 """Of a game: a teacher that takes longer is not asked again. Solving Liar's dice takes some ten."""
@@ -90,7 +87,7 @@ class WarmStart:
         self._ahead: tuple[int, Future[list[Demonstration]]] | None = None
         self.prepare(step)
 
-    def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> Play:
+    def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> TrlRollout:
         """The callable for `GRPOTrainer(rollout_func=...)`: demonstrations, in as many parts as
         there are prompts, then `rollout`'s own games.
 
@@ -107,11 +104,7 @@ class WarmStart:
                 return rollout(prompts, trainer)
             rollout.latest = RolloutStats.of([])
             parts = [rows[place :: len(prompts)] for place in range(len(prompts))]
-            nothing: dict[str, list[Any]] = {
-                "turn_rewards": [None for _ in prompts],
-                "episode_reward": [0.0 for _ in prompts],
-            }
-            return columns_of(parts, self._renderer.eos_token_id) | nothing
+            return unplayed_columns(parts, self._renderer.eos_token_id)
 
         return play
 

@@ -36,6 +36,9 @@ from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.episodes import decode_task
 
+TrlRollout = Callable[[list[str], Any], dict[str, list[Any]]]
+"""What TRL calls for a step: prompts and trainer in, columns out."""
+
 PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
 """Plays groups; results are in their order."""
 
@@ -165,6 +168,16 @@ def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict
         "env_mask": [list(row.loss_mask) for row in rows],
         "turn_ids": [[list(row.turn_ids) for row in part] for part in kept],
         "weights": [[row.weight for row in part] for part in kept],
+    }
+
+
+def unplayed_columns(
+    parts: Sequence[Sequence[RolloutRow]], eos_token_id: int
+) -> dict[str, list[Any]]:
+    """`columns_of` for rows that come from no episode of the policy, so that none has a reward."""
+    return columns_of(parts, eos_token_id) | {
+        "turn_rewards": [None] * len(parts),
+        "episode_reward": [0.0] * len(parts),
     }
 
 

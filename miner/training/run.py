@@ -37,7 +37,7 @@ from miner.training.checkpoints import (
     newest_checkpoint,
 )
 from miner.training.completions_table import CompletionsTable
-from miner.training.demonstrations import Play, WarmStart, warm_start
+from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
 from miner.training.held_out import Evaluate, Gate, HeldOut
@@ -46,7 +46,12 @@ from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
 from miner.training.revert import BestWeights, RevertToBest
-from miner.training.rollout_function import RolloutFunction, all_moves_credit, episode_reward
+from miner.training.rollout_function import (
+    RolloutFunction,
+    TrlRollout,
+    all_moves_credit,
+    episode_reward,
+)
 from miner.training.schedule import Schedule
 from miner.training.stopping import StopConsensus, StopRequest
 from miner.training.supervised import Supervised, form_lost, likelihood, recorded_rows
@@ -163,7 +168,7 @@ def _learn_from(
     sync = None
     if settings.rollout.engine != "transformers" and not run.facts.supervised:
         sync = schedule.timed("weights", run.engine.sync_weights)
-    play: Play = rollout
+    play: TrlRollout = rollout
     if run.facts.supervised:
         play = Supervised(settings, renderer, run.source, rollout)
     elif warm:

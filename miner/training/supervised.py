@@ -25,7 +25,7 @@ from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
 from miner.training.forest import Row
-from miner.training.rollout_function import RolloutFunction, columns_of
+from miner.training.rollout_function import RolloutFunction, unplayed_columns
 from miner.training.tree_trainer import TreeTrainer
 
 
@@ -57,10 +57,7 @@ class Supervised:
         parts = [self._rows.of(number) for number in numbers]
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for part in parts for row in part]
         self._rollout.latest = RolloutStats(total_tokens=ranks.count * sum(lengths))
-        return columns_of(parts, self._eos) | {
-            "turn_rewards": [None] * count,
-            "episode_reward": [0.0] * count,
-        }
+        return unplayed_columns(parts, self._eos)
 
 
 def recorded_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from miner.rewards.advantages import turn_advantages
 from miner.training.checkpoints import checkpoint_folder, refused_by_disk
 from miner.training.token_log import TokenLog, learned_lines
 from miner.training.tree_trainer import TreeTrainer
+from miner.training.update_guard import UpdateGuard
 
 Credit = Literal["episode", "turn", "all_moves", "own"]
 
@@ -240,8 +241,8 @@ class EpisodeTrainer(TreeTrainer):
         """The parent's, whose tokens are recorded, and how far the policy is from its targets."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         if self._target_entropy is not None:
-            unlikely = self.accelerator.reduce(torch.stack(self._unlikely).sum(), reduction="sum")
-            cross_entropy = float(unlikely / inputs["num_items_in_batch"])
+            nll = self.accelerator.reduce(torch.stack(self._unsampled_nll).sum(), reduction="sum")
+            cross_entropy = float(nll / inputs["num_items_in_batch"])
             self._metrics["train"][TARGET_KL].append(cross_entropy - self._target_entropy)
         if self._token_log:
             processes, step = self.accelerator.num_processes, self.state.global_step + 1
@@ -348,61 +349,11 @@ class EpisodeTrainer(TreeTrainer):
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        surprise = -(given * given.log()).nansum()
-        sums = torch.stack([given.nansum(), surprise])
-        total, surprise = self.accelerator.reduce(sums, reduction="sum")
-        self._target_entropy = float(surprise / total) if total > 0 else None
+        sums = torch.stack([given.nansum(), -(given * given.log()).nansum()])
+        total, entropy = self.accelerator.reduce(sums, reduction="sum")
+        self._target_entropy = float(entropy / total) if total > 0 else None
         if not total > 0:
             return advantages
         scaled = (given * output["num_items_in_batch"] / total)[:, None]
         by_token = advantages if advantages.dim() == 2 else advantages[:, None]
         return torch.where(scaled.isnan(), by_token, scaled).expand(output["completion_ids"].shape)
-
-
-class TrainingDivergedError(RuntimeError):
-    """Updates stayed not finite: starting again from the newest checkpoint is the way back."""
-
-
-class UpdateGuard:
-    """Counts updates that must not happen: skipped one by one, and ended when they do not stop.
-
-    Invariants: weights never take a step along a gradient that is not finite, or that came of a
-    loss or of log-probabilities that are not; a checkpoint is never declared complete while updates
-    are being skipped, so that the newest complete one is from before.
-
-    Args:
-        most: so many in a row are skipped; the next one ends training.
-
-    Attributes:
-        skipped: over the whole run.
-        streak: up to now, in a row.
-    """
-
-    def __init__(self, most: int = 3) -> None:
-        self._most = most
-        self.skipped = 0
-        self.streak = 0
-
-    def allows(self, grad_norm: float, step: int, unsound: Collection[str] = ()) -> bool:
-        """Return whether an update may happen.
-
-        Args:
-            grad_norm: of the whole gradient, before clipping.
-            unsound: what else of the step was not finite on any process, such as "loss".
-
-        Raises: `TrainingDivergedError` when it happened too often in a row.
-        """
-        found = [*sorted(unsound), *(() if math.isfinite(grad_norm) else ["gradient"])]
-        if not found:
-            self.streak = 0
-            return True
-        self.streak += 1
-        self.skipped += 1
-        if self.streak > self._most:
-            raise TrainingDivergedError(
-                f"updates were not finite ({', '.join(found)}) {self.streak} times in a row, at "
-                f"last at step {step}: start again from the last checkpoint, with a lower "
-                "optimizer.learning_rate if it happens again"
-            )
-        logger.warning("step %d skipped: not finite: %s", step, ", ".join(found))
-        return False

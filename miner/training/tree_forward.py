@@ -180,3 +180,20 @@ def _trial(model: PreTrainedModel, implementation: str) -> float:
         model.set_attn_implementation(implementation)
         difference = (read(grow(rows, 100)) - expected).abs().max()
         return float(difference / expected.abs().max().clamp(min=1e-6))
+
+
+def part_of(inputs: dict[str, Any], trees: Sequence[Tree]) -> dict[str, Any]:
+    """The rows of these trees, as they come there, without columns that are padding in all of
+    them; values that are no tensor of rows stay as they are."""
+    rows = [row for tree in trees for row in tree.rows]
+    width = max(len(nodes) for tree in trees for nodes in tree.reads)
+
+    def of_rows(value: Tensor) -> Tensor:
+        part = value[rows][:, :width]
+        # TRL takes a single column for one value of a whole row, which no mask hides
+        return torch.nn.functional.pad(part, (0, max(0, 2 - part.shape[1])))
+
+    return {
+        name: of_rows(value) if isinstance(value, Tensor) and value.dim() == 2 else value
+        for name, value in inputs.items()
+    }

@@ -37,7 +37,7 @@ from miner.training.packing import (
     shared_out,
     tokens_in_line,
 )
-from miner.training.tree_forward import let_take_trees, score
+from miner.training.tree_forward import let_take_trees, part_of, score
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ class TreeTrainer(GRPOTrainer):
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
-        self._unlikely: list[Tensor] = []
-        """By pass: minus the log-probabilities of what was not sampled, times its advantages."""
+        self._unsampled_nll: list[Tensor] = []
+        """By pass: negative log-likelihood of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
         super().__init__(*args, **kwargs)
         self._gather = self.accelerator.gather
@@ -140,7 +140,7 @@ class TreeTrainer(GRPOTrainer):
         *early, last = exactly(most, dealt[self.accelerator.process_index], self._size)
         self._record_work(inputs, rows, len(learned), shares)
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
-        self._gaps, self._unlikely, self._learned_passes = [], [], []
+        self._gaps, self._unsampled_nll, self._learned_passes = [], [], []
         done: Tensor | float = 0.0
         for trees in early:
             with self._gradients_kept(model):
@@ -191,7 +191,7 @@ class TreeTrainer(GRPOTrainer):
 
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
         """TRL's loss of the sampled tokens of these trees, and that of the others."""
-        part = _part_of(inputs, trees or IDLE)
+        part = part_of(inputs, trees or IDLE)
         logprobs, entropies, aux_loss = self._score(
             model, trees or IDLE, part["completion_ids"], part["completion_mask"]
         )
@@ -202,7 +202,7 @@ class TreeTrainer(GRPOTrainer):
         gap = logprobs.detach() - said
         self._gaps.append(gap[sampled])
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
-        self._unlikely.append((others.detach() * logprobs.detach()).sum())
+        self._unsampled_nll.append((others.detach() * logprobs.detach()).sum())
         if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
             part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)
         part["tool_mask"] = sampled.long()
@@ -256,7 +256,7 @@ class TreeTrainer(GRPOTrainer):
         passes = self._few_passes(self._trees(dict(enumerate(rows)), self._tokens_per_pass))
         most = max(1, *self._gather_values(len(passes)))  # each pass waits for all processes
         for trees in exactly(most, passes, self._size):
-            part = _part_of(whole, trees or IDLE)
+            part = part_of(whole, trees or IDLE)
             found, _, _ = self._score(
                 model, trees or IDLE, part["completion_ids"], part["completion_mask"]
             )
@@ -384,20 +384,3 @@ class TreeTrainer(GRPOTrainer):
         }
         for name, value in counts.items():
             self._metrics["train"][name].append(float(value))
-
-
-def _part_of(inputs: dict[str, Any], trees: Pass) -> dict[str, Any]:
-    """The rows of these trees, as they come there, without columns that are padding in all of
-    them; values that are no tensor of rows stay as they are."""
-    rows = [row for tree in trees for row in tree.rows]
-    width = max(len(nodes) for tree in trees for nodes in tree.reads)
-
-    def of_rows(value: Tensor) -> Tensor:
-        part = value[rows][:, :width]
-        # TRL takes a single column for one value of a whole row, which no mask hides
-        return torch.nn.functional.pad(part, (0, max(0, 2 - part.shape[1])))
-
-    return {
-        name: of_rows(value) if isinstance(value, Tensor) and value.dim() == 2 else value
-        for name, value in inputs.items()
-    }

@@ -16,7 +16,8 @@ from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
 from miner.reporting.token_records import TokenRecords
 from miner.training.learner import with_adapters
-from miner.training.trainer import EpisodeTrainer, UpdateGuard, grpo_config
+from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.training.update_guard import UpdateGuard
 from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3

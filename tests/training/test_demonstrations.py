@@ -27,9 +27,9 @@ from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
-from miner.training.demonstrations import Play, WarmStart, warm_start
+from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.episodes import encode_task
-from miner.training.rollout_function import RolloutFunction
+from miner.training.rollout_function import RolloutFunction, TrlRollout
 from tests.builders import build_tokenizer
 from tests.training.test_trainer import make_trainer
 
@@ -62,7 +62,7 @@ def _warm_start(settings: Settings, step: int = 0) -> WarmStart:
     return warm
 
 
-def _played(warm: WarmStart, fraction: Callable[[int], float] = lambda step: 0.0) -> Play:
+def _played(warm: WarmStart, fraction: Callable[[int], float] = lambda step: 0.0) -> TrlRollout:
     """The trainer's rollout function, without games of its own."""
 
     def play(groups: Any) -> Any:

@@ -18,7 +18,7 @@ from miner.inference.sampler import EngineLostError
 from miner.publishing.errors import PublishingError
 from miner.training.rollout_function import RolloutFailedError
 from miner.training.run import TrainResult
-from miner.training.trainer import TrainingDivergedError
+from miner.training.update_guard import TrainingDivergedError
 
 ENDS = [
     (None, EndKind.PUBLISHED),
