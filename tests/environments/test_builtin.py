@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
 from miner.environments import playing
 from miner.environments.base import EpisodeTask
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
 from miner.environments.errors import ProtocolError
+from miner.environments.games import PromptFormat
 from miner.evaluation.policies import BaselinePolicy
 from miner.games import game_named
 
@@ -41,6 +44,12 @@ async def test_bidding_the_prize_scores_what_the_grader_measures(
 ) -> None:
     scores = [await play(environment, task, "match") for task in grader_tasks(250)]
     assert sum(scores) / len(scores) == pytest.approx(0.946, abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["random", "lowest", "highest"])
+async def test_blind_policies_play_at_chance(environment: BuiltinEnvironment, policy: str) -> None:
+    scores = [await play(environment, task, policy) for task in grader_tasks(600)]
+    assert sum(scores) / len(scores) == pytest.approx(0.5, abs=0.07)
 
 
 async def test_an_episode_from_opening_to_score(environment: BuiltinEnvironment) -> None:
@@ -76,6 +85,30 @@ async def test_equal_tasks_show_equal_messages(environment: BuiltinEnvironment) 
     assert await environment.reset(TASK) == await other.reset(TASK)
     assert await environment.step("3") == await other.step("3")
     assert await environment.reset(TASK) == await other.reset(TASK)
+
+
+async def test_a_learned_format_is_used() -> None:
+    own = PromptFormat.own("goofspiel")
+    learned = replace(own, system_text="Play!", retry_parts=("Again.",))
+    environment = BuiltinSource({"goofspiel": learned}).open()
+    observation = await environment.reset(TASK)
+    assert observation.messages[0]["content"] == "Play!"
+    assert (await environment.step("?")).messages[0]["content"] == "Again."
+    dice = await environment.reset(EpisodeTask("liars_dice", 100_000_000, 1))
+    assert dice.messages[0]["content"] == PromptFormat.own("liars_dice").system_text
+
+
+@pytest.mark.parametrize("name", GAMES)
+async def test_every_game_is_played_to_its_end(environment: BuiltinEnvironment, name: str) -> None:
+    observation = await environment.reset(EpisodeTask(name, game_named(name).task_ids[0] + 1, 11))
+    messages = observation.messages
+    while messages:
+        listed = messages[-1]["content"].rpartition("Legal Actions:\n")[2]
+        transition = await environment.step(listed.split(" -> ")[0])
+        assert transition.valid
+        messages = transition.messages
+    assert transition.score is not None
+    assert 0.0 <= transition.score <= 1.0
 
 
 async def test_the_searching_opponent_plays(environment: BuiltinEnvironment) -> None:

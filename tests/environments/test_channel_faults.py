@@ -18,10 +18,10 @@ from miner.environments import (
 )
 from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
-from mock_env_server.faults import FaultKind
+from mock_env_server.faults import FaultKind, FaultPlan, Latency
 from mock_env_server.running import running_server
+from tests.environments.conftest import injected, set_faults
 from tests.environments.playing import messy, play_on
-from tests.mock_env_server.http import injected, set_faults
 
 TASKS = [EpisodeTask("goofspiel", 3 * seed, seed) for seed in range(12)]
 
@@ -62,6 +62,41 @@ async def outcomes(source: EnvironmentSource) -> list[float | EnvironmentFault]:
 def patient(opened: Opener, url: str) -> EnvironmentSource:
     """A source with the patience of production: no reply of a good server is late to it."""
     return type(opened(url))([url])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind != FaultKind.WRONG_TYPES])
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_server_that_fails_is_an_infrastructure_error(
+    unreliable_url: str, opened: Opener, kind: FaultKind
+) -> None:
+    for path in ENTRANCES[opened]:
+        if kind is FaultKind.FORGET_EPISODE and path != "/step":
+            continue  # there is no episode to forget
+        await set_faults(unreliable_url, path, rates={kind: 1.0})
+        hangs = kind is FaultKind.HANG
+        source = opened(unreliable_url) if hangs else patient(opened, unreliable_url)
+        faults = await outcomes(source)
+        # A messy policy may fail by itself before it sends anything to /step.
+        met = [fault for fault in faults if not (path == "/step" and fault == 0.0)]
+        assert len(met) > 6
+        for fault in met:
+            assert type(fault) is InfrastructureError, (kind, path, fault)
+            assert fault.server == unreliable_url
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_field_of_a_wrong_type_is_a_protocol_error_or_was_not_needed(
+    unreliable_url: str, opened: Opener
+) -> None:
+    true_scores = await outcomes(patient(opened, unreliable_url))
+    for path in ENTRANCES[opened]:
+        await set_faults(unreliable_url, path, rates={FaultKind.WRONG_TYPES: 1.0})
+        results = await outcomes(patient(opened, unreliable_url))
+        faults = [result for result in results if isinstance(result, EnvironmentFault)]
+        assert faults
+        assert {type(fault) for fault in faults} == {ProtocolError}
+        for result, true_score in zip(results, true_scores, strict=True):
+            assert isinstance(result, EnvironmentFault) or result == true_score
 
 
 @pytest.mark.parametrize("opened", CHANNELS)
@@ -114,6 +149,34 @@ async def test_a_server_that_starts_again_costs_each_episode_one_try_at_most(
     lost = [len(faults) for _, faults in played]
     assert max(lost) == 1
     assert sum(lost) == (await injected(unreliable_url))["restart"] >= 2
+
+
+@pytest.mark.parametrize("opened", CHANNELS)
+async def test_a_slow_server_changes_no_score(unreliable_url: str, opened: Opener) -> None:
+    true_scores = await outcomes(patient(opened, unreliable_url))
+    await set_faults(unreliable_url, latency={"kind": "uniform", "ms": 0, "spread": 9})
+    assert await outcomes(patient(opened, unreliable_url)) == true_scores
+
+
+async def test_an_answer_that_comes_too_late_costs_one_try_and_is_not_waited_for(
+    unreliable_url: str,
+) -> None:
+    # Median 1 ms, and of ten answers three would take from seconds to years.
+    plan = FaultPlan(
+        seed=111, paths=("/reset",), latency=Latency(kind="lognormal", ms=1, spread=20)
+    )
+    patience_s = 1.0
+    true_scores = await outcomes(patient(step_source, unreliable_url))
+    await set_faults(unreliable_url, **plan.model_dump(mode="json"))
+    source = StepSource([unreliable_url], reply_timeout_s=patience_s)
+    played = [await tries_until_played(source, task) for task in TASKS]
+    await source.close()
+    assert [score for score, _ in played] == true_scores
+    late = [fault for _, faults in played for fault in faults]
+    assert all("did not answer in time" in str(fault) for fault in late)
+    delays = [plan.draw("/reset", n)[1] for n in range(1, len(TASKS) + len(late) + 1)]
+    assert not any(0.03 < delay < 30 for delay in delays), "choose another seed"
+    assert len(late) == sum(delay > patience_s for delay in delays) >= 3
 
 
 async def test_faults_of_stop_are_nobodys_business(

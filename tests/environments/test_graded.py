@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 
 from miner.environments import (
     EnvironmentFault,
@@ -12,13 +13,14 @@ from miner.environments import (
     InfrastructureError,
     ProtocolError,
     Transition,
+    graded_endpoint,
 )
 from miner.environments.builtin import BuiltinSource
 from miner.environments.graded import GRADED_EPISODES_PER_SERVER, GradedSource
 from mock_env_server.running import running_server
-from tests.environments.playing import Played, lowest, messy, play_on, then
+from tests.environments.playing import Played, lowest, messy, play_on, then, until
 from tests.environments.raw_server import raw_server
-from tests.environments.tiny_grader import Lies, tiny_grader
+from tests.environments.tiny_grader import WORDING, Lies, tiny_grader
 
 TASK = EpisodeTask("goofspiel", task_id=0, seed=0)
 
@@ -53,6 +55,16 @@ async def test_graded_and_builtin_episodes_are_identical(faithful_url: str) -> N
     assert any(not end.valid for end in ends), "no episode met three failures: weak test"
     assert graded.stats.disagreements == 0
     assert graded.stats.applied_rate == 1.0
+
+
+async def test_the_servers_own_wording_reaches_the_policy() -> None:
+    async with tiny_grader() as grader:
+        source = GradedSource([grader.url])
+        theirs = await play_on(source, TASK, messy(3))
+        await source.close()
+    ours = await play_on(BuiltinSource({"goofspiel": WORDING}), TASK, messy(3))
+    assert theirs == ours
+    assert theirs.shown[0][0]["content"] == WORDING.system_text
 
 
 async def test_three_failures_score_zero_and_are_no_fault(faithful_url: str) -> None:
@@ -150,6 +162,31 @@ async def test_an_abandoned_episode_ends_on_the_server_at_once(faithful_url: str
         played = await play_on(source, TASK, lowest)
     assert played.score is not None
     await source.close()
+
+
+async def test_zombies_of_a_timed_out_episode_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def refuse(status: int, message: str) -> web.Response:
+        refused.append(message)
+        return web.Response(status=status)
+
+    monkeypatch.setattr(graded_endpoint, "_error", refuse)
+    # After its time-out this server plays on unseen.
+    with running_server("faithful", "--quirks", "stragglers") as server:
+        source = GradedSource([server.base_url], episode_timeout_s=1)
+        environment = source.open()
+        await environment.reset(TASK)
+        assert environment._call is not None
+        await asyncio.wait([environment._call])  # the policy thinks for longer than the server
+        with pytest.raises(InfrastructureError, match="broke the episode off"):
+            await environment.step("0")
+        assert refused == []
+        await environment.close()
+        await until(lambda: bool(refused))
+        task = EpisodeTask("goofspiel", task_id=1, seed=1)
+        assert await play_on(source, task, lowest) == await play_on(BuiltinSource(), task, lowest)
+        await source.close()
 
 
 async def test_closing_the_source_frees_those_who_wait(faithful_url: str) -> None:

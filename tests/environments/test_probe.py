@@ -17,12 +17,14 @@ from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.graded_endpoint import ChatEndpoint
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
+from miner.environments.servers import check_server_urls
 from mock_env_server.app import API_VERSION
+from mock_env_server.running import running_server
 from mock_env_server.wording import API_TITLE
+from tests.environments.conftest import injected, set_faults
 from tests.environments.playing import lowest, play_on
 from tests.environments.raw_server import http, raw_server
 from tests.environments.tiny_grader import WORDING, Lies, tiny_grader
-from tests.mock_env_server.http import injected, set_faults
 
 
 @pytest.fixture
@@ -284,9 +286,26 @@ async def test_no_channel_is_opened_that_cannot_play(dead_url: str) -> None:
     assert dead_url in report.reason
     source, report = await open_source([], "builtin")
     assert (source.name, report.servers) == ("builtin", ())
+    with pytest.raises(ConfigurationError, match="expected auto, step, graded, builtin"):
+        await open_source([dead_url], "fastest")  # type: ignore[arg-type]
 
 
 async def test_an_untrue_step_channel_can_be_forced(faithful_url: str) -> None:
     source, report = await open_source([faithful_url], "step")
     await source.close()
     assert (source.name, report.channel) == ("step", "graded")
+
+
+async def test_a_real_start_from_the_environment_variable() -> None:
+    with running_server("faithful") as one, running_server("faithful") as two:
+        urls = check_server_urls([one.base_url, f"{two.base_url}/"])
+        source, report = await open_source(urls)
+        tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(16)]
+        opened = [source.open() for _ in tasks]
+        servers = {environment.server for environment in opened}
+        played = await asyncio.gather(*(play_on(source, task, lowest) for task in tasks))
+        await source.close()
+    assert servers == set(urls)
+    assert source.capacity == 96
+    assert len({episode.score for episode in played}) > 1
+    assert report.notes == ()

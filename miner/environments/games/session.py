@@ -124,9 +124,10 @@ class GameSession:
         lowest, highest = self._loaded.min_utility(), self._loaded.max_utility()
         return (self._state.returns()[self.agent_seat] - lowest) / (highest - lowest)
 
-    def play(self, action: int) -> None:
+    def play(self, action: int) -> int:
         """Ask for `action`, then play on to the agent's next turn or to the end.
 
+        Returns the action that was really applied for the agent.
         Raises: ValueError when the game is over or `action` is not legal.
         """
         legal = self.legal_actions()
@@ -135,13 +136,15 @@ class GameSession:
                 f"action {action} is not legal in {self.game_name} task {self.task_id} seed "
                 f"{self.seed}: expected one of {legal}"
             )
+        applied = action
         if self.simultaneous:
-            self._play_jointly(action)
+            applied = self._play_jointly(action)
         else:
             self._apply(self.agent_seat, action)
         self._advance()
+        return applied
 
-    def _play_jointly(self, action: int) -> None:
+    def _play_jointly(self, action: int) -> int:
         other = self._opponent.act(self._state, self._opponent_seat)
         self._last_opponent_action = other
         joint = [action, other] if self.agent_seat == 0 else [other, action]
@@ -150,6 +153,7 @@ class GameSession:
         for player, chosen in enumerate(joint):
             self.history.append(Move(player, chosen, self._label(player, chosen)))
         self._state.apply_actions(joint)
+        return joint[self.agent_seat]
 
     def _unpacked(self, joint: list[int]) -> list[int]:
         """The joint move that /step of the real server makes of `joint`."""

@@ -121,6 +121,15 @@ def scheduler(source: OpenEnvSource, outages: Outages | None, words: Sequence[st
 GROUPS = [Group(EpisodeTask("openenv", seed, seed), 4) for seed in range(3)]
 
 
+async def test_more_episodes_than_sessions_are_all_played(server: LocalApp) -> None:
+    async with source_on(server, sessions=12) as source:
+        source.places[server.url].limit = 12  # as if nobody had asked the server
+        results = await scheduler(source, None, ["well"]).run(GROUPS)
+        assert source.capacity == SESSIONS
+    scores = [trajectory.score for result in results for trajectory in result.trajectories]
+    assert scores == [pytest.approx(0.3)] * 12
+
+
 async def test_a_server_killed_in_mid_episode_is_revived_and_no_episode_is_lost(
     server: LocalApp,
 ) -> None:
