@@ -20,8 +20,8 @@ from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
 from mock_env_server.faults import FaultKind, FaultPlan, Latency
 from mock_env_server.running import running_server
-from tests.environments.conftest import injected, set_faults
 from tests.environments.playing import messy, play_on
+from tests.mock_env_server.http import injected, set_faults
 
 TASKS = [EpisodeTask("goofspiel", 3 * seed, seed) for seed in range(12)]
 

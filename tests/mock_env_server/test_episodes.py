@@ -144,3 +144,19 @@ def test_an_expired_episode_is_answered_as_not_found() -> None:
     assert (answer["done"], answer["truncated"]) == (True, True)
     assert answer["info"]["error"]["type"] == "episode_not_found"
     assert "idle" in answer["info"]["error"]["message"]
+
+
+def test_an_idle_episode_expires_and_a_used_one_does_not() -> None:
+    clock = Clock()
+    episodes = store(clock)
+    used, idle = episode(), episode()
+    episodes.add(used)
+    episodes.add(idle)
+    clock.now = 60.0
+    assert episodes.find(used.episode_id) is used
+    clock.now = 101.0
+    assert episodes.find(idle.episode_id) is None
+    assert episodes.find(used.episode_id) is used
+    assert not episodes.remove(idle.episode_id)
+    clock.now = 202.0
+    assert not episodes.remove(used.episode_id)

@@ -249,3 +249,9 @@ def test_unreadable_latency(text: str) -> None:
 def test_impossible_plans(plan: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FaultPlan.model_validate(plan)
+
+
+async def test_faults_from_the_start() -> None:
+    plan = FaultPlan(rates={FaultKind.HTTP_503: 1.0})
+    with serve_in_thread(ServerSettings(faults=plan)) as server:
+        assert (await post(server, "/reset", {}))[0] == 503

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.tiny_model import build
 from miner.tiny_model.__main__ import main
-from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, is_made
+from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
 from miner.tiny_model.examples import Encoder
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import DataRecipe, draw_conversation
@@ -169,3 +169,10 @@ def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeyp
     main()
     assert capsys.readouterr().out.startswith("the tiny base model is there already")
     assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == made
+
+
+def test_the_key_tells_recipes_and_seeds_apart():
+    longer = replace(SMALL, warm_start=WarmStartRecipe(steps=4))
+    keys = {content_key(SMALL, 0), content_key(SMALL, 1), content_key(longer, 0)}
+    assert len(keys) == 3
+    assert content_key(SMALL, 0) == content_key(replace(SMALL), 0)

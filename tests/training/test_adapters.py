@@ -3,6 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
@@ -107,3 +108,20 @@ def test_adapters_take_over_only_where_full_fine_tuning_has_saved_nothing(tmp_pa
     train(begun, until=1)
     with pytest.raises(ConfigurationError, match=r"other settings \(model\.tuning"):
         prepare_run_dir(settings(tmp_path / "other", f"model.path={base}", *LORA))
+
+
+def published(learner, folder):
+    folder.mkdir()
+    learner.save(folder, weights_on_cpu(learner.model))
+    return load_file(folder / "model.safetensors")
+
+
+def test_what_is_published_is_merged_into_the_base(tmp_path, base):
+    learner, _, _ = train(settings(tmp_path, *LORA), until=2)
+    merged = published(learner, tmp_path / "out")
+    own = load_file(base / "model.safetensors")
+    assert any(not torch.equal(merged[name], weight) for name, weight in own.items())
+    for name, weight in weights_on_cpu(learner.model).items():
+        assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
+    for companion in ("config.json", "tokenizer.json"):
+        assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()

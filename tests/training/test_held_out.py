@@ -175,3 +175,11 @@ def test_a_restarted_run_asks_the_gate_at_a_higher_price(tmp_path):
     worlds.append(World(tmp_path, gains[1], gated=True))
     worlds[1].held_out.consider(20)
     assert json.loads((tmp_path / "best.json").read_text())["candidates"] == 2
+
+
+def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
+    world = World(tmp_path, BASE, WORSE)
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert world.publisher.steps == []
+    assert world.held_out.best.step == 0
