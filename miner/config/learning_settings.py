@@ -75,6 +75,13 @@ class DemonstrationSettings(Section):
         le=1,
         description="Share of the teachers' games that show earlier games' notes.",
     )
+    named: bool = Field(
+        False,
+        description="channel = duel: taught replies name the move, in the words of the list of "
+        "legal actions, before they call the tool, for these and for reward.credit = all_moves: a "
+        "pretrained model learns from fewer decisions so. Families whose calls must come first "
+        "leave the words out.",
+    )
     teacher: str = Field(
         "",
         description="channel = duel: your function in the place of the teachers, for these and for "
@@ -99,6 +106,13 @@ class OptimizerSettings(Section):
         description="schedule = linear: last share of the run, that it takes.",
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
+    adam_beta2: float = Field(
+        0.999,
+        gt=0,
+        lt=1,
+        description="Decay of Adam's second moment. In a run of few hundred steps a lower one "
+        "forgets the large gradients of the first.",
+    )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping by global norm.")
     beta: float = Field(0.0, ge=0, description="Weight of the KL term against the base model.")
     micro_batch_tokens: int = Field(

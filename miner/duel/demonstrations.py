@@ -71,6 +71,7 @@ class Style:
         family: of its calls, one of `calls.FORMS`.
         notes: share of the games in which other games have left notes.
         taught: values the moves.
+        named: whether replies name the move before they call the tool.
     """
 
     wording: Wording
@@ -78,6 +79,7 @@ class Style:
     family: str
     notes: float = 1 / 3
     taught: Taught = taught_values
+    named: bool = False
 
 
 def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstration]:
@@ -94,8 +96,9 @@ def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstrati
     notes = [_notes(style, rng) for _ in range(2)]
     while request := next_request(table, notes, style.wording):
         player, legal = request.player, request.legal
-        taught = style.taught(game.name, Seen.of(request))
-        values = values_by_reply(style.family, taught)
+        seen = Seen.of(request)
+        taught = style.taught(game.name, seen)
+        values = values_by_reply(style.family, seen, taught, named=style.named)
         shown = tuple(request.messages), tuple(shaped(request.tools))
         yield Demonstration(game.name, *shown, values)
         if rivals[player]:

@@ -6,12 +6,14 @@ DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 
-from miner.duel.calls import write_calls
+from miner.duel.calls import FORMS, parse_calls, write_calls
 from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
-from miner.duel.tools import move_call
+from miner.duel.tools import MOVE, move_call
 
 _MARKS = {
     "goofspiel": "Current point card:",
@@ -23,6 +25,10 @@ _MARKS = {
 }
 """A text that only this game's states show, or those after it in this order."""
 
+_SEAT = re.compile(r"^\[P[01]\]")
+
+_OFFERED = {MOVE: {"action_id": {"type": "integer"}}}
+
 
 class DuelValues:
     """Chances to win by legal reply.
@@ -30,11 +36,13 @@ class DuelValues:
     Args:
         family: of the model's calls, one of `calls.FORMS`.
         taught: values the moves.
+        named: whether replies name the move before they call the tool.
     """
 
-    def __init__(self, family: str, taught: Taught = taught_values) -> None:
+    def __init__(self, family: str, taught: Taught = taught_values, *, named: bool = False) -> None:
         self._family = family
         self._taught = taught
+        self._named = named
 
     def values(self, shown: str, seat: int) -> dict[str, float] | None:
         """Values of all replies; the seat is read off the message."""
@@ -42,12 +50,36 @@ class DuelValues:
         game = next((name for name, mark in _MARKS.items() if mark in shown), None)
         if seen is None or game is None:
             return None
-        return values_by_reply(self._family, self._taught(game, seen))
+        return values_by_reply(self._family, seen, self._taught(game, seen), named=self._named)
 
     def learn(self, bids: Sequence[object]) -> None:
         """Nothing: teachers do not change."""
 
 
-def values_by_reply(family: str, values: Values) -> dict[str, float]:
-    """Values by the text of each legal reply in a family's form."""
-    return {write_calls(family, [move_call(action)]): value for action, value in values.items()}
+def values_by_reply(
+    family: str, seen: Seen, values: Values, *, named: bool = False
+) -> dict[str, float]:
+    """Values by the text of each legal reply in a family's form; see `reply_text`."""
+    return {
+        reply_text(family, action, seen.actions[action] if named else ""): value
+        for action, value in values.items()
+    }
+
+
+@lru_cache(4096)
+def reply_text(family: str, action: int, label: str = "") -> str:
+    """A reply that makes a move, behind the words that the prompt lists it with.
+
+    The words come first because a language model copies what it has read before it can compute an
+    id: it chooses the card, and then reads off the card's number. Where a family's calls are only
+    read at the beginning of a reply, its mark of a call is put between.
+
+    Args:
+        label: as the prompt has it, `[P0]Bid: 3`; the seat is left out. Empty: no words.
+    """
+    calls = [move_call(action)]
+    text = write_calls(family, calls)
+    words = _SEAT.sub("", label).strip()
+    behind = (f"{words}\n{mark}{text}" for mark in ("", FORMS[family].begin))
+    read = (said for said in behind if words and parse_calls(family, said, _OFFERED) == calls)
+    return next(read, text)

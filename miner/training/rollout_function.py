@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from miner.config.settings import RewardSettings
+from miner.config.settings import DemonstrationSettings, RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.own import taught_by
@@ -182,18 +182,23 @@ def unplayed_columns(
 
 
 def all_moves_credit(
-    reward: RewardSettings, renderer: ChatRenderer, source: EnvironmentSource, teacher: str = ""
+    reward: RewardSettings,
+    renderer: ChatRenderer,
+    source: EnvironmentSource,
+    demonstrations: DemonstrationSettings,
 ) -> AllMoves | None:
     """Credit for all legal moves, if that is wanted: of the games that `source` plays.
 
     Args:
-        teacher: see `demonstrations.teacher`.
+        demonstrations: of duels, whose teacher and form of replies are theirs.
     """
     if reward.credit != "all_moves":
         return None
     critic: Critic = GoofspielCritic(reward.tau)
     if isinstance(source, DuelSource):
-        critic = DuelValues(source.family, taught_by(teacher))
+        critic = DuelValues(
+            source.family, taught_by(demonstrations.teacher), named=demonstrations.named
+        )
     return AllMoves(critic, renderer.encode_reply, reward.tau)
 
 

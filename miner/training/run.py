@@ -152,8 +152,7 @@ def _learn_from(
     """Learn, and evaluate the end."""
     settings, ranks, trainer, schedule = run.settings, run.ranks, run.trainer, run.schedule
     renderer = run.learner.renderer
-    teacher = settings.demonstrations.teacher
-    credit = all_moves_credit(settings.reward, renderer, run.source, teacher)
+    credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations)
     share = settings.rollout.guided
     guide = None
     if credit and share:

@@ -55,6 +55,7 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         max_completion_length=rollout.max_episode_tokens,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
+        adam_beta2=optimizer.adam_beta2,
         max_grad_norm=optimizer.max_grad_norm,
         max_steps=optimizer.max_steps,
         loss_type="dapo",  # a mean over sampled tokens: each counts the same, in any row or pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,6 +23,9 @@ from miner.games import GAMES
 
 def _style(family: str = "qwen25", notes: float = 0.0) -> Style:
     return Style(own_wording(), WordCounter(), family, notes)
+
+
+_OFFERED = {MOVE: {"action_id": {"type": "integer"}}}
 
 
 def _made(game: str, style: Style, games: int = 3) -> list[Demonstration]:
@@ -100,3 +104,26 @@ def test_every_legal_reply_has_a_value_and_the_taught_one_the_highest(game: str)
         assert values is not None
         assert [_played("hermes", reply, seen) for reply in values] == list(seen.actions)
         assert values == turn.values
+
+
+@pytest.mark.parametrize("family", FORMS)
+@pytest.mark.parametrize("game", GAMES)
+def test_a_named_reply_is_the_listed_words_and_then_the_same_call(game: str, family: str) -> None:
+    style = replace(_style(family), named=True)
+    critic = DuelValues(family, named=True)
+    for turn in _made(game, style, games=1):
+        user = turn.messages[1]["content"]
+        seen = Seen.read(user)
+        assert seen is not None
+        assert critic.values(user, 0) == turn.values, "credit and demonstrations have equal replies"
+        for reply, (action, listed) in zip(turn.values, seen.actions.items(), strict=True):
+            (call,) = parse_calls(family, reply, _OFFERED)
+            assert move_of(call.decoded(), list(seen.actions)) == action
+            words, _, _ = reply.partition("\n")
+            assert listed in (words, f"[P{seen.player}]{words}")
+
+
+def test_without_names_a_reply_begins_with_its_call() -> None:
+    for family in FORMS:
+        for turn in _made("goofspiel", _style(family), games=1):
+            assert not any("Bid" in reply for reply in turn.values)

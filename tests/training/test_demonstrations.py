@@ -23,13 +23,16 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_of, duel_task
 from miner.duel.demonstrations import Demonstration
+from miner.duel.memory import Notes, WordCounter
+from miner.duel.table import Table
+from miner.duel.turn import next_request
 from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.episodes import encode_task
-from miner.training.rollout_function import RolloutFunction, TrlRollout
+from miner.training.rollout_function import RolloutFunction, TrlRollout, all_moves_credit
 from tests.builders import build_tokenizer
 from tests.training.test_trainer import make_trainer
 
@@ -94,6 +97,29 @@ def test_steps_differ_and_are_made_again_alike() -> None:
     assert warm.rows(0) == _warm_start(_settings()).rows(0)
     assert warm.rows(0) != warm.rows(1)
     assert warm.rows(0) != _warm_start(_settings("seed=1")).rows(0)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
+    settings = _settings(f"demonstrations.named={str(named).lower()}", "reward.credit=all_moves")
+    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
+    credit = all_moves_credit(settings.reward, RENDERER, source, settings.demonstrations)
+    assert credit is not None
+    task = duel_task("leduc_poker", 7, 0, "random")
+    pick = credit.guide(lambda: 1.0)(task)
+    assert pick is not None
+    request = next_request(
+        Table(GAMES["leduc_poker"], 7), [Notes(WordCounter())] * 2, own_wording()
+    )
+    assert request is not None
+    own = pick(request.user)
+    assert own is not None
+    assert own.startswith(("Raise\n", "Call\n", "Fold\n")) == named
+    taught = {RENDERER.encode_reply(f"{word}\n")[:-1] for word in ("Raise", "Call", "Fold")}
+    rows = _warm_start(settings).rows(0)
+    assert (
+        any(row.completion_ids[: len(words)] == words for row in rows for words in taught) == named
+    )
 
 
 def test_columns_have_a_part_for_each_prompt() -> None:

@@ -276,3 +276,8 @@ def test_adapters_are_evaluated_as_they_are_published(tmp_path):
     assert not torch.equal(evaluated, training)
     assert torch.equal(again, training)
     assert all(torch.equal(before[n], weight) for n, weight in learner.model.state_dict().items())
+
+
+def test_the_second_moment_decays_as_set() -> None:
+    settings = Settings.load(None, ["optimizer.adam_beta2=0.9", "optimizer.max_steps=3"])
+    assert grpo_config(settings).adam_beta2 == 0.9
