@@ -121,6 +121,7 @@ def test_a_named_reply_is_the_listed_words_and_then_the_same_call(game: str, fam
             assert move_of(call.decoded(), list(seen.actions)) == action
             words, _, _ = reply.partition("\n")
             assert listed in (words, f"[P{seen.player}]{words}")
+            assert not words.startswith("[")
 
 
 def test_without_names_a_reply_begins_with_its_call() -> None:
