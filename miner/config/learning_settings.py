@@ -79,8 +79,8 @@ class DemonstrationSettings(Section):
         False,
         description="channel = duel: taught replies name the move, in the words of the list of "
         "legal actions, before they call the tool, for these and for reward.credit = all_moves: a "
-        "pretrained model learns from fewer decisions so. Families whose calls must come first "
-        "leave the words out.",
+        "pretrained model learns from fewer decisions so. Where a family's calls are read only "
+        "at the beginning of a reply, its mark of a call comes between.",
     )
     teacher: str = Field(
         "",

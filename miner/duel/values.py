@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from miner.duel.calls import FORMS, parse_calls, write_calls
+from miner.duel.calls import write_calls
 from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
-from miner.duel.tools import MOVE, move_call
+from miner.duel.tools import move_call
 
 _MARKS = {
     "goofspiel": "Current point card:",
@@ -26,8 +26,6 @@ _MARKS = {
 """A text that only this game's states show, or those after it in this order."""
 
 _SEAT = re.compile(r"^\[P[01]\]")
-
-_OFFERED = {MOVE: {"action_id": {"type": "integer"}}}
 
 
 class DuelValues:
@@ -71,15 +69,9 @@ def reply_text(family: str, action: int, label: str = "") -> str:
     """A reply that makes a move, behind the words that the prompt lists it with.
 
     The words come first because a language model copies what it has read before it can compute an
-    id: it chooses the card, and then reads off the card's number. Where a family's calls are only
-    read at the beginning of a reply, its mark of a call is put between.
+    id: it chooses the card, and then reads off the card's number.
 
     Args:
         label: as the prompt has it, `[P0]Bid: 3`; the seat is left out. Empty: no words.
     """
-    calls = [move_call(action)]
-    text = write_calls(family, calls)
-    words = _SEAT.sub("", label).strip()
-    behind = (f"{words}\n{mark}{text}" for mark in ("", FORMS[family].begin))
-    read = (said for said in behind if words and parse_calls(family, said, _OFFERED) == calls)
-    return next(read, text)
+    return write_calls(family, [move_call(action)], _SEAT.sub("", label).strip())

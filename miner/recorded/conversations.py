@@ -73,8 +73,7 @@ class Conversation:
         """
         messages = list(self.messages)
         for at, calls in self.calls.items():
-            said = messages[at]["content"]
-            text = "\n".join(filter(None, (said, write_calls(family, calls))))
+            text = write_calls(family, calls, messages[at]["content"])
             messages[at] = {"role": messages[at]["role"], "content": text}
         return tuple(messages)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from miner.config.contract import ToolParser
 from miner.config.errors import ConfigurationError
-from miner.duel.calls import FORMS, parse_calls, write_calls
+from miner.duel.calls import FORMS, content_of, parse_calls, write_calls
 from miner.duel.family import folder_family
 from miner.duel.tools import ToolCall, move_call, offered_tools, turn_tools
 from miner.duel.wording import own_wording
@@ -327,3 +327,12 @@ def _folder(under: Path, name: str, kind: str) -> Path:
 
 def _tokenizer(template: object) -> Any:
     return SimpleNamespace(chat_template=template)
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_words_before_a_call_are_its_content_in_every_family(family: str) -> None:
+    calls = [ToolCall("game_action", '{"action_id": 4}')]
+    text = write_calls(family, calls, "Bid: 5")
+    assert parse_calls(family, text, {"game_action": {"action_id": {"type": "integer"}}}) == calls
+    assert content_of(family, text, calls).strip() == "Bid: 5"
+    assert write_calls(family, [], "Bid: 5") == "Bid: 5"

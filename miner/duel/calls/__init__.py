@@ -89,26 +89,32 @@ def content_of(family: str, text: str, calls: Sequence[ToolCall]) -> str:
     return text if not calls else before if mark else ""
 
 
-def write_calls(family: str, calls: Sequence[ToolCall]) -> str:
-    """Return the text of a reply that makes `calls`, whose arguments are JSON objects, in order.
+def write_calls(family: str, calls: Sequence[ToolCall], said: str = "") -> str:
+    """Return the text of a reply that says `said` and makes `calls`, in order.
+
+    The calls' arguments are JSON objects. Where a family's calls are read only at the beginning of
+    a reply, its mark of a call comes between.
 
     Raises: `ValueError` if the family's parser does not read the same calls back: the form cannot
         hold such arguments (an end tag inside a text, for example).
     """
     decoded = [(call.name, json.loads(call.arguments)) for call in calls]
     if not decoded:
-        return ""
-    text = FORMS[family].write(decoded)
+        return said
+    form = FORMS[family]
+    written = form.write(decoded)
+    texts = [f"{said}\n{mark}{written}" for mark in ("", form.begin)] if said else [written]
     schemas = {
         name: {
             key: {"type": _SCHEMA_TYPES.get(type(value), "object")} for key, value in args.items()
         }
         for name, args in decoded
     }
-    read = [(call.name, json.loads(call.arguments)) for call in parse_calls(family, text, schemas)]
-    if read != decoded:
-        raise ValueError(f"no calls of the form {family} have these arguments: {decoded!r}")
-    return text
+    for text in texts:
+        read = parse_calls(family, text, schemas)
+        if [(call.name, json.loads(call.arguments)) for call in read] == decoded:
+            return text
+    raise ValueError(f"no calls of the form {family} have these arguments: {decoded!r}")
 
 
 _SCHEMA_TYPES = {str: "string", int: "integer", bool: "boolean", float: "number"}
