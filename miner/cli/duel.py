@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from miner.cli.out_folder import check_out
+from miner.cli.stoppable import run_stoppable
 from miner.config.contract import MATCH_SECONDS
 from miner.config.statuses import TrainerStatus
 
@@ -98,7 +98,7 @@ def league_command(
 
     check_out(out)
     limits = Limits(seconds=minutes * 60, pairs=pairs or None)
-    result = asyncio.run(
+    result = run_stoppable(
         run_session(
             *(players, games, limits, seed),
             prompts=prompts,

@@ -8,7 +8,6 @@ Evaluations of one name that were played in different ways get different names.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from miner.channels.registry import channel_class, make_channel
 from miner.cli.out_folder import check_out
+from miner.cli.stoppable import run_stoppable
 from miner.config.channel_facts import FACTS
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
@@ -66,7 +66,7 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     check_out(run.out)
     with _policy(run) as policy:
         try:
-            result, replays, wanted = asyncio.run(_play(run, policy, console))
+            result, replays, wanted = run_stoppable(_play(run, policy, console))
         except PolicyError as error:
             raise ConfigurationError(str(error)) from error
     if run.name:

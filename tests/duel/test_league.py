@@ -79,9 +79,10 @@ async def test_a_league_without_a_game_is_an_error_and_no_standing(
 
 
 @pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moves", [1, 60])
 def test_an_interrupt_keeps_the_games_that_were_over(
-    moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moves: int, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
@@ -91,7 +92,7 @@ def test_an_interrupt_keeps_the_games_that_were_over(
         def interrupts(request: Request) -> int:
             asked.append(seat)
             if len(asked) == moves:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
             return choose(request)
 
         return RulePlayer(said, interrupts)

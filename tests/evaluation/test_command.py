@@ -53,16 +53,18 @@ def test_a_baseline_is_played_printed_and_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_the_episodes_that_were_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update, seen = EvaluationProgress.update, []
+    before = signal.getsignal(signal.SIGTERM)
 
     def interrupted(self: EvaluationProgress, record: EpisodeRecord) -> None:
         update(self, record)
         seen.append(record.seed)
         if len(seen) == 5:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(EvaluationProgress, "update", interrupted)
     output = run(
@@ -72,6 +74,7 @@ def test_an_interrupt_keeps_the_episodes_that_were_over(
     assert f"interrupted: {len(seen)} of 200 episodes were over" in output
     result = EvaluationResult.model_validate_json((tmp_path / "match-bid-prize.json").read_bytes())
     assert sorted(episode.seed for episode in result.episodes) == sorted(seen)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below", "small"])
