@@ -34,6 +34,13 @@ class RewardSettings(Section):
         description="credit = all_moves, and demonstrations: temperature of the target, in chances "
         "to win.",
     )
+    named: bool = Field(
+        False,
+        description="credit = all_moves, and demonstrations: taught replies name the move, in the "
+        "words of the list of legal actions, before its id or call: a pretrained model learns from "
+        "fewer decisions so. Where a family's calls are read only at the beginning of a reply, its "
+        "mark of a call comes between.",
+    )
     results: float = Field(
         0.0,
         ge=0,
@@ -74,13 +81,6 @@ class DemonstrationSettings(Section):
         ge=0,
         le=1,
         description="Share of the teachers' games that show earlier games' notes.",
-    )
-    named: bool = Field(
-        False,
-        description="channel = duel: taught replies name the move, in the words of the list of "
-        "legal actions, before they call the tool, for these and for reward.credit = all_moves: a "
-        "pretrained model learns from fewer decisions so. Where a family's calls are read only "
-        "at the beginning of a reply, its mark of a call comes between.",
     )
     teacher: str = Field(
         "",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 GONE = {
+    "demonstrations.named": "it is 'reward.named' now",
     "environment.openenv.image": "start the container, and name its URL in environment.servers",
     "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
     "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",

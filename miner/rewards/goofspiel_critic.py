@@ -74,11 +74,13 @@ class GoofspielCritic:
 
     Args:
         tau: temperature, in chances to win, at which endings are played out: the policy's target.
+        named: whether replies name the card before its id; see `reply_text`.
     """
 
-    def __init__(self, tau: float) -> None:
+    def __init__(self, tau: float, *, named: bool = False) -> None:
         self.habits = Habits()
         self._tau = tau
+        self._named = named
         self._endings: dict[tuple[Cards, Cards, int, Cards], float] = {}
 
     def values(self, shown: str, seat: int) -> dict[str, float] | None:
@@ -94,7 +96,7 @@ class GoofspielCritic:
         lead = state.points[seat] - state.points[1 - seat]
         mine, theirs = state.hands[seat], state.hands[1 - seat]
         found = self._after_each(mine, theirs, lead, state.prize, state.remaining)
-        return {str(card - 1): value for card, value in found.items()}
+        return {reply_text(card, named=self._named): value for card, value in found.items()}
 
     def learn(self, bids: Sequence[Bid]) -> None:
         """Count what `bids_of` found in finished episodes."""
@@ -168,6 +170,17 @@ class GoofspielCritic:
                 self._endings.clear()
             self._endings[key] = total / len(rest)
         return self._endings[key]
+
+
+def reply_text(card: int, *, named: bool) -> str:
+    """A reply that the grader reads as the bid of a card: its id, which is one less than the card.
+
+    Args:
+        named: put the card's words first. A language model copies a number that it has read before
+            it can compute the one below. Of a reply's numbers the grader takes the lowest id that
+            is legal, so that the card's own number does not count.
+    """
+    return f"Bid: {card}\n{card - 1}" if named else str(card - 1)
 
 
 def softmax(values: Sequence[float], tau: float) -> list[float]:

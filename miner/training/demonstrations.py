@@ -80,7 +80,7 @@ class WarmStart:
         self._style = Style(
             *(source.wording, source.counter, source.family, self._wanted.notes),
             taught_by(self._wanted.teacher),
-            self._wanted.named,
+            settings.reward.named,
         )
         self._count = max(1, self._wanted.rows // self._ranks.count)
         self._slow: set[str] = set()

@@ -190,15 +190,13 @@ def all_moves_credit(
     """Credit for all legal moves, if that is wanted: of the games that `source` plays.
 
     Args:
-        demonstrations: of duels, whose teacher and form of replies are theirs.
+        demonstrations: of duels, whose teacher is theirs.
     """
     if reward.credit != "all_moves":
         return None
-    critic: Critic = GoofspielCritic(reward.tau)
+    critic: Critic = GoofspielCritic(reward.tau, named=reward.named)
     if isinstance(source, DuelSource):
-        critic = DuelValues(
-            source.family, taught_by(demonstrations.teacher), named=demonstrations.named
-        )
+        critic = DuelValues(source.family, taught_by(demonstrations.teacher), named=reward.named)
     return AllMoves(critic, renderer.encode_reply, reward.tau)
 
 

@@ -155,6 +155,13 @@ def test_a_game_without_a_critic_gets_credit_by_episode() -> None:
     assert settings.environment.name == "othello"
 
 
+def test_real_bases_name_their_moves_in_duels_alone() -> None:
+    duels = planned(duels=True, shape=MODELS["0.5B"])[0]
+    assert (duels.reward.credit, duels.reward.named) == ("all_moves", True)
+    assert not planned(shape=MODELS["0.5B"])[0].reward.named
+    assert not planned(duels=True)[0].reward.named
+
+
 def test_a_person_may_name_the_recipe() -> None:
     settings = planned(recipe="tiny-8-cards", shape=MODELS["0.5B"])[0]
     assert settings.environment.deck_sizes == (8,)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from miner.environments.games import GameSession
+from miner.environments.games.grading import parse_graded_reply
 from miner.games.goofspiel import chance_to_win
-from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, softmax
+from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, reply_text, softmax
 from tests.builders import build_task, build_trajectory
 from tests.rewards.test_potential import shown
 
@@ -22,6 +23,19 @@ def values(state: str, seat: int = 0, critic: GoofspielCritic | None = None) -> 
 
 def test_it_values_each_legal_reply_and_nothing_else() -> None:
     assert set(values(shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6")))) == {"0", "1", "3", "6", "7"}
+
+
+def test_a_named_reply_is_graded_as_the_bid_of_its_card_whatever_else_is_in_the_hand() -> None:
+    state = shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6"))
+    named = GoofspielCritic(ALWAYS_BEST, named=True).values(state, 0)
+    assert named is not None
+    labels = {card - 1: f"[P0]Bid: {card}" for card in (1, 2, 4, 7, 8)}
+    read = {parse_graded_reply(reply, list(labels), labels): named[reply] for reply in named}
+    assert read == {int(reply): value for reply, value in values(state).items()}
+    assert "Bid: 8\n7" in named
+    deck = {card - 1: f"[P1]Bid: {card}" for card in range(1, 17)}
+    for card in range(1, 17):
+        assert parse_graded_reply(reply_text(card, named=True), list(deck), deck) == card - 1
 
 
 def test_a_message_without_a_position_has_no_values() -> None:

@@ -101,7 +101,7 @@ def test_steps_differ_and_are_made_again_alike() -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
-    settings = _settings(f"demonstrations.named={str(named).lower()}", "reward.credit=all_moves")
+    settings = _settings(f"reward.named={str(named).lower()}", "reward.credit=all_moves")
     source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
     credit = all_moves_credit(settings.reward, RENDERER, source, settings.demonstrations)
     assert credit is not None
