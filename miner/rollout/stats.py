@@ -56,12 +56,12 @@ class RolloutStats(BaseModel):
     @staticmethod
     def of(
         results: Sequence[GroupResult],
-        worth: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
+        reward: Callable[[Trajectory], float] = lambda trajectory: trajectory.score,
     ) -> RolloutStats:
         """Statistics of the results of one or more `Scheduler.run`.
 
         Args:
-            worth: what makes members of a group differ; the graded score by default.
+            reward: what makes members of a group differ; the graded score by default.
         """
         from miner.rollout.episode import EpisodeTooLong
 
@@ -84,7 +84,7 @@ class RolloutStats(BaseModel):
             invalid_replies=sum(not turn.valid for turn in turns),
             cut_replies=sum(turn.finish_reason == "length" for turn in turns),
             groups=len(results),
-            flat_groups=sum(len(set(map(worth, result.trajectories))) < 2 for result in results),
+            flat_groups=sum(len(set(map(reward, result.trajectories))) < 2 for result in results),
             drift=dict(drift),
         )
 

@@ -71,7 +71,7 @@ class RolloutFunction:
         self._all_moves = all_moves
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
         self._own_credit = load_credit(reward.entry) if reward.credit == "own" else None
-        self._worth = EpisodeReward(reward.invalid_reply_penalty, potential)
+        self._rewards = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
         self.ranks = ranks
@@ -98,7 +98,7 @@ class RolloutFunction:
         ]
         results = self._play(groups)
         outcomes = [outcome for result in results for outcome in result.outcomes]
-        stats = RolloutStats.of(results, self._worth.total)
+        stats = RolloutStats.of(results, self._rewards.total)
         played = self.ranks.gather((stats, any(map(_given_up, outcomes))))
         if any(stopped for _, stopped in played):
             raise RolloutStopped
@@ -121,12 +121,12 @@ class RolloutFunction:
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-        worth = self._worth
+        rewards = self._rewards
         finished = _finished(outcomes)
         return columns_of([self._rows(each) for each in finished], self._eos) | {
-            "turn_rewards": [each and worth.by_turn(each) for each in finished],
-            "episode_reward": [None if each is None else worth.total(each) for each in finished],
-            "episode": [each and _described(each, worth) for each in finished],
+            "turn_rewards": [each and rewards.by_turn(each) for each in finished],
+            "episode_reward": [None if each is None else rewards.total(each) for each in finished],
+            "episode": [each and _described(each, rewards) for each in finished],
         }
 
     def _rows(self, episode: Trajectory | None) -> list[RolloutRow]:
@@ -200,10 +200,10 @@ def all_moves_credit(
     return AllMoves(critic, renderer.encode_reply, reward.tau)
 
 
-def _described(episode: Trajectory, worth: EpisodeReward) -> dict[str, Any]:
+def _described(episode: Trajectory, rewards: EpisodeReward) -> dict[str, Any]:
     task = episode.task
     name = f"{task.environment} against {task.opponent}, task {task.task_id}, seed {task.seed}"
-    return {"task": name, "score": episode.score, "parts": worth.parts(episode)}
+    return {"task": name, "score": episode.score, "parts": rewards.parts(episode)}
 
 
 def _finished(outcomes: Sequence[Outcome]) -> list[Trajectory | None]:
