@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
 from miner.evaluation.statistics import Estimate
@@ -207,7 +208,10 @@ def _with_distances(figure: Figure, distances: Sequence[tuple[int, float]]) -> t
     above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     values = np.array(distances, dtype=float)
     below.plot(values[:, 0], values[:, 1], color=BLUE, linewidth=1)
-    below.set_ylim(bottom=0)
+    below.set_yscale("log")  # a base that knows no form begins a hundred times as far away
+    below.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    below.yaxis.set_major_formatter("{x:g}")
+    below.yaxis.set_minor_formatter("")
     below.set_ylabel("nats to targets")
     below.grid(axis="y")
     return above, below

@@ -35,6 +35,8 @@ def test_distances_to_the_targets_are_drawn_below_the_scores() -> None:
     taught = [step(n, score=None, episodes=0, metrics={TARGET_KL: 1 / n}) for n in range(1, 9)]
     above, below = learning_curve(taught, []).axes
     assert [line.get_ydata()[-1] for line in below.lines] == [1 / 8]
+    assert below.get_yscale() == "log"
+    assert {"0.3", "1"} <= {label.get_text() for label in below.get_yticklabels()}
     assert above.get_ylabel().startswith("score")
 
 
