@@ -30,11 +30,11 @@ from miner.duel.wording import own_wording
 from miner.environments.base import EnvironmentSource, EpisodeTask, Observation
 from miner.games import GAMES
 from miner.inference.sampler import Sample, Sampler, SamplingParams
+from miner.learning.forest import Row
 from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
 from miner.training.episodes import encode_task
-from miner.training.forest import Row
 from miner.training.rollout_function import RolloutFunction
 
 GROUP, DEALS, MOST_TURNS = 8, 3, 8

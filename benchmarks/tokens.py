@@ -44,11 +44,11 @@ from benchmarks.recorded_steps import (
 )
 from miner.background_loop import BackgroundLoop
 from miner.inference.transformers.sampler import TransformersSampler
+from miner.learning.forest import Row, grow, nearly_within, single
+from miner.learning.packing import Pass, few_passes, padded_tokens, tokens_in_line
+from miner.learning.tree_forward import let_take_trees, score
 from miner.tiny_model.build import Recipe, recipe_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
-from miner.training.forest import Row, grow, nearly_within, single
-from miner.training.packing import Pass, few_passes, padded_tokens, tokens_in_line
-from miner.training.tree_forward import let_take_trees, score
 
 WIN_RATE = 0.9
 

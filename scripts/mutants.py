@@ -43,6 +43,7 @@ PACKAGES = {
     "rollout": Package("miner/rollout/*.py", ("tests/rollout",), ("tests/rollout/test_outage.py",)),
     "publishing": Package("miner/publishing/*.py", ("tests/publishing",)),
     "training": Package("miner/training/*.py", ("tests/training", "tests/inference")),
+    "learning": Package("miner/learning/*.py", ("tests/learning", "tests/training")),
     "entrypoint": Package(
         "entrypoint/*.py",
         ("tests/entrypoint",),

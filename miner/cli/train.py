@@ -81,9 +81,9 @@ def _train(settings: Settings) -> None:
     with heavy_imports():
         from miner.distributed.ranks import LeadFailedError, join_ranks
         from miner.inference.engines import is_out_of_memory
+        from miner.learning.update_guard import TrainingDivergedError
         from miner.reporting.progress import say
         from miner.training.run import train
-        from miner.training.update_guard import TrainingDivergedError
 
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)

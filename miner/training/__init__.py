@@ -1,1 +1,1 @@
-"""Training: task stream, trainer and callbacks around TRL's GRPO."""
+"""Training: one run from its settings to a published model."""

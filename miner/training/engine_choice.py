@@ -26,7 +26,7 @@ from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
 from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.inference.vllm.weight_sync import WeightSync
 from miner.inference.vllm.wire import FILE_BACKEND
-from miner.training.learner import Learner
+from miner.learning.learner import Learner
 
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (

@@ -20,11 +20,11 @@ from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
+from miner.learning.schedule import Schedule
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
-from miner.training.schedule import Schedule
 
 CANDIDATES = "candidates"
 """Key of how many the gate has been asked about, in `best.json`."""

@@ -26,17 +26,17 @@ from miner.evaluation.results import EvaluationResult, interleaved
 from miner.evaluation.runner import Rules, evaluate
 from miner.inference.engines import EngineLoss, GenerationEngine
 from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.learning.learner import Learner
+from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer
 from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, Guide, RolloutStopped, never, sampled
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
-from miner.training.learner import Learner
-from miner.training.schedule import Schedule
 from miner.training.stopping import StopRequest
 from miner.training.temperature import round_size
-from miner.training.trainer import EpisodeTrainer
 
 logger = logging.getLogger(__name__)
 

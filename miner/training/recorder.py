@@ -11,6 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from miner.config.heartbeat import HeartbeatWriter
 from miner.environments import EnvironmentSource
+from miner.learning.schedule import Schedule
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.records import (
     COMPUTED_TOKENS,
@@ -26,7 +27,6 @@ from miner.reporting.records import (
 )
 from miner.reporting.run_folder import RunFolder
 from miner.training.rollout_function import RolloutFunction
-from miner.training.schedule import Schedule
 
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),

@@ -27,11 +27,11 @@ from miner.config.run_files import BEST_WEIGHTS_FILE, REVERT_FILE, write_atomica
 from miner.distributed.ranks import Ranks
 from miner.distributed.zero import gathered
 from miner.inference.engines import GenerationEngine
-from miner.training.checkpoints import RunDisk
+from miner.learning.checkpoints import RunDisk
+from miner.learning.learner import Learner
+from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer
 from miner.training.held_out import HeldOut
-from miner.training.learner import Learner
-from miner.training.schedule import Schedule
-from miner.training.trainer import EpisodeTrainer
 
 REVERTED = -1
 """Version of weights that were put back where their own step's number is taken by others."""

@@ -22,6 +22,17 @@ from miner.distributed.ranks import Ranks
 from miner.environments.outages import Stopwatch
 from miner.inference.engines import NewWeights
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    RunDisk,
+    checkpoint_bytes,
+    newest_checkpoint,
+)
+from miner.learning.learner import Learner
+from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer, grpo_config
+from miner.learning.trl_warnings import silence_harmless_warnings
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.gate import undecided_pairs
@@ -29,19 +40,11 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.token_records import TokenRecords
 from miner.rollout.episode import RolloutStopped
-from miner.training.checkpoints import (
-    Checkpoint,
-    Checkpoints,
-    RunDisk,
-    checkpoint_bytes,
-    newest_checkpoint,
-)
 from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
 from miner.training.held_out import Evaluate, Gate, HeldOut
-from miner.training.learner import Learner
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
@@ -52,12 +55,9 @@ from miner.training.rollout_function import (
     all_moves_credit,
     episode_reward,
 )
-from miner.training.schedule import Schedule
 from miner.training.stopping import StopConsensus, StopRequest
 from miner.training.supervised import Supervised, form_lost, likelihood, recorded_rows
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
-from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.trl_warnings import silence_harmless_warnings
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from miner.config.run_files import (
 )
 from miner.config.settings import Settings, to_toml
 from miner.inference.vllm.weight_sync import WEIGHT_FILE
+from miner.learning.checkpoints import newest_checkpoint
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
-from miner.training.checkpoints import newest_checkpoint
 from miner.training.temperature import TEMPERATURE_FILE
 
 SETTINGS_FILE = "settings.toml"

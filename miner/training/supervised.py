@@ -17,6 +17,8 @@ from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, interleaved
+from miner.learning.forest import Row
+from miner.learning.tree_trainer import TreeTrainer
 from miner.publishing.best import Evaluated
 from miner.publishing.gate import FORFEIT_MARGIN
 from miner.recorded.environment import RecordedSource
@@ -24,9 +26,7 @@ from miner.recorded.rows import RecordedRows
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
-from miner.training.forest import Row
 from miner.training.rollout_function import RolloutFunction, unplayed_columns
-from miner.training.tree_trainer import TreeTrainer
 
 
 class Supervised:

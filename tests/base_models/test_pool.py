@@ -23,14 +23,14 @@ from miner.duel.players.model import load_model_player
 from miner.duel.tools import move_call, offered_tools, shaped
 from miner.duel.turn import MAX_TOKENS
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning.forest import Row, grow, single
+from miner.learning.learner import Learner, with_adapters
+from miner.learning.tree_forward import let_take_trees, score
 from miner.model_class import outside_text
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.structure import read_headers
 from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder
-from miner.training.forest import Row, grow, single
-from miner.training.learner import Learner, with_adapters
-from miner.training.tree_forward import let_take_trees, score
 from tests.base_models.pool import POOL, PoolBase, make_folder
 from tests.duel.stand_ins import asked
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.training.test_trainer import make_trainer
 
 from miner.cli.explain import explanation
 from miner.config.errors import ConfigurationError
+from miner.learning.token_log import learned_lines
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import (
     RowTokens,
@@ -21,10 +23,8 @@ from miner.reporting.token_records import (
     step_loss,
 )
 from miner.rewards.advantages import EPSILON
-from miner.training.token_log import learned_lines
 from tests.commands import miner
 from tests.training.in_process import working_in
-from tests.training.test_trainer import make_trainer
 from tests.training.test_weighted_rows import rollout as with_legal_replies
 
 

@@ -16,13 +16,13 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
+from miner.learning.checkpoints import Checkpoints, RunDisk
+from miner.learning.schedule import Schedule
 from miner.publishing import filesystem
 from miner.publishing import publisher as publishing
 from miner.publishing.filesystem import sync_folder
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.training.checkpoints import Checkpoints, RunDisk
-from miner.training.schedule import Schedule
 from tests.publishing.killed_publisher import cannot_exchange, copy_of, open_publisher
 
 SCORE = PublishedScore(step=40, score=0.9, episodes=250)

@@ -18,8 +18,8 @@ from miner.background_loop import BackgroundLoop
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning.learner import Learner
 from miner.training.engine_choice import open_engine
-from miner.training.learner import Learner
 from tests.builders import save_base
 from tests.inference.test_merged_weights import PUSHES, frozen_hash, move
 from tests.real_vllm.colocated_program import all_prompts

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.training.test_trainer import fixed_rollout, make_trainer
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import RewardSettings, Settings
 from miner.rewards.own_credit import load_credit
 from tests.builders import build_trajectory
 from tests.training.test_rollout_function import Player, lost, roll
-from tests.training.test_trainer import fixed_rollout, make_trainer
 
 ENTRY = str(Path(__file__).parents[2] / "examples" / "own_credit.py")
 

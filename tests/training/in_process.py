@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.learning.checkpoints import Checkpoint, newest_checkpoint
+from miner.learning.trainer import EpisodeTrainer
 from miner.reporting.run_folder import RunFolder
 from miner.training import run as training
-from miner.training.checkpoints import Checkpoint, newest_checkpoint
 from miner.training.preparation import prepare_run
-from miner.training.trainer import EpisodeTrainer
 from tests.builders import build_qwen3, build_tokenizer, save_base
 
 TINY = (

@@ -14,10 +14,10 @@ from datasets import Dataset
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning.learner import with_adapters
+from miner.learning.trainer import EpisodeTrainer, grpo_config
+from miner.learning.update_guard import UpdateGuard
 from miner.reporting.token_records import TokenRecords
-from miner.training.learner import with_adapters
-from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.update_guard import UpdateGuard
 from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3

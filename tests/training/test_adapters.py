@@ -4,6 +4,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
+from tests.training.test_trainer import fixed_rollout
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
@@ -12,13 +13,12 @@ from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.checkpoints import Checkpoints, RunDisk, newest_checkpoint
-from miner.training.learner import Learner
+from miner.learning.checkpoints import Checkpoints, RunDisk, newest_checkpoint
+from miner.learning.learner import Learner
+from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.training.run_dir import prepare_run_dir
-from miner.training.schedule import Schedule
-from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, save_base
-from tests.training.test_trainer import fixed_rollout
 
 RATE = 1e-3
 

@@ -14,11 +14,11 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE, has_checkpoint
 from miner.distributed.ranks import Ranks
+from miner.learning import checkpoints
+from miner.learning.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
+from miner.learning.schedule import Schedule
 from miner.publishing.deadline import Deadline
 from miner.reporting.run_folder import RunFolder
-from miner.training import checkpoints
-from miner.training.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
-from miner.training.schedule import Schedule
 from tests.builders import build_qwen3
 from tests.training.in_process import Work
 

@@ -12,6 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 import miner.__main__
+from miner.learning.checkpoints import newest_checkpoint
+from miner.learning.learner import write_checkpoint_model
+from miner.learning.schedule import Schedule
 from miner.publishing import deadline
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.deadline import Deadline
@@ -20,9 +23,6 @@ from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run
-from miner.training.checkpoints import newest_checkpoint
-from miner.training.learner import write_checkpoint_model
-from miner.training.schedule import Schedule
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
 from tests.training.commands import places

@@ -7,11 +7,11 @@ import pytest
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.learning.schedule import Schedule
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.training.held_out import HeldOut
-from miner.training.schedule import Schedule
 
 
 class PublisherDouble:

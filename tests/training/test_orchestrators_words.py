@@ -15,10 +15,10 @@ from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter, read_heartbeat
 from miner.environments import InfrastructureError, ProtocolError
 from miner.inference.sampler import EngineLostError
+from miner.learning.update_guard import TrainingDivergedError
 from miner.publishing.errors import PublishingError
 from miner.training.rollout_function import RolloutFailedError
 from miner.training.run import TrainResult
-from miner.training.update_guard import TrainingDivergedError
 
 ENDS = [
     (None, EndKind.PUBLISHED),

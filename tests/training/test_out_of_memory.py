@@ -18,8 +18,8 @@ from miner.config.statuses import TrainerStatus
 from miner.inference.engines import is_out_of_memory
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.learning.trainer import EpisodeTrainer
 from miner.training import run as training
-from miner.training.trainer import EpisodeTrainer
 from tests.builders import build_tokenizer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked

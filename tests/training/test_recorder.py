@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 
 from miner.config.heartbeat import HeartbeatWriter
+from miner.learning.schedule import Schedule
 from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, REGRET, ROW_TOKENS, ROWS
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
 from miner.training.recorder import Recorder
-from miner.training.schedule import Schedule
 from tests.builders import build_task, build_trajectory
 
 

@@ -19,17 +19,17 @@ from miner.config.run_files import HEARTBEAT_FILE
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.evaluation.statistics import Estimate
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning import checkpoints
+from miner.learning.checkpoints import Checkpoints, RunDisk
+from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
-from miner.training import checkpoints
 from miner.training import run as training
-from miner.training.checkpoints import Checkpoints, RunDisk
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.revert import BestWeights, RevertToBest
-from miner.training.schedule import Schedule
-from miner.training.trainer import EpisodeTrainer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
 from tests.training import rank_program

@@ -11,13 +11,13 @@ from trl import GRPOTrainer
 from miner.config.settings import RewardSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.sampler import SamplingParams
+from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.rewards.advantages import turn_advantages
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.groups import GroupResult
 from miner.rollout.renderer import ChatRenderer
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction, episode_reward
-from miner.training.trainer import EpisodeTrainer, grpo_config
 from tests.builders import (
     CHATML,
     THINK_STRIPPING,

@@ -21,12 +21,12 @@ from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
+from miner.learning.trainer import EpisodeTrainer
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledConversation
 from miner.training import playing
 from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
-from miner.training.trainer import EpisodeTrainer
 from tests.machine import Machine
 from tests.training.in_process import Work
 

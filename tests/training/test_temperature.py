@@ -13,6 +13,7 @@ import torch
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.environments import EpisodeTask, InfrastructureError
+from miner.learning.trainer import EpisodeTrainer
 from miner.training import run as training
 from miner.training.episodes import task_stream
 from miner.training.temperature import (
@@ -23,7 +24,6 @@ from miner.training.temperature import (
     fit_temperature,
     round_size,
 )
-from miner.training.trainer import EpisodeTrainer
 from tests.training.in_process import Work
 
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.__main__ import main
-from miner.training.checkpoints import Checkpoints
-from miner.training.trainer import EpisodeTrainer
+from miner.learning.checkpoints import Checkpoints
+from miner.learning.trainer import EpisodeTrainer
 
 mark, train = Checkpoints.on_save, EpisodeTrainer.train
 

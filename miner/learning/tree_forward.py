@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 
 from miner.inference.transformers.forward import attention_obstacle, evaluation_mode
 from miner.inference.transformers.last_layer import last_feed_forward_at
-from miner.training.forest import Row, Tree, grow, single
-from miner.training.tree_attention import BLOCKS, FLEX, Forest, flex_obstacle, register
+from miner.learning.forest import Row, Tree, grow, single
+from miner.learning.tree_attention import BLOCKS, FLEX, Forest, flex_obstacle, register
 
 logger = logging.getLogger(__name__)
 

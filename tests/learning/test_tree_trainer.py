@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from miner.config.settings import Settings
-from miner.training.learner import with_adapters
+from miner.learning.learner import with_adapters
 from tests.builders import build_qwen3
-from tests.training.trees import BUDGET, LENGTHS, WHOLE, batch, learned, make_trainer, rollout
+from tests.learning.trees import BUDGET, LENGTHS, WHOLE, batch, learned, make_trainer, rollout
 
 FAMILIES = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}
 

@@ -29,8 +29,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
+from miner.learning.schedule import Schedule
 from miner.publishing.structure import weight_files
-from miner.training.schedule import Schedule
 
 SHARE = 0.05
 """Of the time until a kill, at most, for writing checkpoints."""

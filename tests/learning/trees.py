@@ -8,7 +8,7 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from miner.config.settings import Settings
-from miner.training.trainer import EpisodeTrainer, grpo_config
+from miner.learning.trainer import EpisodeTrainer, grpo_config
 from tests.builders import build_qwen3, build_tokenizer
 
 LENGTHS = [(4, 9), (6, 30), (2, 5), (6, 12), (5, 17), (3, 6), (1, 1), (6, 27)]

@@ -14,7 +14,7 @@ from peft import PeftModel
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.transformers.forward import CachedForward, PlainForward, evaluation_mode
-from miner.training import trainer
+from miner.learning import trainer
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
 from tests.training import rank_program

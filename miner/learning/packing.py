@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from miner.training.forest import Tree
+from miner.learning.forest import Tree
 
 Pass = list[Tree]
 Size = Callable[[Pass], int]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.recorded_steps import ScriptedSampler, call, duel_source, duels, goofspiel, record
 from miner.background_loop import BackgroundLoop
-from miner.training.forest import Tree, grow
-from miner.training.packing import (
+from miner.learning.forest import Tree, grow
+from miner.learning.packing import (
     exactly,
     few_passes,
     over_passes,

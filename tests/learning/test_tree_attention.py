@@ -6,9 +6,9 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from miner.training import tree_attention
-from miner.training.forest import Row, grow
-from miner.training.tree_attention import Forest
+from miner.learning import tree_attention
+from miner.learning.forest import Row, grow
+from miner.learning.tree_attention import Forest
 
 HEADS, KEY_HEADS, SIZE = 4, 2, 16
 

@@ -10,10 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from miner.config.settings import Settings
 from miner.inference.merged_weights import weights_on_cpu
-from miner.training.learner import Learner
-from miner.training.trainer import EpisodeTrainer, grpo_config
-from miner.training.tree_trainer import TreeTrainer
-from miner.training.update_guard import TrainingDivergedError, UpdateGuard
+from miner.learning.learner import Learner
+from miner.learning.trainer import EpisodeTrainer, grpo_config
+from miner.learning.tree_trainer import TreeTrainer
+from miner.learning.update_guard import TrainingDivergedError, UpdateGuard
 from tests.builders import build_qwen3, build_tokenizer, save_base
 
 

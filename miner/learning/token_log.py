@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from miner.learning.forest import Row
+from miner.learning.packing import Pass
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
-from miner.training.forest import Row
-from miner.training.packing import Pass
 
 Learned = tuple[int, np.ndarray]
 """The number of the tree in which a row was learned, and the row's log-probabilities."""

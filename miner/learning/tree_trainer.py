@@ -26,9 +26,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
-from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, ROW_TOKENS, ROWS
-from miner.training.forest import Row, Tree, grow, nearly_within, single
-from miner.training.packing import (
+from miner.learning.forest import Row, Tree, grow, nearly_within, single
+from miner.learning.packing import (
     Pass,
     exactly,
     few_passes,
@@ -37,7 +36,8 @@ from miner.training.packing import (
     shared_out,
     tokens_in_line,
 )
-from miner.training.tree_forward import let_take_trees, part_of, score
+from miner.learning.tree_forward import let_take_trees, part_of, score
+from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, ROW_TOKENS, ROWS
 
 logger = logging.getLogger(__name__)
 

@@ -24,13 +24,13 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config, refresh_masters
 from miner.inference.engines import is_out_of_memory
+from miner.learning.checkpoints import checkpoint_folder, refused_by_disk
+from miner.learning.token_log import TokenLog, learned_lines
+from miner.learning.tree_trainer import TreeTrainer
+from miner.learning.update_guard import UpdateGuard
 from miner.reporting.records import HALVINGS, TARGET_KL
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
-from miner.training.checkpoints import checkpoint_folder, refused_by_disk
-from miner.training.token_log import TokenLog, learned_lines
-from miner.training.tree_trainer import TreeTrainer
-from miner.training.update_guard import UpdateGuard
 
 Credit = Literal["episode", "turn", "all_moves", "own"]
 

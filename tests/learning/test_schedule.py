@@ -7,8 +7,8 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.settings import OptimizerSettings
 from miner.distributed.ranks import Ranks
+from miner.learning.schedule import Schedule
 from miner.publishing.deadline import Deadline
-from miner.training.schedule import Schedule
 from tests.virtual_time import Clock
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.training.forest import Row, grow, nearly_within
+from miner.learning.forest import Row, grow, nearly_within
 
 
 @st.composite

@@ -1,0 +1,1 @@
+"""Learning: a step from rows to trees to an update, its trainer, its pace and its checkpoints."""
