@@ -7,17 +7,13 @@ against all that do not expect it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import comb
-
 import pyspiel
 
 from miner.duel.players.rules import bid_the_prize
 from miner.duel.teachers import taught_move
 from miner.duel.teachers.base import Seen
-from miner.duel.teachers.liars_dice import BIDS, LIAR, read_turn
+from miner.duel.teachers.liars_dice import by_the_odds, read_turn
 from miner.duel.turn import Request
-from miner.games.liars_dice import DICE, FACES
 
 PLIES = 3
 """Of Clobber's search; 0.68 against random moves on 4x5."""
@@ -31,29 +27,10 @@ def rival_move(request: Request) -> int:
     if game == "leduc_poker":
         return max(request.legal)  # 0 folds, 1 calls, 2 raises
     if game == "liars_dice":
-        return _by_the_odds(Seen.of(request))
+        return by_the_odds(*read_turn(Seen.of(request)))
     if game == "clobber":
         return _within_plies(request.table.state, PLIES)
     return taught_move(request)
-
-
-def _by_the_odds(seen: Seen) -> int:
-    """Doubt a bid that is rather false than true, else raise to the likeliest of all bids."""
-    dice, node = read_turn(seen)
-    if node == BIDS or (node and _chance(node - 1, dice) < 0.5):
-        return LIAR
-    return max(range(node, BIDS), key=lambda bid: (_chance(bid, dice), -bid))
-
-
-def _chance(bid: int, dice: Sequence[int]) -> float:
-    """That a bid is true, where the other hand may be any; the highest face is wild."""
-    quantity, face = bid // FACES + 1, bid % FACES + 1
-    missing = quantity - sum(die in (face, FACES) for die in dice)
-    odds = (1 + (face != FACES)) / FACES
-    return sum(
-        comb(DICE, count) * odds**count * (1 - odds) ** (DICE - count)
-        for count in range(max(0, missing), DICE + 1)
-    )
 
 
 def _within_plies(state: pyspiel.State, plies: int) -> int:

@@ -1,19 +1,22 @@
-"""Liar's dice by regret matching over (own dice, last bid): all that a prompt shows.
+"""Liar's dice, solved over (own dice, last bid), all that a prompt shows, against a mixed field.
 
 252 hands by 61 last bids. What was bid before the last bid is forgotten, so that the game is a
-graph of 61 nodes, and a sweep over it updates every strategy at once. Opponents err: with the
-probability `ERRORS` a bid of theirs is any legal one, which keeps every node in reach and makes
-the values hold against weak players too.
+graph of 61 nodes, and a sweep over it updates every strategy at once. The opponent of the solution
+follows the rule that public winners imitate (`by_the_odds`) with the probability `RULE`, at each
+turn anew, and else does its best against the solution, by regret matching too: the solution takes
+what the rule leaves and can lose little to others. Both sides err: with the probability `ERRORS` a
+bid is any legal one, which keeps every node in reach and makes the values hold against weak players.
 
-Source: regret matching+ with linear averaging, Tammelin 2014 (arXiv 1407.5042).
+Sources: restricted Nash responses, Johanson, Zinkevich and Bowling 2007 ("Computing robust
+counter-strategies"); regret matching+ with linear averaging, Tammelin 2014 (arXiv 1407.5042).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
-from math import factorial, prod
+from math import comb, factorial, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +24,11 @@ from numpy.typing import NDArray
 from miner.duel.teachers.base import ByValue, Seen, Values
 from miner.games.liars_dice import DICE, FACES
 
-SWEEPS = 30
-"""Sweeps of about a tenth of a second each; more change little (docs/duels.md)."""
+SWEEPS = 16
+"""Sweeps of about a third of a second each; more change little (docs/duels.md)."""
+
+RULE = 0.8
+"""Probability that the opponent's move is the rule's."""
 
 ERRORS = 0.05
 JUMP = 12
@@ -69,19 +75,46 @@ def read_turn(seen: Seen) -> tuple[tuple[int, ...], int]:
     return tuple(dice), BIDS if first == LIAR else first
 
 
+def by_the_odds(dice: Sequence[int], node: int) -> int:
+    """Doubt a bid that is rather false than true, else raise to the likeliest of all bids."""
+    if node == BIDS or (node and _chance(node - 1, dice) < 0.5):
+        return LIAR
+    return max(range(node, BIDS), key=lambda bid: (_chance(bid, dice), -bid))
+
+
+def _chance(bid: int, dice: Sequence[int]) -> float:
+    """That a bid is true, where the other hand may be any; the highest face is wild."""
+    quantity, face = bid // FACES + 1, bid % FACES + 1
+    missing = quantity - sum(die in (face, FACES) for die in dice)
+    odds = (1 + (face != FACES)) / FACES
+    return sum(
+        comb(DICE, count) * odds**count * (1 - odds) ** (DICE - count)
+        for count in range(max(0, missing), DICE + 1)
+    )
+
+
 @cache
-def solved(sweeps: int = SWEEPS) -> Table:
-    """Chances to win against the solution, shape (61 nodes, 252 hands, 61 actions).
+def solved(sweeps: int = SWEEPS, rule: float = RULE) -> Table:
+    """Chances to win against the field, shape (61 nodes, 252 hands, 61 actions).
 
     Node 0 is before any bid, node n after bid n - 1; illegal actions have chance 0.
+
+    Args:
+        rule: as `RULE`; 0 solves the game itself.
     """
-    return _Solver().solve(sweeps)
+    return _Solver(rule).solve(sweeps)
+
+
+OURS, THEIRS = 0, 1
 
 
 class _Solver:
-    """Arrays are of shape (hands,) for one hand, (hands of the mover, of the other) for two."""
+    """Arrays are of shape (hands,) for one hand, (hands of the mover, of the other) for two.
 
-    def __init__(self) -> None:
+    Lists of two are by side, `OURS` and `THEIRS`; a strategy has shape (nodes, hands, actions).
+    """
+
+    def __init__(self, rule: float) -> None:
         counts = np.array(
             [
                 [hand.count(f) + (f != FACES) * hand.count(FACES) for f in range(1, FACES + 1)]
@@ -99,13 +132,18 @@ class _Solver:
             np.float32,
         )
         """Whether each bid is false."""
-        size = len(_HANDS)
-        self.legal = np.zeros((BIDS + 1, BIDS + 1), bool)
-        for node in range(BIDS + 1):
+        nodes, size = BIDS + 1, len(_HANDS)
+        self.legal = np.zeros((nodes, nodes), bool)
+        for node in range(nodes):
             self.legal[node, node:BIDS] = True
             self.legal[node, LIAR] = node > 0
-        self._after = np.zeros((size, BIDS, size), np.float32)
-        """The mover's chance to win after each bid, by the solution so far."""
+        self._rule = rule
+        self._odds = np.zeros((nodes, size, nodes), np.float32)
+        for node in range(nodes):
+            for hand, dice in enumerate(_HANDS):
+                self._odds[node, hand, by_the_odds(dice, node)] = 1
+        self._after: list[Table] = [np.zeros((size, BIDS, size), np.float32) for _ in (0, 1)]
+        """A side's chance to win after each of its bids, by the strategies so far."""
 
     def solve(self, sweeps: int) -> Table:
         nodes, size = BIDS + 1, len(_HANDS)
@@ -113,56 +151,66 @@ class _Solver:
         within[1:, LIAR] = True
         within[0] = self.legal[0] & (np.arange(nodes) < JUMP)
         start = within / within.sum(1, keepdims=True)
-        strategy: Table = np.repeat(start[:, None].astype(np.float32), size, axis=1)
-        regrets, total = np.zeros_like(strategy), np.zeros_like(strategy)
+        begin = np.repeat(start[:, None].astype(np.float32), size, axis=1)
+        strategies: Table = np.stack([begin, begin])
+        regrets, total = np.zeros_like(strategies), np.zeros_like(strategies)
         for sweep in range(1, sweeps + 1):
-            reach = list(self._reach(strategy))
+            total += sweep * strategies
+            reach = list(self._reach(strategies))
             for node in reversed(range(nodes)):
-                mixed = strategy[node]
-                values = self._values(node, reach[node])
-                regrets[node] += (values - (mixed * values).sum(1, keepdims=True)) * within[node]
-                np.maximum(regrets[node], 0, out=regrets[node])
-                total[node] += sweep * mixed
-                self._update(node, mixed)
-                sums = regrets[node].sum(1, keepdims=True)
-                strategy[node] = np.where(
-                    sums > 0, regrets[node] / np.maximum(sums, 1e-30), start[node]
-                )
-        average = total / total.sum(2, keepdims=True)
+                for side in (OURS, THEIRS):
+                    values, mixed = self._values(side, node, reach[node]), strategies[side, node]
+                    gains = values - (mixed * values).sum(1, keepdims=True)
+                    regret = regrets[side, node]
+                    np.maximum(regret + gains * within[node], 0, out=regret)
+                self._update(node, strategies)
+                sums = regrets[:, node].sum(2, keepdims=True)
+                matched = regrets[:, node] / np.maximum(sums, 1e-30)
+                strategies[:, node] = np.where(sums > 0, matched, start[node])
+        average = total / total.sum(3, keepdims=True)
         reach = list(self._reach(average))
-        values = np.zeros_like(average)
+        values = np.zeros_like(begin)
         for node in reversed(range(nodes)):
-            values[node] = self._values(node, reach[node])
-            self._update(node, average[node])
+            values[node] = self._values(OURS, node, reach[node])
+            self._update(node, average)
         return values
 
-    def _reach(self, strategy: Table) -> Iterator[Table]:
-        """Odds of both hands at each node, in order."""
+    def _moves(self, side: int, node: int, strategies: Table) -> Table:
+        """A side's strategy at a node: the opponent's has its share of the rule."""
+        mixed = strategies[side, node]
+        return mixed if side == OURS else (1 - self._rule) * mixed + self._rule * self._odds[node]
+
+    def _reach(self, strategies: Table) -> Iterator[Table]:
+        """Odds of both hands at each node, in order, where each side is the mover."""
         size = len(_HANDS)
-        made = np.zeros((size, BIDS, size), np.float32)
-        erred = np.zeros((size, size), np.float32)
-        here = self.dealt
+        made = np.zeros((2, size, BIDS, size), np.float32)
+        erred = np.zeros((2, size, size), np.float32)
+        here: Table = np.stack([self.dealt, self.dealt])
         yield here
         for node in range(BIDS):
             bids = slice(node, min(BIDS, node + JUMP))
-            made[:, bids] += strategy[node][:, bids, None] * ((1 - ERRORS) * here)[:, None]
+            for side in (OURS, THEIRS):
+                moves = self._moves(side, node, strategies)
+                made[side, :, bids] += moves[:, bids, None] * ((1 - ERRORS) * here[side])[:, None]
             erred += here * (ERRORS / self.legal[node].sum())
-            here = (made[:, node] + erred).T
+            here = (made[:, :, node] + erred).transpose(0, 2, 1)[::-1]  # the other moves now
             yield here
 
-    def _values(self, node: int, reach: Table) -> Table:
-        """The mover's chance by hand and action."""
-        values = np.zeros((len(_HANDS), BIDS + 1), np.float32)
-        values[:, node:BIDS] = (self._after[:, node:] @ reach[:, :, None])[..., 0]
+    def _values(self, side: int, node: int, reach: Table) -> Table:
+        """A side's chance by hand and action, where it is the mover."""
+        here, values = reach[side], np.zeros((len(_HANDS), BIDS + 1), np.float32)
+        values[:, node:BIDS] = (self._after[side][:, node:] @ here[:, :, None])[..., 0]
         if node:
-            values[:, LIAR] = (self.false[node - 1] * reach).sum(1)
-        return values / (reach.sum(1, keepdims=True) + 1e-30)
+            values[:, LIAR] = (self.false[node - 1] * here).sum(1)
+        return values / (here.sum(1, keepdims=True) + 1e-30)
 
-    def _update(self, node: int, strategy: Table) -> None:
-        """What the bid that leads to `node` leaves its bidder, when `strategy` answers."""
+    def _update(self, node: int, strategies: Table) -> None:
+        """What the bid that leads to `node` leaves its bidder, when the other side answers."""
         if not node:
             return
         bids = slice(node, min(BIDS, node + JUMP))
-        answered = (strategy[:, None, bids] @ self._after[:, bids])[:, 0]
-        answered = answered + strategy[:, LIAR:] * self.false[node - 1]
-        self._after[:, node - 1] = 1 - answered.T
+        for side, other in ((OURS, THEIRS), (THEIRS, OURS)):
+            moves = self._moves(other, node, strategies)
+            answered = (moves[:, None, bids] @ self._after[other][:, bids])[:, 0]
+            answered = answered + moves[:, LIAR:] * self.false[node - 1]
+            self._after[side][:, node - 1] = 1 - answered.T
