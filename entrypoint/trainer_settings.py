@@ -45,6 +45,9 @@ DUEL_WARM_START = 0.4
 DUEL_TAU = 0.015
 """Teachers' values are less exact than the critic of the servers' Goofspiel."""
 
+DUEL_NOTES = 0.5
+"""Share of games with notes on the opponent: all of a match but the first."""
+
 GATED_GAMES = 150
 """Held-out games of each game: the gate sees too little in fewer."""
 
@@ -210,6 +213,7 @@ def _learning_tree(job: Job) -> Tree:
     """Settings for learning duels: from teachers, and by a gate that has games enough to see."""
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
+        "environment": {"notes": DUEL_NOTES},
         "reward": {"credit": "all_moves", "tau": DUEL_TAU},
         "demonstrations": {"share": DUEL_WARM_START, "datasets": list(job.datasets)},
         "evaluation": {"episodes": GATED_GAMES * len(games)},

@@ -48,6 +48,7 @@ class DuelChannel(Channel):
             self.settings.opponents,
             published=self.published,
             parser=self.settings.tool_parser,
+            notes=self.settings.notes,
         )
 
     async def check(self, source: EnvironmentSource) -> Findings:

@@ -18,7 +18,7 @@ from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import say
 
-CACHE = Path(".cache/tiny-duels")
+CACHE = Path(".cache/tiny-duels-with-notes")
 RECIPE = RECIPES / "tiny-duels.toml"
 TRAINING_SECONDS = 660.0
 SUMMARY_FILE = "summary.json"

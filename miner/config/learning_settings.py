@@ -76,12 +76,6 @@ class DemonstrationSettings(Section):
         "data sets; the first format's permit neither.",
     )
     rows: int = Field(128, ge=1, description="Decisions of each such step, over all processes.")
-    notes: float = Field(
-        1 / 3,
-        ge=0,
-        le=1,
-        description="Share of the teachers' games that show earlier games' notes.",
-    )
     teacher: str = Field(
         "",
         description="channel = duel: your function in the place of the teachers, for these and for "

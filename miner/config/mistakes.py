@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 GONE = {
     "demonstrations.named": "it is 'reward.named' now",
+    "demonstrations.notes": "it is 'environment.notes' now, of own games too",
     "environment.openenv.image": "start the container, and name its URL in environment.servers",
     "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
     "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",

@@ -120,6 +120,13 @@ class EnvironmentSettings(Section):
     boards: tuple[DuelBoard, ...] = Field(
         DUEL_BOARDS, min_length=1, description="channel = duel: Clobber's boards."
     )
+    notes: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="channel = duel: share of the games, and of the teachers' demonstrations, that "
+        "show notes of a game before against the same opponent, where teachers write some.",
+    )
     tool_parser: ToolParser | None = Field(
         None,
         description="channel = duel: what reads the model's tool calls; empty: by the model's "

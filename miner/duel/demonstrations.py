@@ -1,5 +1,9 @@
 """Turns of games that teachers play, each with the replies that a model of its family could write.
 
+Some tasks are a pair of games, as a match has them: the same deal, seats swapped, and the notes of
+the first in the second. After each of them a teacher that has played without errors writes its note
+on the opponent, or replies nothing if it has none, and that is a demonstration too.
+
 Invariants:
 * a demonstration is a function of its task and random numbers: a resumed run has the same ones;
 * prompts, tools and notes are those of a duel; a reply is read back as its move.
@@ -13,13 +17,14 @@ from random import Random
 
 from miner.duel.channel.tasks import duel_of
 from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
+from miner.duel.outcome import game_results
 from miner.duel.own import Taught
 from miner.duel.players.rival import rival_move
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, taught_values
-from miner.duel.tools import shaped
-from miner.duel.turn import next_request
-from miner.duel.values import values_by_reply
+from miner.duel.teachers import Seen, Values, best, taught_note, taught_values
+from miner.duel.tools import note_call, shaped
+from miner.duel.turn import Request, carry_out, next_request
+from miner.duel.values import note_text, values_by_reply
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
 
@@ -29,16 +34,18 @@ MOST_TURNS = 6
 ERRORS = (0.0, 0.3, 1.0)
 """Shares of random moves of a side, drawn for each: games that are won, lost and odd."""
 
+NOTED_ERRORS = (0.0, 0.0, 1.0)
+"""The same in pairs of games: what shows an opponent's rule is play without errors."""
+
 RIVALS = 0.3
 """Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
 move would hide what shows them."""
 
-_NOTES = (
+_OTHER_NOTES = (
     "Game {n}: won as Player {p}.",
     "Game {n}: lost as Player {p}.",
     "They open with the highest they have.",
     "They raise in both rounds.",
-    "They bid the value of the prize.",
     "They call Liar at {n}-{m}.",
     "They take the upcard whenever it is low.",
     "They leave the corners open.",
@@ -52,7 +59,7 @@ class Demonstration:
     Attributes:
         game: its name.
         messages, tools: as a model is shown them.
-        values: the teacher's chance to win by the text of each legal reply.
+        values: the teacher's chance to win by the text of each legal reply; 1 of its note.
     """
 
     game: str
@@ -69,7 +76,7 @@ class Style:
         wording: sentences of the requests.
         counter: counts notes, by the tokenizer of the model that learns.
         family: of its calls, one of `calls.FORMS`.
-        notes: share of the games in which other games have left notes.
+        notes: share of the tasks that are a pair of games with notes.
         taught: values the moves.
         named: whether replies name the move before they call the tool.
     """
@@ -83,40 +90,72 @@ class Style:
 
 
 def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstration]:
-    """Some turns of the task's game, of both seats."""
+    """Some turns of the task's game or pair of games, of both players."""
     turns = list(_turns(task, style, rng))
     return rng.sample(turns, min(MOST_TURNS, len(turns)))
 
 
+class _Side:
+    """A player: how it errs, and its notes."""
+
+    def __init__(self, style: Style, rng: Random, *, noted: bool) -> None:
+        self._errors = rng.choice(NOTED_ERRORS if noted else ERRORS)
+        self._rival = rng.random() < RIVALS
+        self.notes = _notes(style, rng) if noted else Notes(style.counter)
+
+    @property
+    def teaches(self) -> bool:
+        """Each move is the teacher's, so that results show how the opponent answers it."""
+        return not self._errors and not self._rival
+
+    def move(self, request: Request, taught: Values, rng: Random) -> int:
+        """A legal action."""
+        if self._rival:
+            return rival_move(request)
+        if rng.random() < self._errors:
+            return rng.choice(request.legal)
+        return best(taught)
+
+
 def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
     game, seed, _ = duel_of(task)
-    table = Table(game, seed)
-    errors = [rng.choice(ERRORS) for _ in range(2)]
-    rivals = [rng.random() < RIVALS for _ in range(2)]
-    notes = [_notes(style, rng) for _ in range(2)]
-    while request := next_request(table, notes, style.wording):
-        player, legal = request.player, request.legal
-        seen = Seen.of(request)
-        taught = style.taught(game.name, seen)
-        values = values_by_reply(style.family, seen, taught, named=style.named)
-        shown = tuple(request.messages), tuple(shaped(request.tools))
-        yield Demonstration(game.name, *shown, values)
-        if rivals[player]:
-            table.apply(rival_move(request))
-        elif rng.random() < errors[player]:
-            table.apply(rng.choice(legal))
-        else:
-            table.apply(max(taught, key=lambda action: taught[action]))
+    paired = rng.random() < style.notes
+    sides = [_Side(style, rng, noted=paired) for _ in range(2)]
+    for seats in [sides, sides[::-1]] if paired else [sides]:
+        table = Table(game, seed)
+        notes = [side.notes for side in seats]
+        while request := next_request(table, notes, style.wording):
+            seen = Seen.of(request)
+            taught = style.taught(game.name, seen)
+            yield _shown(request, values_by_reply(style.family, seen, taught, named=style.named))
+            table.apply(seats[request.player].move(request, taught, rng))
+        for seat, side in enumerate(seats if paired else ()):
+            if side.teaches:
+                yield from _reflection(table, seat, side.notes, style)
+            side.notes.begin_game()
+
+
+def _reflection(table: Table, seat: int, notes: Notes, style: Style) -> Iterator[Demonstration]:
+    """A teacher's note after a game, which is then among its notes."""
+    result = game_results(table.returns())[seat]
+    request = Request(table, seat, notes, style.wording, result=result)
+    note = taught_note(request)
+    yield _shown(request, {note_text(style.family, note): 1.0})
+    if note:
+        carry_out(request, [note_call(note)])
+
+
+def _shown(request: Request, values: Mapping[str, float]) -> Demonstration:
+    shown = tuple(request.messages), tuple(shaped(request.tools))
+    return Demonstration(request.table.game.name, *shown, values)
 
 
 def _notes(style: Style, rng: Random) -> Notes:
-    """Notes as a match may have left them, in a share of the games; else none."""
+    """Notes as other games may have left them, about what no teacher writes or reads."""
     notes = Notes(style.counter)
-    if rng.random() >= style.notes:
-        return notes
     for area, held in ((WORKING, notes.working), (LONG_TERM, notes.long_term)):
-        for slot in rng.sample(range(1, SLOTS[area] + 1), rng.randint(0, 3)):
-            text = rng.choice(_NOTES)
+        for slot in rng.sample(range(2, SLOTS[area] + 1), max(0, rng.randint(-3, 2))):
+            text = rng.choice(_OTHER_NOTES)
             held.edit(
                 "rewrite",
                 slot,

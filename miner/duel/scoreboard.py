@@ -1,8 +1,9 @@
-"""A player's score against another in one game, over pairs without notes between them."""
+"""A player's score against another in one game, over short matches in which notes are kept."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +19,9 @@ from miner.evaluation.statistics import Estimate, mean_score
 from miner.games import game_named
 
 EVALUATION_SEED = 42
+
+MATCH_PAIRS = 5
+"""Pairs of a match; the tournament's clock allows more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +67,30 @@ class Scored:
 
 
 async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
-    """Both seats of each of the tournament's first `pairs` seeds; all games at once.
+    """Both seats of each of the tournament's first `pairs` seeds; all matches at once.
+
+    The interval takes games for independent, although those of a match share notes.
 
     Raises: what a player raises.
     """
     game, opponent = game_named(meeting.game), make_player(meeting.opponent, [meeting.game], seat=1)
-    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None, reflections=False)
+    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None)
 
-    async def play(seed: int, seat: int) -> GameRecord:
-        notes = Notes(player.counter), Notes(opponent.counter)
-        return await play_game(game, seed, (player, opponent), notes, rules, first_seat=seat)
+    async def play(seeds: Sequence[int]) -> list[GameRecord]:
+        players, notes = (player, opponent), (Notes(player.counter), Notes(opponent.counter))
+        return [
+            await play_game(game, seed, players, notes, rules, first_seat=seat)
+            for seed in seeds
+            for seat in (0, 1)
+        ]
 
     drawn = game_seeds(EVALUATION_SEED)
     fitting = (seed for seed in drawn if meeting.size in (None, size_of(meeting.game, seed)))
     seeds = list(islice(fitting, pairs))
-    records = await asyncio.gather(*(play(seed, seat) for seed in seeds for seat in (0, 1)))
+    matches = await asyncio.gather(
+        *(play(seeds[first : first + MATCH_PAIRS]) for first in range(0, pairs, MATCH_PAIRS))
+    )
+    records = [record for match in matches for record in match]
     return Scored(
         mean_score([POINTS[record.result] for record in records]),
         sum(record.forfeiter == 0 for record in records),

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from miner.config.contract import MOVE_TOOL as MOVE
-from miner.duel.memory import MEMORY_TOOLS, SLOTS, as_integer
+from miner.duel.memory import LONG_TERM, MEMORY_TOOLS, REWRITE, SLOTS, as_integer
 from miner.duel.wording import ToolWording, Wording
 
 Schema = dict[str, Any]
@@ -38,6 +38,11 @@ class ToolCall:
 def move_call(action: int) -> ToolCall:
     """The call that plays `action`."""
     return ToolCall(MOVE, f'{{"action_id": {action}}}')
+
+
+def note_call(note: str) -> ToolCall:
+    """The call that writes a note on the opponent into the first long-term slot."""
+    return ToolCall(f"{LONG_TERM}_{REWRITE}", json.dumps({"slot": 1, "content": note}))
 
 
 def move_of(arguments: Mapping[str, Any], legal: Sequence[int]) -> int | None:

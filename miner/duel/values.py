@@ -13,7 +13,8 @@ from functools import lru_cache
 from miner.duel.calls import write_calls
 from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
-from miner.duel.tools import move_call
+from miner.duel.tools import move_call, note_call
+from miner.environments.base import Message
 
 _MARKS = {
     "goofspiel": "Current point card:",
@@ -42,10 +43,11 @@ class DuelValues:
         self._taught = taught
         self._named = named
 
-    def values(self, shown: str, seat: int) -> dict[str, float] | None:
-        """Values of all replies; the seat is read off the message."""
-        seen = Seen.read(shown)
-        game = next((name for name, mark in _MARKS.items() if mark in shown), None)
+    def values(self, shown: Sequence[Message], seat: int) -> dict[str, float] | None:
+        """Values of all replies; the seat and the notes are read off the messages."""
+        system, user = shown[0]["content"], shown[-1]["content"]
+        seen = Seen.read(user, system)
+        game = next((name for name, mark in _MARKS.items() if mark in user), None)
         if seen is None or game is None:
             return None
         return values_by_reply(self._family, seen, self._taught(game, seen), named=self._named)
@@ -75,3 +77,9 @@ def reply_text(family: str, action: int, label: str = "") -> str:
         label: as the prompt has it, `[P0]Bid: 3`; the seat is left out. Empty: no words.
     """
     return write_calls(family, [move_call(action)], _SEAT.sub("", label).strip())
+
+
+@lru_cache(64)
+def note_text(family: str, note: str) -> str:
+    """A reply after a game that writes a note on the opponent; an empty one for an empty note."""
+    return write_calls(family, [note_call(note)] if note else [])

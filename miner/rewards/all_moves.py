@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Protocol
 
 from miner.config.contract import agent_seat
-from miner.environments.base import EpisodeTask
+from miner.environments.base import EpisodeTask, Message
 from miner.rewards.goofspiel_critic import Bid, bids_of, softmax
 from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
@@ -32,11 +32,11 @@ Seen = tuple[list[Bid], list[float]]
 class Critic(Protocol):
     """Values the legal replies of one or more games."""
 
-    def values(self, shown: str, seat: int) -> Mapping[str, float] | None:
+    def values(self, shown: Sequence[Message], seat: int) -> Mapping[str, float] | None:
         """Chance to win by the text of each legal reply; None where `shown` holds no position.
 
         Args:
-            shown: the message that is replied to.
+            shown: the messages since the policy's last reply.
             seat: the policy's.
         """
         ...
@@ -115,7 +115,7 @@ class AllMoves:
                 return None
             random_moves, seat = rng.random(), agent_seat(task.seed)
 
-            def pick(shown: str) -> str | None:
+            def pick(shown: Sequence[Message]) -> str | None:
                 values = self._critic.values(shown, seat)
                 if not values:
                     return None
@@ -132,7 +132,7 @@ class AllMoves:
         seat = agent_seat(trajectory.task.seed)
         for turn in trajectory.turns:
             # after an invalid reply the position is still the one shown before
-            values = self._critic.values(turn.messages[-1]["content"], seat) or values
+            values = self._critic.values(turn.messages, seat) or values
             yield values
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from miner.config.contract import agent_seat
+from miner.environments.base import Message
 from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
 from miner.rollout.trajectory import Trajectory
 
@@ -83,14 +84,14 @@ class GoofspielCritic:
         self._named = named
         self._endings: dict[tuple[Cards, Cards, int, Cards], float] = {}
 
-    def values(self, shown: str, seat: int) -> dict[str, float] | None:
+    def values(self, shown: Sequence[Message], seat: int) -> dict[str, float] | None:
         """Chance to win by each legal reply; None where `shown` holds no position.
 
         Args:
-            shown: the message that the reply answers.
+            shown: messages, of which the reply answers the last.
             seat: the policy's.
         """
-        state = _position(shown)
+        state = _position(shown[-1]["content"])
         if state is None:
             return None
         lead = state.points[seat] - state.points[1 - seat]

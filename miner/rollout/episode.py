@@ -8,14 +8,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from miner.environments.base import Environment, EpisodeTask, Observation, Transition
+from miner.environments.base import (
+    Environment,
+    EpisodeTask,
+    Message,
+    Observation,
+    Transition,
+)
 from miner.environments.playing import play
 from miner.inference.sampler import Sampler, SamplingParams, new_session
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory, TrajectoryBuilder
 
-Pick = Callable[[str], str | None]
-"""The message shown -> the reply to it; None leaves the reply to the policy."""
+Pick = Callable[[Sequence[Message]], str | None]
+"""The messages shown -> the reply to them; None leaves the reply to the policy."""
 
 Guide = Callable[[EpisodeTask], Pick | None]
 """Task -> the `Pick` of its episode, when that begins; None leaves it to the policy."""
@@ -94,7 +100,7 @@ class SampledConversation:
         self._params.check_going()
         prompt_ids = self._builder.prompt_ids
         _check_room(prompt_ids, self._params, self._task)
-        picked = self._pick(self._builder.shown[-1]["content"]) if self._pick else None
+        picked = self._pick(self._builder.shown) if self._pick else None
         if picked is not None:
             return self._builder.add_picked(picked)
         sample = await self._sampler.sample(

@@ -78,7 +78,7 @@ class WarmStart:
         self._data = data
         self._tasks = DuelTasks(settings.environment)
         self._style = Style(
-            *(source.wording, source.counter, source.family, self._wanted.notes),
+            *(source.wording, source.counter, source.family, settings.environment.notes),
             taught_by(self._wanted.teacher),
             settings.reward.named,
         )

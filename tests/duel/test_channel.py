@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from miner.duel.channel.tasks import (
     duel_of,
     duel_task,
     evaluation_duels,
+    fitting_seeds,
     size_of,
 )
 from miner.duel.memory import Keep, Notes, WordCounter
@@ -114,6 +116,29 @@ async def test_the_policys_notes_are_counted_by_its_own_tokenizer(seat: int) -> 
     shown = await duel.step(written(calls(note, ("game_action", '{"action_id": 1}'))))
     assert "aaaa" in shown.messages[0]["content"]
     assert "b\n" not in shown.messages[0]["content"].partition("aaaa")[2][:2100]
+
+
+@pytest.mark.parametrize(("opponent", "note"), [("bid", "They bid the prize."), ("random", "")])
+@pytest.mark.parametrize("seat", [0, 1])
+async def test_a_share_of_the_games_begins_with_notes_of_a_game_before(
+    opponent: str, note: str, seat: int
+) -> None:
+    seed = next(fitting_seeds("goofspiel", itertools.count(3), (8,)))
+    task = duel_task("goofspiel", seed, seat, opponent)
+    shown = []
+    for share in (0.0, 1.0):
+        rivals = Opponents(["goofspiel"])
+        duel = DuelSource(rivals, own_wording(), family="qwen25", notes=share).open()
+        shown.append((await duel.reset(task)).messages[0]["content"])
+    assert shown[0].count("(empty)") == 12
+    assert shown[1].count("(empty)") == 11
+    assert note in shown[1]
+
+
+async def test_games_whose_teacher_writes_no_notes_begin_without() -> None:
+    source = DuelSource(Opponents(["leduc_poker"]), own_wording(), family="qwen25", notes=1.0)
+    first = await source.open().reset(duel_task("leduc_poker", 4, 0, "random"))
+    assert first.messages[0]["content"].count("(empty)") == 12
 
 
 async def test_each_turn_is_a_fresh_chat_with_tools_and_the_notes_of_the_game() -> None:

@@ -14,7 +14,7 @@ from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstr
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
-from miner.duel.tools import MOVE, move_of
+from miner.duel.tools import MOVE, move_of, offered_tools
 from miner.duel.turn import Request
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
@@ -52,6 +52,11 @@ def test_the_best_reply_is_the_teachers_move_for_what_the_prompt_shows(game: str
         assert _played("qwen25", _best(turn), seen) == label(teacher_of(game), seen).move
 
 
+def _read(turn: Demonstration) -> Seen | None:
+    system, user = (message["content"] for message in turn.messages)
+    return Seen.read(user, system)
+
+
 @pytest.mark.parametrize("family", FORMS)
 def test_replies_are_written_in_the_models_own_form(family: str) -> None:
     for turn in _made("leduc_poker", _style(family)):
@@ -64,13 +69,18 @@ def test_replies_are_written_in_the_models_own_form(family: str) -> None:
 def test_a_user_message_is_read_as_what_the_player_sees(game: str) -> None:
     table = Table(GAMES[game], 9)
     player, legal = table.state.current_player(), table.state.legal_actions()
-    request = Request(table, player, Notes(WordCounter()), own_wording(), legal=legal)
-    assert Seen.read(request.user) == Seen.of(request)
+    notes = Notes(WordCounter())
+    notes.long_term.edit("rewrite", 3, "They wait.\nAnd then?")
+    notes.working.edit("rewrite", 1, "of this game")
+    request = Request(table, player, notes, own_wording(), legal=legal)
+    seen = Seen.of(request)
+    assert Seen.read(request.user, request.system) == seen
+    assert seen.notes == ("They wait.",)
 
 
 def test_what_is_no_turn_is_not_read() -> None:
     assert Seen.read("This game has ended. Your result: WIN") is None
-    assert DuelValues("qwen25").values("hello", 0) is None
+    assert DuelValues("qwen25").values([{"role": "user", "content": "hello"}], 0) is None
 
 
 def test_equal_numbers_give_equal_turns_and_long_games_no_more_than_others() -> None:
@@ -94,12 +104,38 @@ def test_notes_of_other_games_are_in_their_share_of_prompts(share: float) -> Non
     assert bool(noted) == bool(share)
 
 
+def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demonstrations, "NOTED_ERRORS", (0.0,))
+    monkeypatch.setattr(demonstrations, "MOST_TURNS", 1000)
+    turns = _made("goofspiel", _style(notes=1.0), 12)
+    after = [turn for turn in turns if Seen.read(turn.messages[1]["content"]) is None]
+    written = {
+        call.decoded()["content"]
+        for turn in after
+        for reply in turn.values
+        for call in parse_calls("qwen25", reply, offered_tools(turn.tools))
+    }
+    assert written <= set(teacher_of("goofspiel").notes)
+    assert "They bid the prize." in written
+    assert all(len(turn.values) == 1 for turn in after)
+    shown = {note for turn in turns if (seen := _read(turn)) is not None for note in seen.notes}
+    assert "They bid the prize." in shown
+
+
+def test_a_teacher_without_notes_ends_a_game_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demonstrations, "NOTED_ERRORS", (0.0,))
+    turns = _made("leduc_poker", _style(notes=1.0), 6)
+    assert any(turn.values == {"": 1.0} for turn in turns)
+
+
 @pytest.mark.parametrize("game", GAMES)
 def test_every_legal_reply_has_a_value_and_the_taught_one_the_highest(game: str) -> None:
     critic = DuelValues("hermes")
     for turn in _made(game, _style("hermes"), games=1):
         user = turn.messages[1]["content"]
-        seen, values = Seen.read(user), critic.values(user, 0)
+        seen, values = Seen.read(user), critic.values(turn.messages, 0)
         assert seen is not None
         assert values is not None
         assert [_played("hermes", reply, seen) for reply in values] == list(seen.actions)
@@ -115,7 +151,9 @@ def test_a_named_reply_is_the_listed_words_and_then_the_same_call(game: str, fam
         user = turn.messages[1]["content"]
         seen = Seen.read(user)
         assert seen is not None
-        assert critic.values(user, 0) == turn.values, "credit and demonstrations have equal replies"
+        assert critic.values(turn.messages, 0) == turn.values, (
+            "credit and demonstrations have equal replies"
+        )
         for reply, (action, listed) in zip(turn.values, seen.actions.items(), strict=True):
             (call,) = parse_calls(family, reply, _OFFERED)
             assert move_of(call.decoded(), list(seen.actions)) == action

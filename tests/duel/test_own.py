@@ -39,7 +39,7 @@ def test_demonstrations_and_credit_have_the_own_teachers_values() -> None:
     assert made
     for demonstration in made:
         assert set(demonstration.values.values()) <= set(VALUES.values())
-        assert critic.values(demonstration.messages[-1]["content"], 0) == demonstration.values
+        assert critic.values(demonstration.messages, 0) == demonstration.values
 
 
 async def test_the_example_plays_every_game() -> None:

@@ -76,8 +76,78 @@ async def test_bids_of_the_prize_are_found_out_and_beaten() -> None:
     assert await _score("goofspiel", bid_the_prize, 50) > 0.75  # 0.92 in 200 games
 
 
-async def test_the_solution_beats_the_odds() -> None:
-    assert await _score("liars_dice", by_odds, 150) > 0.5  # 0.6 in 400 games
+async def test_a_note_beats_bids_of_the_prize_from_the_first_round_of_the_next_game() -> None:
+    players = make_player("teacher", ["goofspiel"]), RulePlayer("other", bid_the_prize)
+    rules = Rules(3, own_wording(), sizes=(5,))
+    match = await play_match(GAMES["goofspiel"], *players, rules, Limits(seconds=1e9, pairs=5))
+    assert [record.result for record in match.games[1:]] == ["win"] * 9
+
+
+async def test_the_field_by_the_odds_is_beaten_beyond_the_solution_of_the_game() -> None:
+    assert await _score("liars_dice", by_odds, 150) > 0.72  # 0.83; the game's solution has 0.59
+
+
+def _after(bids: list[tuple[int, int]], seat: int, *notes: str) -> Seen:
+    """The end of a five-card game in which both sides bid so for the prizes in order."""
+    prizes = range(1, len(bids) + 1)
+    winners = [-3 if own == other else seat if own > other else 1 - seat for own, other in bids]
+    points = [sum(p for p, won in zip(prizes, winners, strict=True) if won == s) for s in (0, 1)]
+    state = (
+        f"You are Player {seat} (P{seat}).\nCurrent player: -4\nCurrent point card: 5\n"
+        f"Remaining Point Cards: \nPoints: {points[0]} {points[1]} \n"
+        f"P{seat} hand: \nWin sequence: {' '.join(map(str, winners))} \n"
+    )
+    return Seen(state, seat, {}, notes)
+
+
+CARDS = [1, 2, 3, 4, 5]
+ABOVE = [2, 3, 4, 5, 1]
+TWO_ABOVE = [3, 4, 5, 1, 2]
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+@pytest.mark.parametrize(
+    ("own", "theirs", "before", "note"),
+    [
+        (CARDS, CARDS, [], "They bid the prize."),
+        (CARDS, ABOVE, [], "They bid the prize plus 1."),
+        (ABOVE, CARDS, ["They bid the prize."], "They bid the prize."),
+        (ABOVE, TWO_ABOVE, ["They bid the prize."], "They bid the prize plus 2."),
+        (ABOVE, [1, 5, 3, 2, 4], ["They bid the prize."], "They bid by no rule."),
+        (CARDS, [3, 1, 2, 5, 4], ["on other things"], "They bid by no rule."),
+    ],
+)
+def test_goofspiel_notes_the_rule_that_a_whole_game_shows(
+    seat: int, own: list[int], theirs: list[int], before: list[str], note: str
+) -> None:
+    seen = _after(list(zip(own, theirs, strict=True)), seat, *before)
+    assert teacher_of("goofspiel").note(seen) == note
+
+
+@pytest.mark.parametrize(
+    ("note", "winners", "card"),
+    [
+        ("They bid the prize.", "", 4),
+        ("They bid the prize plus 1.", "", 5),
+        ("They bid by no rule.", "", 3),
+        ("They bid the prize.", "1 1", 3),  # two lost rounds contradict it
+    ],
+)
+def test_goofspiel_answers_a_note_until_a_round_contradicts_it(
+    note: str, winners: str, card: int
+) -> None:
+    lost = len(winners.split())
+    left = {1, 2, 3, 4, 5} - {3} if not lost else {1, 2}
+    state = (
+        "You are Player 0 (P0).\nCurrent player: 0\nCurrent point card: 3\n"
+        f"Remaining Point Cards: {''.join(map(str, sorted(left)))}\nPoints: 0 {9 if lost else 0} \n"
+        f"P0 hand: \nWin sequence: {winners} \n"
+    )
+    hand = sorted({3, *left})
+    seen = Seen(state, 0, {value - 1: f"[P0]Bid: {value}" for value in hand}, (note,))
+    values = teacher_of("goofspiel").values(seen)
+    assert label(teacher_of("goofspiel"), seen).move + 1 == card
+    assert values[card - 1] == max(values.values())
 
 
 def _states(game: str) -> list[tuple[Table, int]]:

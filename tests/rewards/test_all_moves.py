@@ -11,7 +11,7 @@ from miner.rewards.all_moves import AllMoves, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
-from tests.rewards.test_potential import shown
+from tests.rewards.test_potential import shown, user
 
 EOS = 1
 FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))
@@ -75,7 +75,7 @@ def test_an_episode_without_a_position_has_none() -> None:
 
 def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     critic = GoofspielCritic(0.05)
-    first, later = critic.values(FIRST, 0), critic.values(LATER, 0)
+    first, later = critic.values([user(FIRST)], 0), critic.values([user(LATER)], 0)
     credit = AllMoves(critic, encode, 0.05)
     credit.rows(GAME, range(3))
     credit.learn(lambda seen: [seen])
@@ -99,7 +99,7 @@ def picks(credit: AllMoves, share: float, episodes: int) -> list[list[str]]:
     """Picks at FIRST and LATER in the guided ones of so many episodes."""
     guide = credit.guide(lambda: share)
     begun = [guide(TASK) for _ in range(episodes)]
-    return [[str(pick(FIRST)), str(pick(LATER))] for pick in begun if pick]
+    return [[str(pick([user(FIRST)])), str(pick([user(LATER)]))] for pick in begun if pick]
 
 
 def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None:
@@ -108,7 +108,7 @@ def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None
     assert len(picks(credit, 1.0, 50)) == 50
     guided = picks(credit, 0.5, 400)
     assert 150 < len(guided) < 250
-    values = GoofspielCritic(0.05).values(LATER, 0)
+    values = GoofspielCritic(0.05).values([user(LATER)], 0)
     assert values is not None
     best = max(values, key=lambda reply: values[reply])
     share = sum(later == best for _, later in guided) / len(guided)
@@ -119,7 +119,7 @@ def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None
 def test_a_guide_leaves_what_it_cannot_read_to_the_policy() -> None:
     pick = all_moves().guide(lambda: 1.0)(TASK)
     assert pick is not None
-    assert pick("Good evening.") is None
+    assert pick([user("Good evening.")]) is None
 
 
 def test_picked_moves_teach_the_critic_nothing_of_the_policy() -> None:

@@ -9,14 +9,14 @@ from miner.environments.games.grading import parse_graded_reply
 from miner.games.goofspiel import chance_to_win
 from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, reply_text, softmax
 from tests.builders import build_task, build_trajectory
-from tests.rewards.test_potential import shown
+from tests.rewards.test_potential import shown, user
 
 ALWAYS_BEST = 1e-4
 """A temperature at which endings are played by the best move."""
 
 
 def values(state: str, seat: int = 0, critic: GoofspielCritic | None = None) -> dict[str, float]:
-    found = (critic or GoofspielCritic(ALWAYS_BEST)).values(state, seat)
+    found = (critic or GoofspielCritic(ALWAYS_BEST)).values([user(state)], seat)
     assert found is not None
     return found
 
@@ -27,7 +27,7 @@ def test_it_values_each_legal_reply_and_nothing_else() -> None:
 
 def test_a_named_reply_is_graded_as_the_bid_of_its_card_whatever_else_is_in_the_hand() -> None:
     state = shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6"))
-    named = GoofspielCritic(ALWAYS_BEST, named=True).values(state, 0)
+    named = GoofspielCritic(ALWAYS_BEST, named=True).values([user(state)], 0)
     assert named is not None
     labels = {card - 1: f"[P0]Bid: {card}" for card in (1, 2, 4, 7, 8)}
     read = {parse_graded_reply(reply, list(labels), labels): named[reply] for reply in named}
@@ -39,7 +39,7 @@ def test_a_named_reply_is_graded_as_the_bid_of_its_card_whatever_else_is_in_the_
 
 
 def test_a_message_without_a_position_has_no_values() -> None:
-    assert GoofspielCritic(0.01).values("Illegal move, try again.", 0) is None
+    assert GoofspielCritic(0.01).values([user("Illegal move, try again.")], 0) is None
 
 
 @pytest.mark.parametrize("seat", [0, 1])

@@ -7,8 +7,14 @@ from statistics import NormalDist
 
 import pytest
 
+from miner.environments.base import Message
 from miner.games.goofspiel import StateTextError, chance_to_win
 from miner.rewards.potential import shaped_rewards
+
+
+def user(content: str) -> Message:
+    """A message to the policy."""
+    return {"role": "user", "content": content}
 
 
 def shown(

@@ -7,7 +7,9 @@ Invariants:
 * an opponent never forfeits and never ends a game by a failure (`TrainingOpponent`);
 * a game that ends before the policy's first turn, as one in ten thousand of Clobber's openings
   does, gives its place to the next seed's of the same size;
-* an episode is one game without a reflection after it, which later games alone would show.
+* an episode is one game without a reflection after it, which later games alone would show; in a
+  share of the games the policy has notes of the game before it in a match, which the teacher
+  played against the same opponent.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, Turns
 from miner.duel.players.base import Player, Reply
+from miner.duel.players.rules import RulePlayer
 from miner.duel.table import Table
+from miner.duel.teachers import taught_move, taught_note, teacher_of
 from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import no_episode
+from miner.games import Game
 
 
 class DuelSource(InProcess):
@@ -40,6 +45,7 @@ class DuelSource(InProcess):
         wording: sentences of the requests.
         family: of the parser that reads the policy's calls, one of `calls.FORMS`.
         counter: counts the policy's notes, by the tokenizer that it is served with.
+        notes: share of the games before which another has left notes, if its teacher writes any.
     """
 
     name = DUEL_CHANNEL
@@ -51,11 +57,13 @@ class DuelSource(InProcess):
         *,
         family: str,
         counter: TokenCounter | None = None,
+        notes: float = 0.0,
     ) -> None:
         self.opponents = opponents
         self.wording = wording
         self.family = family
         self.counter: TokenCounter = counter or WordCounter()
+        self.notes = notes
 
     def open(self, avoid: Collection[str] = ()) -> Duel:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
@@ -90,12 +98,26 @@ class Duel:
             players: list[Player | None] = [rival, rival]
             players[self._seat] = None
             notes = [Notes(rival.counter), Notes(rival.counter)]
-            notes[self._seat] = Notes(source.counter)
             rules = Rules(seed, source.wording, turn_limit_s=None)
+            notes[self._seat] = await self._earlier_notes(game, seed, rival, rules)
             self._turns = Turns(Table(game, seed), players, notes, rules)
             request = await self._turns.play()
         self._request = request
         return Observation(tuple(request.messages), tools=tuple(shaped(request.tools)))
+
+    async def _earlier_notes(self, game: Game, seed: int, opponent: Player, rules: Rules) -> Notes:
+        """The policy's notes: none, or those of the same deal from the other seat."""
+        source, notes = self._source, Notes(self._source.counter)
+        drawn = Random(f"notes {seed} {self._seat}").random()
+        if drawn >= source.notes or not teacher_of(game.name).notes:
+            return notes
+        seat, held = 1 - self._seat, [Notes(opponent.counter), Notes(opponent.counter)]
+        players: list[Player | None] = [opponent, opponent]
+        players[seat], held[seat] = RulePlayer("teacher", taught_move, note=taught_note), notes
+        turns = Turns(Table(game, seed), players, held, rules)
+        await turns.play()
+        await turns.reflect(seat)
+        return notes
 
     async def step(self, text: str) -> Transition:
         """Carry out the reply's calls, and let the opponent move. Raises: `EnvironmentFault`."""

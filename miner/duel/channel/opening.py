@@ -24,6 +24,7 @@ def open_duels(
     published: Path | None = None,
     parser: str | None = None,
     prompts: Path | None = None,
+    notes: float = 0.0,
 ) -> DuelSource:
     """Duels for the model in a folder.
 
@@ -32,6 +33,7 @@ def open_duels(
         published: where a run publishes, for the opponent that is its newest model.
         parser: what reads calls; None: by the model's family.
         prompts: copy of the tournament's files; None: where one is looked for.
+        notes: as in `DuelSource`.
 
     Raises: `ConfigurationError` for an opponent that there is not, or that cannot play all of
         `games`, and for a model of no family that has a parser.
@@ -40,11 +42,12 @@ def open_duels(
     for opponent in opponents:
         rivals.check(opponent)
     if model is None:
-        return DuelSource(rivals, wording_of(prompts), family=BASELINE_FAMILY)
+        return DuelSource(rivals, wording_of(prompts), family=BASELINE_FAMILY, notes=notes)
     tokenizer = load_chat(model).tokenizer
     return DuelSource(
         rivals,
         wording_of(prompts),
         family=parser or folder_family(model, tokenizer),
         counter=TokenizerCounter(tokenizer),
+        notes=notes,
     )

@@ -12,7 +12,7 @@ from miner.duel.players.base import Player
 from miner.duel.players.rival import rival_move
 from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
-from miner.duel.teachers import taught_move
+from miner.duel.teachers import taught_move, taught_note
 from miner.duel.turn import Request
 from miner.games import GAMES, game_named
 from miner.http_replies import API_KEY_VARIABLE
@@ -69,6 +69,8 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         raise ConfigurationError(
             f"{described} plays {only} only: add --games {only}, or name strong, which plays all"
         )
+    if kind == "teacher":
+        return RulePlayer(name or described, choice, quick=False, note=taught_note)
     return RulePlayer(name or described, choice, quick=kind in _QUICK)
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.players.base import Reply
-from miner.duel.tools import move_call
+from miner.duel.tools import move_call, note_call
 from miner.duel.turn import Request
 from miner.games import GOOFSPIEL
 from miner.games.goofspiel import prize_value
@@ -17,28 +17,38 @@ Choice = Callable[[Request], int]
 """A legal action for a request."""
 
 
-_NOTHING = Reply()
+Note = Callable[[Request], str]
+"""A note on the opponent after a game; empty: none."""
+
+
+def _no_note(request: Request) -> str:
+    return ""
 
 
 class RulePlayer:
-    """Plays the choice of `choose`, and keeps no notes. Equal games are played equally.
+    """Plays the choice of `choose`. Equal games with equal notes are played equally.
 
     It never waits, so that games ask `answer` and need no time limit.
 
     Args:
         quick: whether a move takes no time to speak of; searches run beside the event loop.
+        note: what it writes down after a game; nothing by default.
     """
 
-    def __init__(self, name: str, choose: Choice, *, quick: bool = True) -> None:
+    def __init__(
+        self, name: str, choose: Choice, *, quick: bool = True, note: Note = _no_note
+    ) -> None:
         self.name = name
         self.quick = quick
         self.counter: TokenCounter = WordCounter()
         self._choose = choose
+        self._note = note
 
     def answer(self, request: Request) -> Reply:
-        """A move; nothing in a reflection."""
+        """A move, or after a game the note."""
         if request.kind == "reflection":
-            return _NOTHING
+            note = self._note(request)
+            return Reply((note_call(note),) if note else ())
         return Reply((move_call(self._choose(request)),))
 
     async def reply(self, request: Request) -> Reply:

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from miner.duel.teachers.base import Label, Seen, Teacher, Values, label
+from miner.duel.teachers.base import Label, Seen, Teacher, Values, best, label
 from miner.duel.teachers.clobber import ClobberTeacher
 from miner.duel.teachers.gin_rummy import GinRummyTeacher
 from miner.duel.teachers.goofspiel import GoofspielTeacher
@@ -38,6 +38,11 @@ def taught_move(request: Request) -> int:
     return label(teacher_of(request.table.game.name), Seen.of(request)).move
 
 
+def taught_note(request: Request) -> str:
+    """What the game's teacher notes on the opponent after a game; empty: nothing."""
+    return teacher_of(request.table.game.name).note(Seen.of(request))
+
+
 def taught_values(game: str, seen: Seen) -> Values:
     """The teacher's values, of which that of the move it teaches is the highest."""
     teacher = teacher_of(game)
@@ -51,8 +56,10 @@ __all__ = [
     "Seen",
     "Teacher",
     "Values",
+    "best",
     "label",
     "taught_move",
+    "taught_note",
     "taught_values",
     "teacher_of",
 ]

@@ -2,10 +2,10 @@
 
 252 hands by 61 last bids. What was bid before the last bid is forgotten, so that the game is a
 graph of 61 nodes, and a sweep over it updates every strategy at once. The opponent of the solution
-follows the rule that public winners imitate (`by_the_odds`) with the probability `RULE`, at each
-turn anew, and else does its best against the solution, by regret matching too: the solution takes
-what the rule leaves and can lose little to others. Both sides err: with the probability `ERRORS` a
-bid is any legal one, which keeps every node in reach and makes the values hold against weak players.
+follows the rule that public winners imitate (`by_the_odds`) with the probability `RULE` at each
+turn, and otherwise does its best against the solution, by regret matching too: the solution takes
+what the rule leaves and loses little to others. Both sides err: with the probability `ERRORS` a bid
+is any legal one, which keeps every node in reach and makes the values hold against weak players.
 
 Sources: restricted Nash responses, Johanson, Zinkevich and Bowling 2007 ("Computing robust
 counter-strategies"); regret matching+ with linear averaging, Tammelin 2014 (arXiv 1407.5042).

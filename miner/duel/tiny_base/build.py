@@ -10,8 +10,9 @@ Invariant: the same recipe gives the same weights on the same machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -21,9 +22,12 @@ from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 from miner.config.contract import DUEL_CARDS
 from miner.duel.channel.tasks import Size, size_of
 from miner.duel.memory import Notes, WordCounter
+from miner.duel.outcome import POINTS
 from miner.duel.table import Table
+from miner.duel.teachers import teacher_of
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
 from miner.duel.turn import Request, next_request
+from miner.duel.values import note_text
 from miner.duel.wording import own_wording
 from miner.games import GAMES, GOOFSPIEL
 from miner.games.goofspiel import prize_value
@@ -33,6 +37,9 @@ from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.tokenizer import EOS
 
 SEED = 0
+
+FAMILY = "qwen25"
+"""Of its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,9 @@ def build_duel_base(
     rng = random.Random(SEED)
     names = [recipe.names[number % len(recipe.names)] for number in range(recipe.games)]
     turns = [turn for name in names for turn in _game(rng, name, recipe.sizes)]
-    texts = [text for turn in turns for text in (turn.system, turn.user)]
+    requests = [*turns, *_reflections(turns)]
+    texts = [text for request in requests for text in (request.system, request.user)]
+    texts += [text for name in recipe.names for text in _notes(name)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts), recipe.sizes, _ids(turns, recipe))
     model = build_network(tokenizer, recipe.network, SEED)
     _learn(model, tokenizer, turns, recipe, rng, progress)
@@ -99,6 +108,20 @@ def _game(rng: random.Random, name: str, sizes: Sequence[Size]) -> list[Request]
         turns.append(request)
         table.apply(rng.choice(request.legal))
     return turns
+
+
+def _reflections(turns: Sequence[Request]) -> Iterator[Request]:
+    """After each game, with each result."""
+    tables = {id(turn.table): turn.table for turn in turns}
+    for table, seat, result in product(tables.values(), (0, 1), POINTS):
+        yield Request(table, seat, Notes(WordCounter()), own_wording(), result=result)
+
+
+def _notes(name: str) -> Iterator[str]:
+    """A game's notes as prompts show them, and as replies write them."""
+    for note in teacher_of(name).notes:
+        yield f"  [1] {note}"
+        yield note_text(FAMILY, note)
 
 
 def _learn(
