@@ -21,7 +21,7 @@ from miner.duel.outcome import game_results
 from miner.duel.own import Taught
 from miner.duel.players.rival import rival_move
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, Values, best, taught_note, taught_values
+from miner.duel.teachers import Seen, Values, best, taught_note, taught_values, teacher_of
 from miner.duel.tools import note_call, shaped
 from miner.duel.turn import Request, carry_out, next_request
 from miner.duel.values import note_text, values_by_reply
@@ -36,6 +36,10 @@ ERRORS = (0.0, 0.3, 1.0)
 
 NOTED_ERRORS = (0.0, 0.0, 1.0)
 """The same in pairs of games: what shows an opponent's rule is play without errors."""
+
+NOTED = 0.6
+"""Share of a pair's players that begin with a note on the opponent, right or wrong: the taught
+answer holds until a round contradicts it."""
 
 RIVALS = 0.3
 """Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
@@ -98,10 +102,10 @@ def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstrat
 class _Side:
     """A player: how it errs, and its notes."""
 
-    def __init__(self, style: Style, rng: Random, *, noted: bool) -> None:
+    def __init__(self, game: str, style: Style, rng: Random, *, noted: bool) -> None:
         self._errors = rng.choice(NOTED_ERRORS if noted else ERRORS)
         self._rival = rng.random() < RIVALS
-        self.notes = _notes(style, rng) if noted else Notes(style.counter)
+        self.notes = _notes(game, style, rng) if noted else Notes(style.counter)
 
     @property
     def teaches(self) -> bool:
@@ -120,7 +124,7 @@ class _Side:
 def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
     game, seed, _ = duel_of(task)
     paired = rng.random() < style.notes
-    sides = [_Side(style, rng, noted=paired) for _ in range(2)]
+    sides = [_Side(game.name, style, rng, noted=paired) for _ in range(2)]
     for seats in [sides, sides[::-1]] if paired else [sides]:
         table = Table(game, seed)
         notes = [side.notes for side in seats]
@@ -150,9 +154,12 @@ def _shown(request: Request, values: Mapping[str, float]) -> Demonstration:
     return Demonstration(request.table.game.name, *shown, values)
 
 
-def _notes(style: Style, rng: Random) -> Notes:
-    """Notes as other games may have left them, about what no teacher writes or reads."""
+def _notes(game: str, style: Style, rng: Random) -> Notes:
+    """Notes as games may have left them: some on the opponent, some that no teacher would read."""
     notes = Notes(style.counter)
+    known = teacher_of(game).notes
+    if known and rng.random() < NOTED:
+        notes.long_term.edit("rewrite", 1, rng.choice(known))
     for area, held in ((WORKING, notes.working), (LONG_TERM, notes.long_term)):
         for slot in rng.sample(range(2, SLOTS[area] + 1), max(0, rng.randint(-3, 2))):
             text = rng.choice(_OTHER_NOTES)
