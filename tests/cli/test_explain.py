@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.test_trainer import make_trainer
 
 from miner.cli.explain import explanation
 from miner.config.errors import ConfigurationError
@@ -24,6 +23,7 @@ from miner.reporting.token_records import (
 )
 from miner.rewards.advantages import EPSILON
 from tests.commands import miner
+from tests.learning.test_trainer import make_trainer
 from tests.training.in_process import working_in
 from tests.training.test_weighted_rows import rollout as with_legal_replies
 
@@ -90,9 +90,8 @@ def test_rows_that_were_not_sampled_and_corrected_ratios_are_in_the_loss(
     tmp_path: Path, credit: str, corrected: bool
 ) -> None:
     records = TokenRecords(tmp_path)
-    sync = (lambda: None) if corrected else None
     trainer = make_trainer(
-        tmp_path, with_legal_replies, credit=credit, tokens=records, sync_weights=sync
+        tmp_path, with_legal_replies, credit=credit, tokens=records, corrected=corrected
     )
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
