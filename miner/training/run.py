@@ -283,7 +283,8 @@ def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) ->
     settings, ranks, trainer, note = run.settings, run.ranks, run.trainer, run.progress.note
     schedule = run.schedule
     base, output = checked_paths(settings)
-    disk = RunDisk.beside(output, base, settings.run_dir, note)
+    pushes = settings.rollout.engine == "vllm_server"
+    disk = RunDisk.beside(output, base, settings.run_dir, note, pushes=pushes)
     checkpoints = Checkpoints(
         *(schedule, ranks, run.heartbeat, disk),
         size=checkpoint_bytes(run.learner.model, zero=settings.optimizer.zero_stage > 0),
