@@ -260,6 +260,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         *(settings.run_dir, run.schedule),
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
+        seconds_apart=settings.evaluation.seconds_apart,
         note=note,
         gate=gate,
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
