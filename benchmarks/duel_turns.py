@@ -1,21 +1,30 @@
-"""What a duel is made of: own turns, tokens of a turn's prompt and of a move's call, by game.
+"""What a duel is made of, by game: own turns, tokens of a turn's prompt and of a move's call, and
+what a teacher's decision takes.
 
 `python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's
 duels with random moves on both seats and counts with Qwen2.5's vocabulary and template, or those of
-a folder. Its table is where the numbers of `entrypoint.workload` come from.
+a folder. Taught are a warm start's tokens that trees compute for a decision, in a step of as many
+decisions of a game as six games have of 128, in passes of 8,192; and the processor seconds of its
+teacher. Its table is where the numbers of `entrypoint.workload` come from.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from statistics import mean
 
+import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from benchmarks.recorded_steps import duel_source
+from benchmarks.tokens import passes_of
+from miner.config.settings import Settings
+from miner.distributed.ranks import Ranks
 from miner.duel.calls import write_calls
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
@@ -23,7 +32,13 @@ from miner.duel.tools import move_call, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from miner.learning.forest import Row
+from miner.learning.packing import tokens_in_line
 from miner.rollout.renderer import ChatRenderer
+from miner.training.demonstrations import WarmStart
+
+DECISIONS = 22
+PASS_TOKENS = 8192
 
 
 @dataclass
@@ -58,6 +73,27 @@ def counted(game: str, seed: int, renderer: ChatRenderer) -> Counted:
     return found
 
 
+def taught(game: str, renderer: ChatRenderer) -> tuple[float, float]:
+    """Computed tokens and seconds of a teacher's decision, what is solved once left out."""
+    overrides = ["environment.channel=duel", f"environment.games=['{game}']", "reward.tau=0.015"]
+    overrides += ["demonstrations.share=0.4", f"demonstrations.rows={DECISIONS}"]
+    settings = Settings.load(None, overrides, environ={})
+    warm = WarmStart(settings, Ranks(), renderer, duel_source())
+    rows = warm.rows(0)
+    began = time.thread_time()
+    decisions = warm._demonstrations(1)
+    seconds = (time.thread_time() - began) / len(decisions)
+    learned = {
+        number: Row(
+            np.array([*row.prompt_ids, *row.completion_ids]),
+            np.arange(len(row.completion_ids)) + len(row.prompt_ids),
+        )
+        for number, row in enumerate(rows)
+    }
+    computed = sum(map(tokens_in_line, passes_of(learned, PASS_TOKENS, trees=True)))
+    return computed / len({row.prompt_ids for row in rows}), seconds
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -66,8 +102,11 @@ def main() -> None:
     given = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(given.tokenizer) if given.tokenizer else _qwen()
     renderer = ChatRenderer(tokenizer)
-    print("| game | own turns, mean | most | a prompt, mean | most | new of it | a move's call |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| game | own turns, mean | most | a prompt, mean | most | new of it | a move's call "
+        "| taught | seconds |"
+    )
+    print("|---" * 9 + "|")
     for game in GAMES:
         games = [counted(game, seed, renderer) for seed in range(given.games)]
         turns = [len(each.prompts) for each in games]
@@ -76,7 +115,9 @@ def main() -> None:
             for name in ("prompts", "fresh", "calls")
         )
         cells = f"{mean(turns):.1f} | {max(turns)} | {mean(prompts):,.0f} | {max(prompts):,}"
-        print(f"| {game} | {cells} | {mean(fresh):,.0f} | {mean(calls):.0f} |")
+        tokens, seconds = taught(game, renderer)
+        cells += f" | {mean(fresh):,.0f} | {mean(calls):.0f} | {tokens:,.0f} | {seconds:.2f}"
+        print(f"| {game} | {cells} |", flush=True)
 
 
 def _qwen() -> PreTrainedTokenizerBase:

@@ -2,11 +2,11 @@
 
 `python -m benchmarks.memory`
 
-A model of the real shape, without weights, goes through a step of one process: two passes
-with checkpointed layers and TRL's fused head, backward, Adam with its moments. The head's tiles are
-folded in place, as its Triton kernels do on a GPU. Neither number has the CUDA context or
-fragmentation in it, which the planner adds. The tracker rounds a tensor up to 512 bytes, as CUDA's
-allocator does.
+A model of the real shape, without weights, goes through a step of one process: two passes, with
+and without checkpointed layers, through TRL's fused head, backward, Adam with its moments. The
+head's tiles are folded in place, as its Triton kernels do on a GPU. Neither number has the CUDA
+context or fragmentation in it, which the planner adds. The tracker rounds a tensor up to 512 bytes,
+as CUDA's allocator does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -26,7 +27,7 @@ from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
 from entrypoint.hardware import GIB
-from entrypoint.memory import TrainerLoad, trainer_activations, trainer_states
+from entrypoint.memory import TrainerLoad, Tuning, trainer_activations, trainer_states
 from entrypoint.pretended import NAMED
 
 MEASURED = ("0.5B", "1.5B", "3B", "7B", "8B")
@@ -83,7 +84,8 @@ def tracked_peak(config: Any, load: TrainerLoad, rows: int = 4) -> int:
             config, dtype=torch.float32 if full else torch.bfloat16
         )
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        if load.checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         if not full:
             model.enable_input_require_grads()
             adapters = LoraConfig(r=load.lora_rank, target_modules="all-linear")
@@ -129,20 +131,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", allow_abbrev=False)
     parser.add_argument("--sizes", nargs="+", choices=MEASURED, default=list(MEASURED))
     parser.add_argument("--tokens", type=int, default=8192, help="of a pass")
+    parser.add_argument(
+        "--checkpointing", nargs="+", choices=("on", "off"), default=["on", "off"], metavar="on|off"
+    )
     asked = parser.parse_args(arguments)
     if asked.tokens < 4:
         parser.error(f"--tokens {asked.tokens}: expected at least 4")
-    print("| parameters | tuning | tracked, GiB | planned, GiB | planned / tracked |")
-    print("|---|---|---|---|---|")
-    for size in asked.sizes:
-        for tuning in ("full", "lora"):
-            load = TrainerLoad(NAMED[size][2], tuning, 1, 0, asked.tokens)
-            found, wanted = tracked_peak(config_of(size), load), planned(load)
-            print(
-                f"| {size} | {tuning} | {found / GIB:.1f} | {wanted / GIB:.1f} "
-                f"| {wanted / found:.2f} |",
-                flush=True,
-            )
+    columns = ("parameters", "tuning", "checkpointing")
+    print(f"| {' | '.join(columns)} | tracked, GiB | planned, GiB | planned / tracked |")
+    print("|---" * 6 + "|")
+    tunings: tuple[Tuning, ...] = ("full", "lora")
+    for row in product(asked.sizes, tunings, asked.checkpointing):
+        size, tuning, checkpointing = row
+        shape = NAMED[size][2]
+        load = TrainerLoad(shape, tuning, 1, 0, asked.tokens, checkpointing=checkpointing == "on")
+        found, wanted = tracked_peak(config_of(size), load), planned(load)
+        numbers = f"{found / GIB:.1f} | {wanted / GIB:.1f} | {wanted / found:.2f}"
+        print(f"| {' | '.join(row)} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the numbers are what is ours, not what the host has. Sizes are bytes.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from pathlib import Path
 import pynvml
 
 from entrypoint.exit_status import ExitStatus, Failure
+from miner.config.control_groups import cgroup_folders, read_or_empty, total_memory
 
 GIB = 1 << 30
-UNLIMITED_CGROUP_V1 = 1 << 60  # version 1 writes "no limit" as a number near 2**63
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def detect_hardware(environ: Mapping[str, str] = os.environ, root: Path = Path("
         gpus=gpus,
         driver=driver,
         cpus=_count_cpus(root),
-        memory=_total_memory(root),
+        memory=total_memory(root),
         shared_memory=_shared_memory(root / "dev/shm"),
         note=note,
     )
@@ -121,48 +120,16 @@ def select_visible(found: list[tuple[Gpu, str]], visible: str | None) -> tuple[G
 
 def _count_cpus(root: Path) -> int:
     quotas = []
-    for folder in _cgroup_folders(root, "cpu"):
-        quota, _, period = _read(folder / "cpu.max").partition(" ")
+    for folder in cgroup_folders(root, "cpu"):
+        quota, _, period = read_or_empty(folder / "cpu.max").partition(" ")
         if not quota:
-            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+            files = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+            quota, period = map(read_or_empty, files)
         if quota.isdigit() and period.isdigit() and int(period):
             quotas.append(int(quota) / int(period))
     allowed = len(os.sched_getaffinity(0))
     return max(1, int(min([allowed, *quotas])))
 
 
-def _total_memory(root: Path) -> int:
-    match = re.search(r"^MemTotal:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
-    limits = [int(match[1]) * 1024] if match else []
-    for folder in _cgroup_folders(root, "memory"):
-        text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
-        if text.isdigit() and int(text) < UNLIMITED_CGROUP_V1:
-            limits.append(int(text))
-    return min(limits, default=0)
-
-
-def _cgroup_folders(root: Path, controller: str) -> list[Path]:
-    """Control group folders of this process for `controller`, leaf to root, version 2 and 1."""
-    folders = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mount = root / "sys/fs/cgroup"
-        elif controller in controllers.split(","):
-            mount = root / "sys/fs/cgroup" / controller
-        else:
-            continue
-        leaf = mount / path.strip("/")
-        folders += [leaf, *(parent for parent in leaf.parents if parent.is_relative_to(mount))]
-    return folders
-
-
 def _shared_memory(path: Path) -> int:
     return shutil.disk_usage(path).total if path.is_dir() else 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -168,7 +168,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         plan=plan,
         cost=cost,
         recipe=wanted.recipe.name,
-        settings=wanted.planned(paths, plan, topology, hardware.cpus, cost.every_steps),
+        settings=wanted.planned(paths, plan, topology, hardware.cpus, cost),
         programs=plan_programs(plan, topology, paths.model_dir),
     )
 

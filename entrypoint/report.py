@@ -47,15 +47,18 @@ def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None
 def print_cost(cost: RunCost, work: Workload) -> None:
     """Longest times of a run's parts and the steps that fit, with the basis of the estimate."""
     step = cost.step
+    of_teachers = f", of them {cost.taught_steps:,} of teachers" if cost.taught_steps else ""
+    apart = f", and at least {cost.seconds_apart:.3g} s apart" if cost.seconds_apart else ""
     rows = [
         ("seconds a step", f"about {step.seconds:.3g}"),
         ("of them playing", f"{step.rollout:.3g}"),
         ("weights", f"{step.weights:.3g}"),
         ("learning", f"{step.learning:.3g}"),
+        *([] if cost.taught is None else [("seconds a step of teachers", f"{cost.taught:.3g}")]),
         ("seconds until the base plays", f"{cost.start:.3g}"),
-        ("seconds an evaluation", f"{cost.evaluation:.3g}, every {cost.every_steps} steps"),
+        ("seconds an evaluation", f"{cost.evaluation:.3g}, every {cost.every_steps} steps{apart}"),
         ("seconds a publication", f"{cost.publication:.3g}"),
-        ("steps to expect", f"about {cost.steps:,}"),
+        ("steps to expect", f"about {cost.steps:,}{of_teachers}"),
         ("assumed", assumptions(work)),
     ]
     _table("Estimate", rows)

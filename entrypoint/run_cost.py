@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from entrypoint.hardware import Hardware
 from entrypoint.layout import Topology
 from entrypoint.model_facts import ModelFacts
-from entrypoint.step_cost import StepCost, rollout_seconds, step_cost
+from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.workload import workload
 from miner.config.settings import Settings
 
@@ -33,16 +33,22 @@ class RunCost:
         start: until the base's first game.
         evaluation: one of all held-out games.
         publication: one.
-        steps: to expect.
+        taught: a step of the warm start; None without one.
+        steps: to expect, those of the warm start among them.
+        taught_steps: of the warm start.
         every_steps: between two evaluations.
+        seconds_apart: the same, at least: steps of a warm start are short.
     """
 
     step: StepCost
     start: float
     evaluation: float
     publication: float
+    taught: float | None
     steps: int
+    taught_steps: int
     every_steps: int
+    seconds_apart: float
 
 
 def run_cost(
@@ -64,11 +70,29 @@ def run_cost(
         shares += TEMPERATURE_SHARE
     # the base and the last weights are both evaluated and published
     left = (1.0 - shares) * seconds - start - LAST_SECONDS - 2 * (evaluation + publication)
+    left = max(0.0, left)
     most = settings.optimizer.max_steps
     detour = evaluation + publication
     every = _every(settings, min(left / step.seconds, most), detour / step.seconds)
-    steps = min(most, max(0, int(left / (step.seconds + detour / every))))
-    return RunCost(step, start, evaluation, publication, steps, every)
+    share, taught, apart = settings.demonstrations.share, None, 0.0
+    steps = (1.0 - share) * min(most, left / (step.seconds + detour / every))
+    taught_steps = 0.0
+    if share:
+        rows, apart = settings.demonstrations.rows, detour / EVALUATION_SHARE
+        taught = taught_step_seconds(topology, shape, hardware, rows, work)
+        between = max(every, apart / taught)
+        taught_steps = share * min(most, left / (taught + detour / between))
+    return RunCost(
+        step=step,
+        start=start,
+        evaluation=evaluation,
+        publication=publication,
+        taught=taught,
+        steps=round(steps + taught_steps),
+        taught_steps=round(taught_steps),
+        every_steps=every,
+        seconds_apart=apart,
+    )
 
 
 def _every(settings: Settings, steps: float, detour: float) -> int:

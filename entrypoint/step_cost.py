@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from entrypoint.hardware import Gpu, Hardware
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
-from entrypoint.workload import Workload
+from entrypoint.workload import TURN_SECONDS, Workload
 
 PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362, "B200": 2250}
 """Dense 16-bit, by what a GPU's name contains."""
@@ -63,20 +63,21 @@ def step_cost(
         work: what an episode is made of, within the plan's longest one.
     """
     episodes = topology.groups * group_size
-    rollout = rollout_seconds(topology, shape, hardware, episodes, work)
-    forward = 2 * shape.parameters * episodes * work.computed
-    if topology.layout == "cpu":
-        return StepCost(rollout, 0.0, 3 * forward / (CPU_FLOPS * hardware.cpus))
-    slow = any(name in _squeezed(gpu) for gpu in hardware.gpus for name in WITHOUT_NVLINK)
-    link = PCIE_LINK if slow else LINK
-    trainers = len(topology.trainer_gpus)
-    computing = _forwards(topology) * forward / (_peak(hardware) * TRAINING_SHARE * trainers)
-    passes = max(1.0, episodes * work.computed / (trainers * topology.pass_tokens))
     return StepCost(
-        rollout=rollout,
-        weights=_weights(topology, shape, link),
-        learning=computing + _exchange(topology, shape, passes) / link,
+        rollout=rollout_seconds(topology, shape, hardware, episodes, work),
+        weights=_weights(topology, shape, hardware),
+        learning=_learning(topology, shape, hardware, episodes * work.computed),
     )
+
+
+def taught_step_seconds(
+    topology: Topology, shape: ModelShape, hardware: Hardware, decisions: int, work: Workload
+) -> float:
+    """Seconds of a step that learns from so many decisions of teachers: nothing is played, and no
+    weights travel. The teachers prepare the next step meanwhile."""
+    learning = _learning(topology, shape, hardware, decisions * work.taught)
+    prompts, teaching = decisions * TURN_SECONDS, decisions * work.teaching
+    return max(learning, teaching / topology.processes) + prompts / topology.processes
 
 
 def rollout_seconds(
@@ -102,6 +103,23 @@ def assumptions(work: Workload) -> str:
     )
 
 
+def _learning(topology: Topology, shape: ModelShape, hardware: Hardware, tokens: float) -> float:
+    """Seconds of forward and backward of so many tokens, and of what the trainers exchange."""
+    forward = 2 * shape.parameters * tokens
+    if topology.layout == "cpu":
+        return 3 * forward / (CPU_FLOPS * hardware.cpus)
+    trainers = len(topology.trainer_gpus)
+    computing = _forwards(topology) * forward / (_peak(hardware) * TRAINING_SHARE * trainers)
+    passes = max(1.0, tokens / (trainers * topology.pass_tokens))
+    return computing + _exchange(topology, shape, passes) / _link(hardware)
+
+
+def _link(hardware: Hardware) -> float:
+    """Bytes a second between two GPUs."""
+    slow = any(name in _squeezed(gpu) for gpu in hardware.gpus for name in WITHOUT_NVLINK)
+    return PCIE_LINK if slow else LINK
+
+
 def _forwards(topology: Topology) -> int:
     """A step's computation in forward passes: forward, backward for activations, for weights, and
     forward once more where activations are recomputed."""
@@ -120,9 +138,11 @@ def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Worklo
     return tokens * max(DECODE_SECONDS, read / (BANDWIDTH * BANDWIDTH_SHARE))
 
 
-def _weights(topology: Topology, shape: ModelShape, link: float) -> float:
+def _weights(topology: Topology, shape: ModelShape, hardware: Hardware) -> float:
+    if topology.layout == "cpu":
+        return 0.0
     whole = 2 * shape.parameters
-    gathered = whole / (link * GATHER_SHARE) if topology.zero_stage == 3 else 0.0
+    gathered = whole / (_link(hardware) * GATHER_SHARE) if topology.zero_stage == 3 else 0.0
     if topology.layout == "split":
         return PUSH_SECONDS + gathered + whole / FILE_BANDWIDTH
     return WAKE_SECONDS + gathered + whole / LOAD_BANDWIDTH

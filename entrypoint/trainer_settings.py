@@ -9,6 +9,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
 from entrypoint.layout import Topology
 from entrypoint.paths import Paths
+from entrypoint.run_cost import RunCost
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
@@ -156,16 +157,18 @@ class PlannedSettings:
         )
 
     def planned(
-        self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int, every_steps: int
+        self, paths: Paths, plan: RunPlan, topology: Topology, cpus: int, cost: RunCost
     ) -> Settings:
         """All settings for a plan. Raises: `Failure` (ARGUMENTS).
 
         Args:
-            every_steps: between two evaluations.
+            cost: of the run, from which the rhythm of evaluations follows unless the user sets it.
         """
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
-            planned["evaluation"] = {"every_steps": every_steps}
+            if "every_steps" not in self._by_hand.get("evaluation", {}):
+                rhythm = {"every_steps": cost.every_steps, "seconds_apart": cost.seconds_apart}
+                planned["evaluation"] = rhythm
             if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens

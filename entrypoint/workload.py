@@ -23,21 +23,23 @@ MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the me
 
 class _Duel(NamedTuple):
     """Own turns of a game, tokens of a prompt, those that the turn before has not brought, and the
-    share of tokens that trees compute."""
+    share of tokens that trees compute; of a teacher's decision the tokens computed, and seconds."""
 
     turns: float
     prompt: float
     fresh: float
     computed: float
+    taught: float
+    teaching: float
 
 
 DUELS = {
-    "goofspiel": _Duel(8.4, 1066, 389, 0.27),
-    "liars_dice": _Duel(2.3, 1384, 959, 0.19),
-    "leduc_poker": _Duel(2.1, 956, 528, 0.04),
-    "gin_rummy": _Duel(61.4, 1155, 404, 0.32),
-    "othello": _Duel(28.2, 1113, 395, 0.38),
-    "clobber": _Duel(5.9, 1037, 430, 0.25),
+    "goofspiel": _Duel(8.4, 1066, 389, 0.27, 428, 0.0),
+    "liars_dice": _Duel(2.3, 1384, 959, 0.19, 1045, 0.0),
+    "leduc_poker": _Duel(2.1, 956, 528, 0.04, 301, 0.0),
+    "gin_rummy": _Duel(61.4, 1155, 404, 0.32, 411, 0.0),
+    "othello": _Duel(28.2, 1113, 395, 0.38, 436, 0.09),
+    "clobber": _Duel(5.9, 1037, 430, 0.25, 475, 0.01),
 }
 
 
@@ -55,6 +57,8 @@ class Workload:
         seconds: of a trainer's process besides the engine; 0 where servers play.
         context: that a sampled token attends to.
         held: keys and values that a live episode needs at most; None: a whole episode's.
+        taught: computed of a teacher's decision; 0 without teachers.
+        teaching: seconds of a trainer's process that a teacher takes for one.
     """
 
     trained: float
@@ -66,6 +70,8 @@ class Workload:
     seconds: float
     context: float
     held: int | None = None
+    taught: float = 0.0
+    teaching: float = 0.0
 
     def within(self, episode_tokens: int) -> Workload:
         """The same where no episode can be longer than this."""
@@ -138,4 +144,6 @@ def duels(games: Sequence[str], most_turns: int | None) -> Workload:
         seconds=TURN_SECONDS * mean(game.turns for game in played),
         context=mean(game.prompt for game in played),
         held=HELD_TOKENS,
+        taught=mean(game.taught for game in played),
+        teaching=mean(game.teaching for game in played),
     )

@@ -6,7 +6,7 @@
 # Stages that cannot run here are skipped with the reason. The table at the end is what belongs into
 # docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch,
 # 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
-# logs, JOB_HOURS what the last stage, the orchestrator's own job, is given (default: 0.25).
+# logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given (default: 0.25).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,13 +63,13 @@ train() { # GPUs (one process each), run's name, KEY=VALUE...
         evaluation.episodes=10 "evaluation.every_steps=$steps" "$@"
 }
 
-orchestrator() { # a validator's job of minutes on all GPUs: its own plan, recipe and exit status
-    local root=$out/orchestrator
+orchestrator() { # name, data set type: a validator's job of minutes on all GPUs, with its own plan
+    local root=$out/$1
     mkdir -p "$root/cache/models" "$root/checkpoints"
     ln -sfn "$(realpath "$model")" "$root/cache/models/gpu-check"
     MINER_CACHE_DIR=$root/cache MINER_CHECKPOINTS_DIR=$root/checkpoints \
         "$python" -m entrypoint --task-id check --model gpu-check --expected-repo-name model \
-        --dataset-type '{"environment_name": "goofspiel"}' --task-type EnvTask \
+        --dataset-type "$2" --task-type EnvTask \
         --hours-to-complete "$job_hours"
 }
 
@@ -140,6 +140,9 @@ if [ "$gpus" -gt 0 ]; then
             stage "the same, duels, 512 tokens" duels.log train 0 duels model.dtype=bfloat16 \
                 rollout.engine=vllm_colocated rollout.memory_share=0.3 \
                 environment.channel=duel rollout.max_reply_tokens=512
+            stage "the same, first from teachers" taught.log train 0 taught model.dtype=bfloat16 \
+                rollout.engine=vllm_colocated rollout.memory_share=0.3 environment.channel=duel \
+                rollout.max_reply_tokens=512 demonstrations.share=0.5
         else
             note "the same, duels, 512 tokens" skipped "the demo's tokenizer makes their prompts too long: name a MODEL"
         fi
@@ -174,7 +177,11 @@ if [ "$gpus" -gt 0 ]; then
         fi
     done
     if [ -n "$vllm" ]; then
-        stage "the orchestrator, all GPUs" orchestrator.log orchestrator
+        stage "the orchestrator, all GPUs" orchestrator.log orchestrator orchestrator \
+            '{"environment_name": "goofspiel"}'
+        # teachers first, as in today's jobs
+        [ -z "${1:-}" ] || stage "the orchestrator, today's duels" today.log orchestrator today \
+            '{"environment_names": ["goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber"]}'
     else
         note "the orchestrator, all GPUs" skipped "vLLM is not installed"
     fi

@@ -185,12 +185,12 @@ SAMPLE_BYTES = 1 << 28
 
 
 class RunDisk:
-    """The disk of a run folder, on which the next publication always finds room.
+    """The disk of a run folder, on which the next publication or push always finds room.
 
     Args:
         folder: of the run; it exists.
         note: shows a line to the user.
-        reserve: bytes that stay free, for the next publication.
+        reserve: bytes that stay free, for the next publication or push: they take turns.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None], reserve: int = 0) -> None:
@@ -199,11 +199,14 @@ class RunDisk:
         self._reserve = reserve
 
     @classmethod
-    def beside(cls, output: Path, base: Path, folder: Path, note: Callable[[str], None]) -> RunDisk:
+    def beside(
+        cls, output: Path, base: Path, folder: Path, note: Callable[[str], None], *, pushes: bool
+    ) -> RunDisk:
         """The disk of `folder`, which keeps room for a model as large as `base` if it is also that
-        of `output`."""
+        of `output`, or weights are pushed to a server by a file in `folder`."""
         shared = folder.stat().st_dev == output.absolute().parent.stat().st_dev
-        reserve = sum(file.stat().st_size for file in weight_files(base)) if shared else 0
+        weights = sum(file.stat().st_size for file in weight_files(base))
+        reserve = weights if shared or pushes else 0
         return cls(folder, note, reserve)
 
     def lacks(self, size: int) -> str:
@@ -211,7 +214,8 @@ class RunDisk:
         size, free = int(MARGIN * size), shutil.disk_usage(self.folder).free
         if free >= size + self._reserve:
             return ""
-        kept = f" beside {self._reserve / 1e6:,.1f} MB for publishing" if self._reserve else ""
+        reserved = f"{self._reserve / 1e6:,.1f} MB"
+        kept = f" beside {reserved} for publishing and pushes" if self._reserve else ""
         has = f"{free / 1e6:,.1f} MB are free in {self.folder}"
         return f"which needs {size / 1e6:,.1f} MB{kept}: {has}"
 

@@ -129,21 +129,21 @@ class EpisodeTrainer(TreeTrainer):
         self,
         rollout: Callable[..., dict[str, list[Any]]],
         learning_rate_factor: Callable[[int], float] = lambda step: 1.0,
-        sync_weights: Callable[[], None] | None = None,
+        *,
+        corrected: bool = False,
     ) -> None:
         """Connect what a run plays with; before training.
 
         Args:
             rollout: TRL's `rollout_func`.
             learning_rate_factor: optimizer step -> factor on the peak learning rate.
-            sync_weights: called before each rollout whose weights have changed, as TRL does with
-                vLLM; None if the model itself generates. Given, the rollout's logprobs correct the
-                loss.
+            corrected: whether the rollout's logprobs are another engine's, and correct the loss as
+                those of TRL's vLLM do.
         """
         self.rollout_func = rollout
         self._learning_rate_factor = learning_rate_factor
-        if sync_weights is not None:  # as use_vllm in args, but the engine is ours
-            engine: Any = SimpleNamespace(sync_weights=sync_weights)
+        if corrected:  # as use_vllm in args, but the engine is ours: it syncs when it plays
+            engine: Any = SimpleNamespace(sync_weights=lambda: None)
             self.use_vllm = True
             self.vllm_generation = engine
             self._last_loaded_step = -1

@@ -41,7 +41,8 @@ Publish = Callable[[PublishedScore], object]
 
 
 class HeldOut(TrainerCallback):
-    """Evaluates every `every_steps`, publishes, and evaluates the last weights.
+    """Evaluates every `every_steps` (those sooner than `seconds_apart` after the last one are left
+    out), publishes, and evaluates the last weights.
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
@@ -49,6 +50,7 @@ class HeldOut(TrainerCallback):
         note: shows a line to the user.
         gate: publish only what it has nothing against; None: whatever is better.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
+        clock: monotonic seconds, injected by tests.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class HeldOut(TrainerCallback):
         *,
         ranks: Ranks,
         every_steps: int,
+        seconds_apart: float = 0.0,
         note: Callable[[str], None],
         gate: Gate | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._evaluate = evaluate
         self._publish = publish
@@ -71,6 +75,9 @@ class HeldOut(TrainerCallback):
         self._state_file = run_dir / BEST_FILE
         self._schedule = schedule
         self._every = every_steps
+        self._seconds_apart = seconds_apart
+        self._clock = clock
+        self._last = clock()
         self._note = note
         self._replays = replays
         self._gate = gate
@@ -157,8 +164,13 @@ class HeldOut(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         due = state.global_step % self._every == 0
-        if due and self._ranks.broadcast(self._schedule.room_for_evaluation()):
+        if due and self._ranks.broadcast(self._in_time()):
             self.consider(state.global_step)
+            self._last = self._clock()
+
+    def _in_time(self) -> bool:
+        apart = self._clock() - self._last >= self._seconds_apart
+        return apart and self._schedule.room_for_evaluation()
 
     def _passes(self, candidate: Evaluated, result: EvaluationResult) -> bool:
         """Return whether the gate lets the candidate pass, if there is one. Each costs a higher

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from miner.config.channel_facts import FACTS
+from miner.config.control_groups import total_memory
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
@@ -96,15 +97,15 @@ USUAL_TOKENS = 256
 """Assumed of an episode where `rollout.max_episode_tokens` is not set: fewer than any game has."""
 
 
-def check_memory(settings: Settings, total: int | None = None) -> None:
+def check_memory(settings: Settings, root: Path = Path("/")) -> None:
     """Raise `ConfigurationError` if the episodes of a step or an evaluation cannot be held.
 
     A lower bound, for numbers that cannot be meant: a step that passes may still be too large.
 
     Args:
-        total: bytes of memory; looked up by default.
+        root: of the file system that shows the machine's memory, and the container's.
     """
-    total = total or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = total_memory(root)
     each = EPISODE_BYTES + TOKEN_BYTES * (settings.rollout.max_episode_tokens or USUAL_TOKENS)
     counts = {
         "rollout.group_size or rollout.groups_per_step": settings.episodes_per_step,
@@ -113,8 +114,8 @@ def check_memory(settings: Settings, total: int | None = None) -> None:
     for name, count in counts.items():
         if count * each > total:
             raise ConfigurationError(
-                f"{count:,} episodes at once take {count * each / 1e9:,.0f} GB at least, and this "
-                f"machine has {total / 1e9:,.0f}: lower {name}"
+                f"{count:,} episodes at once take {count * each / 1e9:,.0f} GB at least, and there "
+                f"are {total / 1e9:,.0f}: lower {name}"
             )
 
 

@@ -3,6 +3,7 @@ needs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,7 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.token_records import TokenRecords
 from miner.rollout.episode import RolloutStopped
+from miner.rollout.groups import Group, GroupResult
 from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_choice import open_engine
@@ -157,16 +159,20 @@ def _learn_from(
     guide = None
     if credit and share:
         guide = credit.guide(lambda: share * (1 - schedule.fraction(trainer.state.global_step)))
+    sync = schedule.timed("weights", run.engine.sync_weights)
+    play_synced = schedule.timed("playing", rollouts.player(temperature, guide))
+
+    def play_groups(groups: Sequence[Group]) -> list[GroupResult]:
+        sync()  # here, so that an engine stays asleep in a step without games
+        return play_synced(groups)
+
     rollout = RolloutFunction(
-        schedule.timed("playing", rollouts.player(temperature, guide)),
+        play_groups,
         settings.reward,
         renderer.eos_token_id,
         ranks,
         credit,
     )
-    sync = None
-    if settings.rollout.engine != "transformers" and not run.facts.supervised:
-        sync = schedule.timed("weights", run.engine.sync_weights)
     play: TrlRollout = rollout
     if run.facts.supervised:
         play = Supervised(settings, renderer, run.source, rollout)
@@ -175,7 +181,7 @@ def _learn_from(
     trainer.learn_from(
         play,
         schedule.learning_rate_factor(settings.optimizer, ranks),
-        sync,
+        corrected=settings.rollout.engine != "transformers" and not run.facts.supervised,
     )
     checkpoints = _add_callbacks(run, rollout, held_out)
     _learn(run, checkpoint, checkpoints)
@@ -254,6 +260,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         *(settings.run_dir, run.schedule),
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
+        seconds_apart=settings.evaluation.seconds_apart,
         note=note,
         gate=gate,
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
@@ -277,7 +284,8 @@ def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) ->
     settings, ranks, trainer, note = run.settings, run.ranks, run.trainer, run.progress.note
     schedule = run.schedule
     base, output = checked_paths(settings)
-    disk = RunDisk.beside(output, base, settings.run_dir, note)
+    pushes = settings.rollout.engine == "vllm_server"
+    disk = RunDisk.beside(output, base, settings.run_dir, note, pushes=pushes)
     checkpoints = Checkpoints(
         *(schedule, ranks, run.heartbeat, disk),
         size=checkpoint_bytes(run.learner.model, zero=settings.optimizer.zero_stage > 0),

@@ -16,6 +16,7 @@ from typing import Any
 from miner.channels.registry import channel_class
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import (
+    BEST_FILE,
     BEST_WEIGHTS_FILE,
     CHECKPOINTS,
     COMPLETE,
@@ -41,6 +42,7 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
+    "evaluation": {"seconds_apart"},
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "engine", "server"),
@@ -83,7 +85,10 @@ def prepare_run_dir(settings: Settings) -> None:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
     if checkpoint is None:
-        for leftover in ("metrics.jsonl", "evaluations.jsonl", TEMPERATURE_FILE, REVERT_FILE):
+        leftovers = ["metrics.jsonl", TEMPERATURE_FILE, REVERT_FILE]
+        if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
+            leftovers.append("evaluations.jsonl")
+        for leftover in leftovers:
             (folder / leftover).unlink(missing_ok=True)
 
 

@@ -12,13 +12,16 @@ from entrypoint.pretended import NAMED
 LAYER = 233_057_792  # parameters of one of Qwen2.5-7B
 
 
+@pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_the_planner_is_above_the_tracker_and_not_far(tuning: Literal["full", "lora"]) -> None:
+def test_the_planner_is_above_the_tracker_and_not_far(
+    tuning: Literal["full", "lora"], checkpointing: bool
+) -> None:
     shape = NAMED["7B"][2]
     small = replace(shape, layers=2, parameters=shape.parameters - (shape.layers - 2) * LAYER)
     config = config_of("7B")
     config.num_hidden_layers, config.layer_types = 2, config.layer_types[:2]
-    load = TrainerLoad(small, tuning, 1, 0, 4096)
+    load = TrainerLoad(small, tuning, 1, 0, 4096, checkpointing=checkpointing)
     assert 1.0 <= planned(load) / tracked_peak(config, load) <= 1.25
 
 

@@ -90,9 +90,8 @@ def test_rows_that_were_not_sampled_and_corrected_ratios_are_in_the_loss(
     tmp_path: Path, credit: str, corrected: bool
 ) -> None:
     records = TokenRecords(tmp_path)
-    sync = (lambda: None) if corrected else None
     trainer = make_trainer(
-        tmp_path, with_legal_replies, credit=credit, tokens=records, sync_weights=sync
+        tmp_path, with_legal_replies, credit=credit, tokens=records, corrected=corrected
     )
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,28 @@ def test_an_interrupt_keeps_the_games_that_were_over(
     assert 0 < played < 50
     assert f"interrupted: {played} games were over" in ended.output
     assert {match["stopped"] for match in league["matches"]} == {"interrupted"}
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search or a function of the user's may take minutes, or never return."""
+    released, ended = threading.Event(), threading.Event()
+
+    def thinks(request: Request) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait(60)
+        ended.set()
+        return request.legal[0]
+
+    def make(said: str, games: object, *, seat: int) -> RulePlayer:
+        return RulePlayer(said, thinks, quick=False) if seat else RulePlayer(said, random_move(0))
+
+    monkeypatch.setattr(session, "make_player", make)
+    command = ["league", "a", "b", "--games", "clobber", "--pairs", "5"]
+    interrupted = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert not ended.is_set(), "it was waited for"
+    released.set()
+    assert interrupted.exit_code == TrainerStatus.INTERRUPTED, interrupted.output
 
 
 async def test_matches_of_a_league_overlap() -> None:

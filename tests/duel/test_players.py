@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from types import SimpleNamespace
+
 import pyspiel
 import pytest
+from open_spiel.python.algorithms import mcts
 
 from miner.config.errors import ConfigurationError
 from miner.duel.match import Limits, play_match
@@ -83,6 +88,49 @@ async def test_a_search_beats_random_moves() -> None:
 
 async def test_the_equilibrium_does_not_lose_at_leduc() -> None:
     assert await _score(RulePlayer("cfr", equilibrium(20)), "leduc_poker", 100) > 0.5
+
+
+def _slow_to_search(table: Table) -> bool:
+    """Gin rummy with eight cards is searched in Python."""
+    return table.loaded.get_parameters()["hand_size"] == 8 and len(table.state.legal_actions()) > 1
+
+
+@pytest.mark.parametrize("game", ["leduc_poker", "gin_rummy"])
+async def test_a_search_that_nobody_waits_for_ends(
+    game: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the iteration or the simulation that it is at."""
+    asked, cancelled, begun = 0, threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def waits(*_: object) -> float:
+        nonlocal asked
+        asked += 1
+        loop.call_soon_threadsafe(begun.set)
+        assert cancelled.wait(60)
+        return 0.0
+
+    monkeypatch.setattr(
+        pyspiel, "CFRPlusSolver", lambda game: SimpleNamespace(evaluate_and_update_policy=waits)
+    )
+    monkeypatch.setattr(mcts.RandomRolloutEvaluator, "evaluate", waits)
+    choose = equilibrium(7) if game == "leduc_poker" else search(7)
+    tables = (Table(GAMES[game], seed) for seed in range(100))
+    table = next(t for t in tables if game == "leduc_poker" or _slow_to_search(t))
+    request = Request(
+        *(table, table.state.current_player(), Notes(WordCounter()), own_wording()),
+        legal=table.state.legal_actions(),
+    )
+    task = asyncio.create_task(RulePlayer("slow", choose, quick=False).reply(request))
+    await begun.wait()
+    [thread] = [each for each in threading.enumerate() if each.name == "move"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    cancelled.set()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert asked == 1
 
 
 def test_a_search_survives_the_position_that_has_no_way_on(

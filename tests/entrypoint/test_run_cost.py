@@ -37,18 +37,40 @@ def cost(size: str, inventory: str, hours: float = 1.5) -> RunCost:
     return prepared(size, inventory, hours).cost
 
 
+WITHOUT_TEACHERS = ("--set", "demonstrations.share=0")
+
+
 def test_a_job_of_duels_has_time_for_some_45_steps_and_evaluates_in_between() -> None:
     """With 7 billion parameters on 4 GPUs; by the tokens of servers' games it were 140."""
-    job = prepared("7B", "4xH100-80GB", 1.5)
+    job = prepared("7B", "4xH100-80GB", 1.5, *WITHOUT_TEACHERS)
     assert 30 <= job.cost.steps <= 60
     assert 3 <= job.cost.steps // job.settings.evaluation.every_steps <= 10
     assert job.cost.every_steps == job.settings.evaluation.every_steps
 
 
+@pytest.mark.parametrize(("size", "inventory"), [("0.5B", "1xH100-80GB"), ("7B", "4xH100-80GB")])
+def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: str) -> None:
+    """Nothing is played in them, so that they are many; they are not evaluated more often."""
+    job, without = (prepared(size, inventory, 1.5, *w) for w in ((), WITHOUT_TEACHERS))
+    cost, played = job.cost, job.cost.steps - job.cost.taught_steps
+    assert played == pytest.approx(0.6 * without.cost.steps, abs=1)
+    assert cost.taught is not None
+    assert cost.taught < cost.step.seconds / 5
+    seconds = job.plan.trainer_ends_at - job.plan.started_at
+    assert 0.2 * seconds < cost.taught_steps * cost.taught < 0.4 * seconds
+    assert cost.every_steps == without.cost.every_steps
+    rhythm = job.settings.evaluation
+    assert rhythm.every_steps * cost.taught < rhythm.seconds_apart < seconds / 4
+    detour = cost.evaluation + cost.publication
+    assert rhythm.seconds_apart == pytest.approx(4 * detour)
+    assert without.settings.evaluation.seconds_apart == 0.0
+
+
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])
 def test_larger_models_get_fewer_steps_and_longer_jobs_more(inventory: str) -> None:
-    steps = [cost(size, inventory).steps for size in ("0.5B", "3B", "14B")]
-    assert steps == sorted(steps, reverse=True)
+    costs = [cost(size, inventory) for size in ("0.5B", "3B", "14B")]
+    played = [each.steps - each.taught_steps for each in costs]
+    assert played == sorted(played, reverse=True)
     hours = [cost("7B", inventory, hours).steps for hours in (1, 2, 8)]
     assert all(fewer < more for fewer, more in pairwise(hours))
     assert hours[2] > 4 * hours[1]  # what comes once counts less
@@ -62,6 +84,7 @@ def test_what_a_person_set_wins() -> None:
     words = ("--set", "evaluation.every_steps=9", "--set", "optimizer.max_steps=12")
     job = prepared("7B", "4xH100-80GB", 1.5, *words)
     assert job.settings.evaluation.every_steps == 9
+    assert job.settings.evaluation.seconds_apart == 0.0
     assert job.cost.steps == 12
 
 
@@ -89,8 +112,10 @@ def test_the_dry_run_prints_the_steps_to_expect(capsys: pytest.CaptureFixture[st
         if line.startswith("  ") and "  " in line.strip()
     )
     wanted = cost("7B", "4xH100-80GB")
-    assert lines["steps to expect"].strip() == f"about {wanted.steps}"
-    assert f"every {wanted.every_steps} steps" in lines["seconds an evaluation"]
+    expected = f"about {wanted.steps}, of them {wanted.taught_steps} of teachers"
+    assert lines["steps to expect"].strip() == expected
+    assert f"every {wanted.every_steps} steps, and at least" in lines["seconds an evaluation"]
+    assert lines["seconds a step of teachers"].strip() == f"{wanted.taught:.3g}"
     assert "up to 3,070" in lines["assumed"]
 
 

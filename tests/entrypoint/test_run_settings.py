@@ -66,7 +66,7 @@ def planned(
     plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
     facts = replace(FACTS, shape=shape, weight_bytes=2 * shape.parameters)
     cost = run_cost(settings.settings, topology, facts, hardware, wanted.seconds)
-    return settings.planned(paths, plan, topology, hardware.cpus, cost.every_steps), plan, topology
+    return settings.planned(paths, plan, topology, hardware.cpus, cost), plan, topology
 
 
 def test_the_resolved_settings_of_every_plan_are_as_reviewed(

@@ -302,7 +302,7 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(colocated, gener
     for step in range(2):
         learn(model)
         engine.weights_changed(step)
-        engine.sync_weights()  # as TRL does before it calls the rollout function
+        engine.sync_weights()  # as a run does before it plays
         results = play_through(engine, counting_play(engine, loop), groups)
         assert {t.weight_version for result in results for t in result.trajectories} == {step}
         assert generation.log == ["sync", "wake kv_cache", "sleep 2"] * (step + 1)

@@ -17,7 +17,7 @@ from miner.learning.update_guard import TrainingDivergedError, UpdateGuard
 from tests.builders import build_qwen3, build_tokenizer, save_base
 
 
-def make_trainer(tmp_path, rollout_func=None, model=None, sync_weights=None, **kwargs):
+def make_trainer(tmp_path, rollout_func=None, model=None, corrected=False, **kwargs):
     settings = Settings.load(
         None,
         [
@@ -39,7 +39,7 @@ def make_trainer(tmp_path, rollout_func=None, model=None, sync_weights=None, **k
         **kwargs,
     )
     rollout = rollout_func or (lambda prompts, trainer: None)
-    trainer.learn_from(rollout, sync_weights=sync_weights)
+    trainer.learn_from(rollout, corrected=corrected)
     return trainer
 
 
@@ -107,18 +107,6 @@ def scored(trainer):
     """What TRL makes of one rollout."""
     trainer.model.train()
     return trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
-
-
-def test_weights_are_synced_before_each_rollout_whose_weights_have_changed(tmp_path):
-    log = []
-
-    def rollout(prompts, trainer):
-        log.append(f"rollout {trainer.state.global_step}")
-        return sampled_rollout([-6.0] * 4)(prompts, trainer)
-
-    trainer = make_trainer(tmp_path, rollout, sync_weights=lambda: log.append("sync"))
-    trainer.train()
-    assert log == ["sync", "rollout 0", "sync", "rollout 1"]
 
 
 def poisoned(trainer, steps):
@@ -194,7 +182,7 @@ def test_an_update_is_skipped_where_the_gradient_alone_is_finite(
         seen.append(parameters_of(trainer))
         return sampled_rollout([-6.0] * 4)(prompts, trainer)
 
-    trainer = make_trainer(tmp_path, rollout, sync_weights=lambda: None)
+    trainer = make_trainer(tmp_path, rollout, corrected=True)
     trainer.beta = 0.0  # the distance to an impossible token is infinite
     trainer.args.max_steps = 3
     trainer.train()

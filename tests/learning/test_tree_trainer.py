@@ -47,10 +47,10 @@ def assert_same(ours, theirs):
             assert ours[2][name] == pytest.approx(values, rel=1e-4, abs=1e-6, nan_ok=True), name
 
 
-@pytest.mark.parametrize("sync_weights", [None, lambda: None], ids=["on-policy", "engine"])
+@pytest.mark.parametrize("corrected", [False, True], ids=["on-policy", "engine"])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_loss_gradient_and_metrics_are_those_of_trls_rows_in_one_pass(tmp_path, beta, sync_weights):
-    more = {"beta": beta, "sync_weights": sync_weights}
+def test_loss_gradient_and_metrics_are_those_of_trls_rows_in_one_pass(tmp_path, beta, corrected):
+    more = {"beta": beta, "corrected": corrected}
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, **more))
     ours = learned(make_trainer(tmp_path, BUDGET, **more))
     assert theirs[3] == [(8, 36)]
@@ -193,7 +193,7 @@ def test_with_a_kl_term_every_row_counts(tmp_path):
 
 def test_a_step_that_teaches_nothing_computes_one_token(tmp_path):
     columns = rollout() | {"episode_reward": [0.5] * 8}
-    trainer = make_trainer(tmp_path, WHOLE, columns=columns, sync_weights=lambda: None)
+    trainer = make_trainer(tmp_path, WHOLE, columns=columns, corrected=True)
     loss, gradients, metrics, shapes = learned(trainer)
     assert (loss, shapes[-1:]) == (0.0, [(1, 1)])
     assert metrics["rows_left_out"] == metrics["rows"] == [8]
@@ -203,7 +203,7 @@ def test_a_step_that_teaches_nothing_computes_one_token(tmp_path):
 
 
 def test_the_importance_ratio_is_trls_without_a_second_scoring(tmp_path):
-    more = {"sync_weights": lambda: None, "model": None}
+    more = {"corrected": True, "model": None}
     theirs_trainer = make_trainer(tmp_path, WHOLE, trl=True, **more)
     theirs = learned(theirs_trainer)
     ratios = theirs_trainer._metrics["train"]
@@ -225,12 +225,10 @@ def test_tokens_that_were_not_sampled_have_a_ratio_of_one_and_no_metrics(tmp_pat
     """Row 7 is an alternative: TRL treats a logprob that is not there alike, but for metrics."""
     columns = rollout()
     columns["logprobs"][7] = [math.nan] * LENGTHS[7][1]
-    more = {"sync_weights": lambda: None, "columns": columns}
+    more = {"corrected": True, "columns": columns}
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, **more))
     ours = learned(make_trainer(tmp_path, BUDGET, **more))
-    sampled = learned(
-        make_trainer(tmp_path, BUDGET, sync_weights=lambda: None, columns=without(columns, {7}))
-    )
+    sampled = learned(make_trainer(tmp_path, BUDGET, corrected=True, columns=without(columns, {7})))
     for name in ("entropy", "sampling/sampling_logp_difference/mean"):
         assert ours[2][name] == pytest.approx(sampled[2][name], rel=1e-5), name
         theirs[2].pop(name, None)

@@ -18,9 +18,7 @@ WHOLE = 1_000_000
 """Tokens that any step fits into: one pass."""
 
 
-def make_trainer(
-    tmp_path, budget, *, model=None, sync_weights=None, trl=False, columns=None, **more
-):
+def make_trainer(tmp_path, budget, *, model=None, corrected=False, trl=False, columns=None, **more):
     """Two steps of two groups of four. The reference model, which TRL loads from where a model came
     from, is another one.
 
@@ -48,14 +46,14 @@ def make_trainer(
     }
     if not trl:
         trainer = EpisodeTrainer(**common, tokens_per_pass=budget, **ours)
-        trainer.learn_from(common["rollout_func"], sync_weights=sync_weights)
+        trainer.learn_from(common["rollout_func"], corrected=corrected)
         return trainer
     args.vllm_importance_sampling_correction = True
     args.vllm_importance_sampling_mode = "token_truncate"
     trainer = GRPOTrainer(**common)
-    if sync_weights is not None:
+    if corrected:
         trainer.use_vllm = True
-        trainer.vllm_generation = SimpleNamespace(sync_weights=sync_weights)
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
         trainer._last_loaded_step = -1
     return trainer
 

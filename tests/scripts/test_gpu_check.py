@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.job import parse_invocation
+from entrypoint.trainer_settings import PlannedSettings
+from miner.config.settings import Settings
+
 pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gpu_check.sh"
@@ -28,6 +32,7 @@ case "$*" in
 *vllm_surface*) echo "40 of 40 fit" ;;
 *tiny_model*) mkdir -p "${{@: -1}}"; echo made ;;
 *"-m entrypoint --task-id"*)
+    echo "$*" >>"$OUT/jobs"
     test -d "$MINER_CACHE_DIR/models/gpu-check" && echo "miner: exit 0 (ok): handed over" ;;
 *) exec {real} "$@" ;;
 esac
@@ -89,6 +94,15 @@ def run(
     return done.returncode, {line[:34].strip(): line[35:] for line in table}
 
 
+def planned_job(line: str) -> Settings:
+    """The settings that the orchestrator plans with for a job by its words."""
+    dataset = line.partition("--dataset-type ")[2].partition(" --task-type")[0]
+    words = ("--task-id", "check", "--model", "m", "--expected-repo-name", "r")
+    servers = {"ENVIRONMENT_SERVER_URLS": "http://127.0.0.1:1"}
+    hours = ("--hours-to-complete", "0.25", "--dataset-type", dataset)
+    return PlannedSettings(parse_invocation((*words, *hours), servers), 500_000_000).settings
+
+
 @pytest.mark.parametrize(
     ("gpus", "vllm", "ran"),
     [(2, True, {"colocated", "server"}), (1, True, {"colocated"}), (2, False, set())],
@@ -111,6 +125,10 @@ def test_it_runs_what_the_machine_can_run(
     if vllm:
         duels = "ok" if model else "skipped"
         assert table["the same, duels, 512 tokens"].split()[0] == duels
+        assert ("the same, first from teachers" in table) == bool(model)
+        jobs = [planned_job(line) for line in (tmp_path / "out/jobs").read_text().splitlines()]
+        assert [job.environment.channel for job in jobs] == ["auto", "duel"][: 1 + bool(model)]
+        assert all(job.demonstrations.share > 0 for job in jobs[1:])
     ranks = table["transformers, 2 ranks, ZeRO-2"]
     assert ranks.split()[0] == ("ok" if every_stage else "skipped")
 

@@ -36,6 +36,7 @@ class EngineDouble:
     )
     garble: Any = None
     tokenizer: Any = None
+    max_model_len: int = 500
     widths: list[int] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     stepped: threading.Event = field(default_factory=threading.Event)
@@ -60,7 +61,7 @@ class EngineDouble:
         if not isinstance(request_id, str) or request_id in self._rows:
             raise TypeError(f"bad or repeated request id {request_id!r}")
         ids = list(prompt["prompt_token_ids"])
-        if len(ids) > 500:
+        if len(ids) > self.max_model_len:
             raise ValueError(f"a prompt of {len(ids)} tokens is longer than max_model_len")
         row = DecodeRow(ids, params["max_tokens"], params["temperature"], None)
         if params.get("stop"):

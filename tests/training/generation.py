@@ -1,5 +1,6 @@
 """Stand-ins for what the trainer generates with: a server that dies, a colocated vLLM."""
 
+import copy
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -43,7 +44,10 @@ class ColocatedDouble:
         self.log = []
         self.awake = set()
         self._trained = model
-        self._engine = EngineDouble(build_qwen3())
+        held = copy.deepcopy(model).requires_grad_(False)
+        for weight in held.parameters():
+            weight.zero_()  # asleep at first
+        self._engine = EngineDouble(held, max_model_len=model.config.max_position_embeddings)
         self.llm = SimpleNamespace(
             llm_engine=SimpleNamespace(
                 add_request=self._add,

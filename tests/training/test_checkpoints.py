@@ -19,7 +19,7 @@ from miner.learning.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
 from miner.learning.schedule import Schedule
 from miner.publishing.deadline import Deadline
 from miner.reporting.run_folder import RunFolder
-from tests.builders import build_qwen3
+from tests.builders import build_qwen3, save_base
 from tests.training.in_process import Work
 
 MEGABYTE = 1_000_000
@@ -192,3 +192,17 @@ def test_a_disk_that_refuses_a_checkpoint_costs_no_more_than_that(
     assert [folder.name for folder in run_dir.glob("*/checkpoint-*")] == ["checkpoint-1"]
     assert has_checkpoint(run_dir)
     assert caplog.text.count("no checkpoint: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "pushes", "kept"),
+    [(None, False, True), ("/proc/model", False, False), ("/proc/model", True, True)],
+    ids=["one disk", "another disk", "another disk, a server"],
+)
+def test_room_is_kept_for_what_is_published_or_pushed(output, pushes, kept, tmp_path, monkeypatch):
+    """Both are as large as the base; weights on their way to a server are in the run folder."""
+    base = save_base(tmp_path / "base")
+    weights = (base / "model.safetensors").stat().st_size
+    disk = RunDisk.beside(Path(output or tmp_path / "model"), base, tmp_path, print, pushes=pushes)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 * weights))
+    assert bool(disk.lacks(int(1.5 * weights))) == kept

@@ -1,6 +1,7 @@
 """Held-out evaluation: what is published, what is not, and what a restart remembers."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,8 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(self, run_dir, *evaluations, gated=False):
+    def __init__(self, run_dir, *evaluations, gated=False, seconds_apart=0.0):
+        self.now = 0.0
         self.evaluations = [result(scores) for scores in evaluations]
         self.publisher = PublisherDouble()
         self.notes = []
@@ -56,6 +58,8 @@ class World:
             Schedule(max_steps=100),
             ranks=Ranks(),
             every_steps=10,
+            seconds_apart=seconds_apart,
+            clock=lambda: self.now,
             note=self.notes.append,
             gate=undecided_pairs if gated else None,
         )
@@ -76,6 +80,16 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert world.held_out.best.step == 10
     published = [(record.step, record.published) for record in world.records()]
     assert published == [(0, True), (10, True), (20, False)]
+
+
+def test_evaluations_that_come_too_soon_are_left_out(tmp_path):
+    """Steps of a warm start take seconds; an evaluation takes a minute."""
+    world = World(tmp_path, BASE, BETTER, WORSE, seconds_apart=100.0)
+    world.held_out.start()
+    for step in range(10, 60, 10):
+        world.now += 45.0
+        world.held_out.on_step_end(None, SimpleNamespace(global_step=step), None)
+    assert [record.step for record in world.records()] == [0, 30]
 
 
 def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):

@@ -31,6 +31,7 @@ ENDS = [
     (ConfigurationError("a wrong setting"), EndKind.REFUSED),
     (TrainingDivergedError("not finite"), EndKind.CRASHED),
     (PublishingError("disk full"), EndKind.UNWRITTEN),
+    (OSError(28, "No space left on device"), EndKind.UNWRITTEN),
 ]
 
 

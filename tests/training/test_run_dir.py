@@ -102,6 +102,18 @@ def test_records_of_a_run_without_a_checkpoint_start_afresh(tmp_path):
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.mark.parametrize("scored", [True, False])
+def test_evaluations_stay_with_the_scores_that_they_are_compared_with(tmp_path, scored):
+    """A base that has scores is not evaluated again: the curve would lose it."""
+    prepare_run_dir(settings(tmp_path))
+    evaluations = tmp_path / "run" / "evaluations.jsonl"
+    evaluations.write_text("{}\n")
+    if scored:
+        (tmp_path / "run" / "best.json").write_text("{}")
+    prepare_run_dir(settings(tmp_path))
+    assert evaluations.exists() == scored
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "run").write_text("a file")
     with pytest.raises(ConfigurationError, match="cannot be written"):

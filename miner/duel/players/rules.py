@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from random import Random
 
 from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.players.base import Reply
+from miner.duel.players.beside import beside
 from miner.duel.tools import move_call, note_call
 from miner.duel.turn import Request
 from miner.games import GOOFSPIEL
@@ -53,7 +53,7 @@ class RulePlayer:
 
     async def reply(self, request: Request) -> Reply:
         """`answer`, beside the event loop unless it is quick."""
-        return self.answer(request) if self.quick else await asyncio.to_thread(self.answer, request)
+        return self.answer(request) if self.quick else await beside(self.answer, request)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyspiel
+from open_spiel.python.algorithms import mcts
 
+from miner.duel.players.beside import check_wanted
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
 from miner.games import Game
@@ -62,6 +64,7 @@ def _average_policy(game: Game, iterations: int) -> Any:
     """The average strategy of CFR+ (Tammelin 2014)."""
     solver = pyspiel.CFRPlusSolver(game.load_duel(0))
     for _ in range(iterations):
+        check_wanted()
         solver.evaluate_and_update_policy()
     return solver.tabular_average_policy()
 
@@ -75,13 +78,22 @@ def _can_get_stuck(game: pyspiel.Game) -> bool:
 def _careful_search(game: pyspiel.Game, state: pyspiel.State, simulations: int, seed: int) -> int:
     """The same search in Python, where a position without a legal action is a draw; it is slow,
     and so has at most `CAREFUL_SIMULATIONS`."""
-    from open_spiel.python.algorithms import mcts
-
     rng = np.random.RandomState(seed)
-    evaluator = mcts.RandomRolloutEvaluator(1, rng)
+    evaluator = _Rollouts(rng)
     simulations = min(simulations, CAREFUL_SIMULATIONS)
     bot = mcts.MCTSBot(game, UCT_C, simulations, evaluator, solve=False, random_state=rng)
     return int(bot.step(_EndsWhenStuck(state)))
+
+
+class _Rollouts(mcts.RandomRolloutEvaluator):
+    """One random rollout a leaf, for as long as the move is wanted."""
+
+    def __init__(self, rng: np.random.RandomState) -> None:
+        super().__init__(1, rng)
+
+    def evaluate(self, state: Any) -> Any:
+        check_wanted()
+        return super().evaluate(state)
 
 
 class _EndsWhenStuck:

@@ -1,0 +1,46 @@
+"""Memory of the machine, or of the container that this process runs in: its control groups."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+UNLIMITED_CGROUP_V1 = 1 << 60  # version 1 writes "no limit" as a number near 2**63
+
+
+def total_memory(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process may have: the machine's, or less in a container."""
+    match = re.search(r"^MemTotal:\s+(\d+) kB", read_or_empty(root / "proc/meminfo"), re.MULTILINE)
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [int(match[1]) * 1024 if match else pages]
+    for folder in cgroup_folders(root, "memory"):
+        files = (folder / name for name in ("memory.max", "memory.limit_in_bytes"))
+        text = next(filter(None, map(read_or_empty, files)), "")
+        if text.isdigit() and int(text) < UNLIMITED_CGROUP_V1:
+            limits.append(int(text))
+    return min(limits)
+
+
+def cgroup_folders(root: Path, controller: str) -> list[Path]:
+    """Control group folders of this process for `controller`, leaf to root, version 2 and 1."""
+    folders = []
+    for line in read_or_empty(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount = root / "sys/fs/cgroup"
+        elif controller in controllers.split(","):
+            mount = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        leaf = mount / path.strip("/")
+        folders += [leaf, *(parent for parent in leaf.parents if parent.is_relative_to(mount))]
+    return folders
+
+
+def read_or_empty(path: Path) -> str:
+    """A file's text, "" where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
