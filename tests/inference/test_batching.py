@@ -76,6 +76,34 @@ def test_only_new_tokens_go_through_the_model_and_twins_only_once():
     assert shapes == [(3, 3)]
 
 
+class WatchedIds(list):
+    """Ids that note how many of them, from the first, are copied."""
+
+    copied = 0
+
+    def __getitem__(self, at):
+        part = super().__getitem__(at)
+        if isinstance(at, slice) and not at.start:
+            self.copied += len(part)
+        return part
+
+
+def test_a_step_in_which_nothing_waits_looks_at_no_row_from_its_first_id():
+    model = build_qwen3(eos_token_id=None)
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
+    row = build_row(30, limit=4)
+    row.ids = WatchedIds(row.ids)
+    engine.admit(row)
+    with evaluation_mode(model):
+        engine.step()
+        row.ids.copied = 0
+        engine.step()
+        assert row.ids.copied == 0
+        engine.admit(build_row(30, limit=4))
+        engine.step()
+        assert row.ids.copied == 31
+
+
 def prefills(model, engine, rows):
     """Tokens that go through the model until these rows, of one token each, are over."""
     tokens = []

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miner.common_prefix import Ints, common_prefix
+from miner.common_prefix import Ints, longest_prefix
 from miner.inference.sampler import FinishReason, Sample
 from miner.inference.transformers.forward import Forward
 from miner.inference.transformers.slot_cache import LEAST_SHARED, SlotTable
@@ -141,6 +141,8 @@ class BatchEngine:
 
     def _start_waiting(self) -> list[DecodeRow]:
         """Lease slots in order of arrival, as far as they reach; returns the rows started."""
+        if not self._waiting:  # at most decode steps
+            return []
         started = []
         held = [(row.slot, np.array(row.ids[: row.cached])) for row in self._active]
         for row in self._waiting:
@@ -207,11 +209,10 @@ def find_followers(rows: Sequence[DecodeRow]) -> dict[DecodeRow, tuple[DecodeRow
     followers: dict[DecodeRow, tuple[DecodeRow, int]] = {}
     for row in rows:
         ids = np.array(row.ids[:-1], dtype=np.int64)
-        shared = [(common_prefix(ids, others), leader) for leader, others in leaders]
-        length, leader = max(shared, key=lambda pair: pair[0], default=(0, row))
-        saved = length - row.cached
-        if saved >= LEAST_SHARED and 2 * saved > len(ids) - row.cached:
-            followers[row] = leader, length
+        half = (len(ids) - row.cached) // 2 + 1
+        led = longest_prefix(ids, leaders, row.cached + max(LEAST_SHARED, half))
+        if led:
+            followers[row] = led
         else:
             leaders.append((row, ids))
     return followers

@@ -13,13 +13,14 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import Cache
 
-from miner.common_prefix import Ints, common_prefix
+from miner.common_prefix import Ints, common_prefix, longest_prefix
 
 LENGTH_STEP = 64
 
@@ -157,11 +158,10 @@ class SlotTable:
         else:
             return None
         wanted = np.array(ids[:-1], dtype=np.int64)
-        donor, cached = slot, common_prefix(self._held.pop(slot, NOTHING), wanted)
-        if cached + LEAST_SHARED <= len(wanted):
-            for other, held in (*self._held.items(), *active):
-                if (common := common_prefix(held, wanted)) >= cached + LEAST_SHARED:
-                    donor, cached = other, common
+        cached = common_prefix(self._held.pop(slot, NOTHING), wanted)
+        others = chain(self._held.items(), active)
+        found = longest_prefix(wanted, others, cached + LEAST_SHARED)
+        donor, cached = found or (slot, cached)
         return Lease(slot, cached, donor)
 
     def give_back(self, slot: int, session: int | None, ids: Sequence[int]) -> None:
