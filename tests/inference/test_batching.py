@@ -147,7 +147,7 @@ def test_a_new_session_begins_with_what_any_other_holds(ended):
     assert prefills(model, engine, [later]) == 3
     again = game(RULES, 0, session=0)  # what it held is there still
     again.ids += [60]
-    assert prefills(model, engine, [again]) == (4 if ended else 1)
+    assert prefills(model, engine, [again]) == 1
     assert_plain(model, [later, again])
 
 
@@ -171,6 +171,17 @@ def test_the_least_recently_used_slot_is_overwritten():
         prefills(model, engine, [game(rules, number, session=number)])
     assert prefills(model, engine, [game(OTHER_RULES, 7, session=3)]) == 3
     assert prefills(model, engine, [game(RULES, 7, session=4)]) == 103
+
+
+def test_of_slots_without_a_session_the_least_recently_used_is_overwritten():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=3, seed=0)
+    third = list(range(205, 300))
+    for rules in (RULES, OTHER_RULES, third):
+        assert prefills(model, engine, [game(rules, 0)]) == len(rules) + 3  # none overwritten
+    assert prefills(model, engine, [game(RULES, 1)]) == 3
+    assert prefills(model, engine, [game(third, 1)]) == 3
+    assert prefills(model, engine, [game(OTHER_RULES, 1)]) == 103
 
 
 def assert_plain(model, rows):
