@@ -47,6 +47,8 @@ def test_buckets_keep_long_prefills_apart_from_decodes():
     assert [[row.slot for row in b] for b in buckets(rows, forward)] == [[3], [0, 2, 5]]
     alike = [build_row(20 + i, slot=9 - i) for i in range(5)]
     assert [[row.slot for row in b] for b in buckets(alike, forward)] == [[5, 6, 7, 8, 9]]
+    ragged = [build_row(length, slot=slot) for slot, length in enumerate((1000, 950, 600, 580))]
+    assert [[row.slot for row in b] for b in buckets(ragged, forward)] == [[0, 1], [2, 3]]
     long = [build_row(9000, slot=i) for i in range(2)]
     assert [[row.slot for row in b] for b in buckets(long, forward)] == [[1], [0]]
 
@@ -133,6 +135,27 @@ def test_games_that_start_together_compute_their_rules_once():
     engine = BatchEngine(CachedForward(model), [1], max_sessions=8, seed=0)
     rows = [game(rules, n) for n, rules in enumerate([RULES, OTHER_RULES] * 4)]
     assert prefills(model, engine, rows) == 2 * 103 + 6 * 3
+    assert_plain(model, rows)
+
+
+def test_without_a_cache_no_row_waits_for_another():
+    model = build_qwen3()
+    engine = BatchEngine(PlainForward(model), [1], max_sessions=8, seed=0)
+    forwards = []
+    model.register_forward_pre_hook(lambda *call: forwards.append(call))
+    for number in range(3):
+        engine.admit(game(RULES, number))
+    with evaluation_mode(model):
+        engine.step()
+    assert len(forwards) == 1
+
+
+def test_deals_of_a_game_share_its_rules_and_members_of_a_group_their_deal():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=8, seed=0)
+    deals = [[*RULES, *range(first, first + 300)] for first in (0, 80)]
+    rows = [game(deal, n) for deal in deals for n in range(4)]
+    assert prefills(model, engine, rows) == 403 + 303 + 6 * 3
     assert_plain(model, rows)
 
 

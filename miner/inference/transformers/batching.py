@@ -29,6 +29,10 @@ PADDING_SLACK = 256
 """Padding tokens that cost less than a separate forward."""
 
 
+LEAST_SAVED = 64
+"""Tokens of a prefill that pay for a later forward, as does half of it."""
+
+
 def never(sampled: Sequence[int]) -> bool:
     """Without stop strings none is ever completed."""
     return False
@@ -104,12 +108,16 @@ class BatchEngine:
     def step(self) -> list[DecodeRow]:
         """Sample one token for every row that has a slot; returns the rows that are over."""
         over = self._take_over()
-        followers = find_followers(self._start_waiting())
-        self._decode([row for row in self._active if row not in followers])
-        for row, (leader, length) in followers.items():
-            self._forward.share(leader.slot, row, length)
-            row.held = row.cached
-        self._decode([row for row in self._active if row in followers])
+        started = self._start_waiting()
+        followers = find_followers(started) if self._forward.caches else {}
+        ready = {row for row in self._active if row not in followers}
+        while ready:
+            self._decode([row for row in self._active if row in ready])
+            led = {row: lead for row, lead in followers.items() if lead[0] in ready}
+            for row, (leader, length) in led.items():
+                self._forward.share(leader.slot, row, length)
+                row.held = row.cached
+            ready = set(led)
         return over + self._take_over()
 
     def forget(self, session: int) -> None:
@@ -202,19 +210,18 @@ class BatchEngine:
 def find_followers(rows: Sequence[DecodeRow]) -> dict[DecodeRow, tuple[DecodeRow, int]]:
     """Rows that begin as an earlier one does: that one, and how many ids they share.
 
-    They wait for its prefill if that saves them half of theirs: members of a group begin with the
-    same prompt, and games of one kind with the same rules.
+    They wait for its prefill if that saves them enough: members of a group begin with the same
+    prompt, and groups of one game with the same rules. A follower may lead others.
     """
     leaders: list[tuple[DecodeRow, Ints]] = []
     followers: dict[DecodeRow, tuple[DecodeRow, int]] = {}
     for row in rows:
         ids = np.array(row.ids[:-1], dtype=np.int64)
         half = (len(ids) - row.cached) // 2 + 1
-        led = longest_prefix(ids, leaders, row.cached + max(LEAST_SHARED, half))
-        if led:
+        saved = max(LEAST_SHARED, min(half, LEAST_SAVED))
+        if led := longest_prefix(ids, leaders, row.cached + saved):
             followers[row] = led
-        else:
-            leaders.append((row, ids))
+        leaders.append((row, ids))
     return followers
 
 
@@ -229,7 +236,7 @@ def buckets(rows: Sequence[DecodeRow], forward: Forward) -> Iterator[list[Decode
     for length, _, row in ordered:
         padded = width * (len(bucket) + 1)
         waste = padded - real - length
-        if bucket and (waste > max(PADDING_SLACK, real // 4) or padded > MAX_FORWARD_TOKENS):
+        if bucket and (waste > max(PADDING_SLACK, real // 16) or padded > MAX_FORWARD_TOKENS):
             yield sorted(bucket, key=lambda row: row.slot)
             bucket = []
         if not bucket:
