@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -45,6 +45,7 @@ WORDS = ("hello", "there", "sing", "along", "with", "us", "now")
 
 Answer = Callable[[str, Random], str]
 """(text of a prompt, randomness of the episode) -> reply."""
+Recorder = Callable[[], "Step"]
 
 
 def option(prompt: str, rng: Random) -> str:
@@ -137,11 +138,13 @@ class _NotedDuel(Duel):
 
 @dataclass
 class Step:
-    """A recorded step: its rows, the number of each row's episode, and tokens."""
+    """A recorded step: its rows, the number of each row's episode, each group's environment, and
+    tokens."""
 
     name: str
     rows: dict[int, Row]
     episodes: list[int]
+    environments: list[str]
     rendered: int
     sampled: int
 
@@ -149,6 +152,13 @@ class Step:
     def tokens(self) -> int:
         """Of all rows, each from its first token to the last that another is predicted from."""
         return sum(len(row.path) for row in self.rows.values())
+
+    def by_environment(self) -> dict[str, dict[int, Row]]:
+        """The rows of each environment."""
+        found: dict[str, dict[int, Row]] = {name: {} for name in self.environments}
+        for number, row in self.rows.items():
+            found[self.environments[self.episodes[number] // GROUP]][number] = row
+        return found
 
 
 def record(
@@ -174,31 +184,35 @@ def record(
         if any(mask)
     }
     episodes = [number for number, some in enumerate(columns["turn_ids"]) for _ in some]
-    return Step(name, rows, episodes, sampler.rendered, sampler.sampled)
+    environments = [task.environment for task in tasks]
+    return Step(name, rows, episodes, environments, sampler.rendered, sampler.sampled)
 
 
-def steps(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Iterator[Step]:
-    """Every kind of step, in this vocabulary."""
-    yield goofspiel(tokenizer, loop)
-    for name, kind in (("duels", DuelSource), ("duels, a note each", NotedDuels)):
-        yield record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)
-    more: dict[str, tuple[str, Answer, list[str]]] = {
-        "code agent": ("code_agent", program, []),
-        "OpenEnv (Echo)": (
-            "openenv",
-            words,
-            [
-                "environment.openenv.app=examples/openenv/echo.py",
-                "environment.openenv.return_range=[0,8]",
-            ],
-        ),
-    }
-    for name, (channel, answer, overrides) in more.items():
+def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[str, Recorder]:
+    """What plays each kind of step, in this vocabulary, by its short name."""
+
+    def of_duels(name: str, kind: type[DuelSource]) -> Step:
+        return record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)
+
+    def of_channel(name: str, channel: str, answer: Answer, *overrides: str) -> Step:
         played = channel_of(channel, *overrides)
         opened = loop.run(played.open(patience_s=60))
         tasks = [played.tasks.training(index, 0) for index in range(8)]
-        yield record(name, opened, tasks, ScriptedSampler(tokenizer, answer), loop)
+        step = record(name, opened, tasks, ScriptedSampler(tokenizer, answer), loop)
         loop.run(opened.close())
+        return step
+
+    echo = (
+        "environment.openenv.app=examples/openenv/echo.py",
+        "environment.openenv.return_range=[0,8]",
+    )
+    return {
+        "cards": lambda: goofspiel(tokenizer, loop),
+        "duels": lambda: of_duels("duels", DuelSource),
+        "notes": lambda: of_duels("duels, a note each", NotedDuels),
+        "code": lambda: of_channel("code agent", "code_agent", program),
+        "openenv": lambda: of_channel("OpenEnv (Echo)", "openenv", words, *echo),
+    }
 
 
 def channel_of(name: str, *overrides: str) -> Channel:

@@ -2,7 +2,11 @@
 
 Steps are `recorded_steps` in Qwen2.5's vocabulary and template, the demo's in its own. Rendered are
 the tokens of all prompts, sampled those of all replies; rows are computed one by one, trees
-together. Times are CPU seconds of forward and backward on one thread: of each way the same number
+together; one tree of the whole step is the fewest that any budget gives. Lines that are indented
+are the games of the step above. `--steps` chooses what is recorded, counted and timed, `--passes`
+how many passes of each way are timed: some minutes for one step of a large model.
+
+Times are CPU seconds of forward and backward on one thread: of each way the same number
 of passes is computed, in turns, and scaled up by their tokens. Ids beyond a network's vocabulary
 wrap around.
 """
@@ -11,12 +15,14 @@ from __future__ import annotations
 
 import argparse
 import copy
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from statistics import mean
 
 import numpy as np
 import torch
@@ -40,7 +46,7 @@ from benchmarks.recorded_steps import (
     duels,
     goofspiel,
     record,
-    steps,
+    recorder,
 )
 from miner.background_loop import BackgroundLoop
 from miner.inference.transformers.sampler import TransformersSampler
@@ -51,6 +57,11 @@ from miner.tiny_model.build import Recipe, recipe_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
 
 WIN_RATE = 0.9
+STEPS = ("prefill", "flat", "demo", "cards", "duels", "notes", "code", "openenv")
+COLUMNS = (
+    "step", "rows", "rendered", "sampled", "by rows", "by trees", "share", "one tree", "time",
+    "share",
+)  # fmt: skip
 
 
 def passes_of(rows: Mapping[int, Row], budget: int, *, trees: bool) -> list[Pass]:
@@ -123,21 +134,43 @@ def smollm2(folder: Path | None, layers: int) -> PreTrainedModel:
     return LlamaForCausalLM(shape)
 
 
-def flat_share(step: Step, model: PreTrainedModel, budget: int) -> tuple[float, float]:
-    """Share of rows left out where games are won so often, and of the time that learning takes."""
-    rng, rows = Random(0), step.rows
-    won = [rng.random() < WIN_RATE for _ in range(max(step.episodes) + 1)]
-    flat = {n // GROUP for n in range(len(won))} - {
-        n // GROUP for n, score in enumerate(won) if score != won[n // GROUP * GROUP]
+@dataclass(frozen=True)
+class Flat:
+    """Means over draws of which games are won, of shares of those of a step in which none is left
+    out: groups with one reward, rows left out, tokens computed, time."""
+
+    groups: float
+    rows: float
+    tokens: float
+    time: float = math.nan
+
+
+def with_advantage(step: Step, seed: int) -> tuple[float, dict[int, Row]]:
+    """Share of groups whose members all have one reward, and the rows that are learned from."""
+    rng = Random(seed)
+    won = [[rng.random() < WIN_RATE for _ in range(GROUP)] for _ in step.environments]
+    flat = [len(set(group)) == 1 for group in won]
+    needed = {n: row for n, row in step.rows.items() if not flat[step.episodes[n] // GROUP]}
+    return sum(flat) / len(flat), needed | nearly_within(needed, step.rows)
+
+
+def flat_share(step: Step, budget: int, model: PreTrainedModel | None, draws: int) -> Flat:
+    """Where games are won so often: what learning computes, and with a `model` its time."""
+    drawn = [with_advantage(step, seed) for seed in range(draws)]
+    ways = {"all": passes_of(step.rows, budget, trees=True)} | {
+        str(seed): passes_of(left, budget, trees=True) for seed, (_, left) in enumerate(drawn)
     }
-    needed = {n: row for n, row in rows.items() if step.episodes[n] // GROUP not in flat}
-    left = needed | nearly_within(needed, rows)
-    ways = {
-        "all": passes_of(rows, budget, trees=True),
-        "needed": passes_of(left, budget, trees=True),
-    }
-    seconds = timed(dict.fromkeys(ways, model), ways, 1000)
-    return 1 - len(left) / len(rows), seconds["needed"] / seconds["all"]
+    tokens = {name: sum(map(tokens_in_line, passes)) for name, passes in ways.items()}
+    counted = Flat(
+        mean(flat for flat, _ in drawn),
+        mean(1 - len(left) / len(step.rows) for _, left in drawn),
+        (sum(tokens.values()) / tokens["all"] - 1) / draws,
+    )
+    if model is None:
+        return counted
+    computed = {name: passes for name, passes in ways.items() if passes}
+    seconds = timed(dict.fromkeys(computed, model), computed, 1000)
+    return replace(counted, time=(sum(seconds.values()) / seconds["all"] - 1) / draws)
 
 
 def prefilled_share(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> float:
@@ -174,46 +207,62 @@ def main() -> None:
     )
     parser.add_argument("--budget", type=int, default=8192, help="tokens of a pass")
     parser.add_argument("--passes", type=int, default=3, help="that are timed; 0: counts alone")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, metavar="STEP",
+                        help=f"of {', '.join(STEPS)}")  # fmt: skip
     given = parser.parse_args()
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
         own = recipe_tokenizer(Recipe())
-        demo = goofspiel(own, loop)
+        demo = goofspiel(own, loop) if {"demo", "flat"} & set(given.steps) else None
         qwen = import_module("tests.base_models.families").FAMILIES[0].tokenizer()
-        recorded = list(steps(qwen, loop))
-        print(f"prefill of 64 duels: {prefilled_share(qwen, loop):.2f} of the tokens", flush=True)
-    columns = (
-        "step",
-        "rows",
-        "rendered",
-        "sampled",
-        "by rows",
-        "by trees",
-        "share",
-        "time",
-        "share",
-    )
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+        play = recorder(qwen, loop)
+        recorded = [played() for name, played in play.items() if name in given.steps]
+        if "prefill" in given.steps:
+            share = prefilled_share(qwen, loop)
+            print(f"prefill of 64 duels: {share:.2f} of the tokens", flush=True)
     small = ready(build_network(own, NetworkRecipe(), 0))
-    show(replace(demo, name=f"{demo.name}, the demo's network"), small, given.budget, 1000)
-    if given.passes:
-        out, time_share = flat_share(demo, small["trees"], given.budget)
-        print(f"games won at {WIN_RATE}: {out:.2f} of rows left out, {time_share:.2f} of the time")
-    large = ready(smollm2(given.model, given.layers)) if given.passes else {}
+    if demo and "flat" in given.steps:
+        print(told(flat_share(demo, given.budget, None, 1000)), "(1,000 draws)", flush=True)
+        if given.passes:
+            print(told(flat_share(demo, given.budget, small["trees"], 8)), "(8 draws)", flush=True)
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    if demo and "demo" in given.steps:
+        named = replace(demo, name=f"{demo.name}, the demo's network")
+        show(named, small, given.budget, given.passes and 1000)
+    large = ready(smollm2(given.model, given.layers)) if given.passes and recorded else {}
     for step in recorded:
         show(step, large, given.budget, given.passes)
 
 
+def told(flat: Flat) -> str:
+    """In words."""
+    shares = f"{flat.groups:.2f} of groups flat, {flat.rows:.2f} of rows left out"
+    time = "" if math.isnan(flat.time) else f", {flat.time:.2f} of time"
+    return f"games won at {WIN_RATE}: {shares}, {flat.tokens:.2f} of tokens{time}"
+
+
+def counts(rows: Mapping[int, Row], budget: int) -> list[str]:
+    """Cells: tokens by rows, by trees of that budget, their share, the share of one tree."""
+    by_rows = sum(len(row.path) for row in rows.values())
+    by_trees, one = (
+        sum(map(tokens_in_line, passes_of(rows, most, trees=True))) for most in (budget, by_rows)
+    )
+    return [f"{by_rows:,}", f"{by_trees:,}", f"{by_trees / by_rows:.2f}", f"{one / by_rows:.2f}"]
+
+
 def show(step: Step, models: Mapping[str, PreTrainedModel], budget: int, most: int) -> None:
-    """Print a line."""
-    ways = {way: passes_of(step.rows, budget, trees=way == "trees") for way in ("rows", "trees")}
-    by_trees = sum(map(tokens_in_line, ways["trees"]))
+    """Print a line, and one for each of several games."""
     cells = [step.name, *(f"{n:,}" for n in (len(step.rows), step.rendered, step.sampled))]
-    cells += [f"{step.tokens:,}", f"{by_trees:,}", f"{by_trees / step.tokens:.2f}"]
+    cells += counts(step.rows, budget)
     if most:
+        ways = {way: passes_of(step.rows, budget, trees=way == "trees") for way in models}
         seconds = timed(models, ways, most)
         cells += [f"{seconds['rows']:,.0f} s", f"{seconds['trees'] / seconds['rows']:.2f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
+    games = step.by_environment()
+    for game, rows in games.items() if len(games) > 1 else ():
+        cells = [f"- {game}", f"{len(rows):,}", "", "", *counts(rows, budget)]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ class TrainerLoad:
     fused_head: bool = True
 
 
+def largest_pass(budget: int, longest: int) -> int:
+    """Tokens of the largest forward and backward pass: an episode longer than the budget is a pass
+    for itself, with rows that begin like it, which are a quarter of its tokens at most."""
+    return budget if longest <= budget else longest + longest // 4
+
+
 def trainer_states(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
     """Weights, gradients and optimizer states of one process, by name, in bytes.
 

@@ -25,6 +25,7 @@ from entrypoint.memory import (
     ModelShape,
     TrainerLoad,
     Tuning,
+    largest_pass,
     trainer_activations,
     trainer_states,
 )
@@ -176,8 +177,8 @@ def _fit(
     tries = []
     for checkpointing in (False, True):
         for tokens in _pass_sizes(batch, checkpointing):
-            longest = max(tokens, batch.episode_tokens)
-            filled = replace(load, tokens=longest, checkpointing=checkpointing)
+            largest = largest_pass(tokens, batch.episode_tokens)
+            filled = replace(load, tokens=largest, checkpointing=checkpointing)
             tries.append((tokens, checkpointing, _training(candidate, filled, total)))
     pass_tokens, checkpointing, training = next((t for t in tries if t[2].fits), tries[-1])
     live, rollout = _rollout(candidate, load, replace(batch, groups=groups), total)
@@ -256,7 +257,7 @@ def _plan_cpu(
     plans = []
     for size in _pass_sizes(batch, True):
         load = TrainerLoad(
-            *(shape, "full", 1, 0, max(size, batch.episode_tokens)),
+            *(shape, "full", 1, 0, largest_pass(size, batch.episode_tokens)),
             compute_bytes=4,
             checkpointing=False,
             fused_head=False,

@@ -62,18 +62,22 @@ class Tree:
         return len(self.ids)
 
 
-def grow(rows: Mapping[int, Row], budget: int) -> list[Tree]:
-    """Trees of at most `budget` tokens, or a quarter more than their longest row.
+def grow(rows: Mapping[int, Row], budget: int, most: int | None = None) -> list[Tree]:
+    """Trees that fit into a pass of `budget` tokens; of a longer row, a quarter more than it.
 
     Neighbours in lexicographic order share the most. From the longest shared beginning to the
     shortest, the trees on its two sides are merged where that fits.
+
+    Args:
+        most: tokens of a tree, where fewer than `budget` are wanted: trees of less than a quarter
+            more than their longest row are made nevertheless.
     """
     order = sorted(rows, key=lambda number: _key(rows[number]))
     paths = [rows[number].path for number in order]
     shared = [0, *(common_prefix(a, b) for a, b in pairwise(paths))]
     return [
         _tree({number: rows[number] for number in order[run.start : run.stop]}, shared[run.start :])
-        for run in _merged(paths, shared, budget)
+        for run in _merged(paths, shared, budget, budget if most is None else most)
     ]
 
 
@@ -103,8 +107,15 @@ def _key(row: Row) -> bytes:
     return row.path.astype(">i4").tobytes()
 
 
-def _merged(paths: Sequence[Ints], shared: Sequence[int], budget: int) -> Iterator[range]:
+def _merged(
+    paths: Sequence[Ints], shared: Sequence[int], budget: int, most: int
+) -> Iterator[range]:
     """Runs of sorted paths that make a tree each."""
+
+    def room(depth: int) -> int:
+        over = depth + depth // 4
+        return over if depth > budget else min(budget, max(most, over))
+
     first = list(range(len(paths)))  # of the run that a path at the edge of one belongs to
     last = list(range(len(paths)))
     tokens = [len(path) for path in paths]  # of the run that begins here
@@ -113,7 +124,7 @@ def _merged(paths: Sequence[Ints], shared: Sequence[int], budget: int) -> Iterat
         left, right, end = first[here - 1], here, last[here]
         whole = tokens[left] + tokens[right] - shared[here]
         depth = max(deepest[left], deepest[right])
-        if shared[here] and whole <= max(budget, depth + depth // 4):
+        if shared[here] and whole <= room(depth):
             tokens[left], deepest[left] = whole, depth
             last[left], first[end] = end, left
     start = 0

@@ -1,7 +1,8 @@
 """Packing of trees into forward and backward passes: a partition by a budget of tokens.
 
 Invariants: every tree is in exactly one pass; a pass is within the budget unless it is one tree
-that alone is larger; the most expensive pass comes first, so that a batch which does not fit in
+that alone is larger, which is a row longer than the budget and at most a quarter of its tokens
+beside it; the most expensive pass comes first, so that a batch which does not fit in
 memory fails at once.
 """
 
@@ -49,8 +50,8 @@ def few_passes(trees: Sequence[Tree], budget: int, size: Size) -> list[Pass]:
 
 
 def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
-    """The same trees in `count` passes: the largest is halved until that number is reached. Where
-    each tree has a pass for itself already, the others stay empty.
+    """The same trees in `count` passes: the largest is halved, by its tokens, until that number is
+    reached. Where each tree has a pass for itself already, the others stay empty.
 
     Processes that train together need one number of passes, as each pass waits for all of them.
     Raises: ValueError for fewer than there are.
@@ -65,9 +66,14 @@ def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
             (at for at, trees in enumerate(made) if len(trees) > 1),
             key=lambda at: size(made[at]),
         )
-        half = len(made[at]) // 2
-        made[at : at + 1] = [made[at][:half], made[at][half:]]
+        made[at : at + 1] = _halves(made[at], size)
     return made + [[] for _ in range(count - len(made))]
+
+
+def _halves(trees: Pass, size: Size) -> tuple[Pass, Pass]:
+    """The first ones and the rest, so that the larger half is small."""
+    cuts = [(trees[:cut], trees[cut:]) for cut in range(1, len(trees))]
+    return min(cuts, key=lambda halves: max(map(size, halves)))
 
 
 def shared_out(
@@ -76,7 +82,7 @@ def shared_out(
     """Trees for each process, so that the one with most tokens has few.
 
     Args:
-        grow: trees of at most so many tokens. Smaller ones share less, but are dealt evenly.
+        grow: trees of about so many tokens at most. Smaller ones share less, but are dealt evenly.
         most: tokens of a tree.
     """
     best = _dealt(grow(most), processes)

@@ -54,21 +54,23 @@ def score(
     """
     backbone: Any = inner.base_model
     read = torch.from_numpy(read_places(trees, in_line=takes_trees(inner))).to(targets.device)
+    # rows may read the same node, and most of the same tokens after it: legal replies do
+    pairs, pair = torch.cat([read, targets[None]]).unique(dim=1, return_inverse=True)
     # a checkpoint computes a layer again in backward, when it must find it as it was
     whole_layer = backbone.is_gradient_checkpointing
-    once = read.unique(dim=1)  # rows may read the same node
+    once = pairs[:2].unique_consecutive(dim=1)
     with (
         nullcontext() if whole_layer else last_feed_forward_at(inner, *once),
-        read_at(backbone, *read),
+        read_at(backbone, *pairs[:2]),
     ):
         output = model(
             **pass_inputs(trees, inner),
             **({"output_router_logits": True} if aux_loss else {}),
-            shift_labels=targets[None],
+            shift_labels=pairs[2:],
             fused_lm_head=True,
         )
-    entropies = None if output.entropy is None else output.entropy[0]
-    return Scores(output.log_probs[0], entropies, output.aux_loss)
+    entropies = None if output.entropy is None else output.entropy[0, pair]
+    return Scores(output.log_probs[0, pair], entropies, output.aux_loss)
 
 
 @contextmanager

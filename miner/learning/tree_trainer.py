@@ -286,8 +286,8 @@ class TreeTrainer(GRPOTrainer):
         return in_lines(found.logprobs), entropies, found.aux_loss
 
     def _trees(self, rows: Mapping[int, Row], most: int) -> list[Tree]:
-        """Of at most so many tokens; the number of a row is its number here."""
-        return grow(rows, most) if self._takes_trees else single(rows)
+        """Of about so many tokens at most; the number of a row is its number here."""
+        return grow(rows, self._tokens_per_pass, most) if self._takes_trees else single(rows)
 
     def _few_passes(self, trees: Sequence[Tree]) -> list[Pass]:
         return few_passes(trees, self._tokens_per_pass, self._size)
@@ -375,11 +375,12 @@ class TreeTrainer(GRPOTrainer):
         shares: Sequence[Sequence[Tree]],
     ) -> None:
         """Counts of rows, of rows learned from, and of their tokens."""
-        with_loss = int((inputs["completion_mask"] * inputs["tool_mask"]).any(1).sum())
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        with_loss = mask.any(1).nonzero()[:, 0].tolist()
         counts = {
-            ROWS: with_loss,
-            LEFT_OUT: with_loss - learned,
-            ROW_TOKENS: sum(len(row.ids) for row in rows),
+            ROWS: len(with_loss),
+            LEFT_OUT: len(with_loss) - learned,
+            ROW_TOKENS: sum(len(rows[at].path) for at in with_loss),
             COMPUTED_TOKENS: sum(tree.tokens for trees in shares for tree in trees),
         }
         for name, value in counts.items():

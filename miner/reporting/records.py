@@ -36,7 +36,8 @@ ROWS, LEFT_OUT = "rows", "rows_left_out"
 them is better or worse than its baseline."""
 
 ROW_TOKENS, COMPUTED_TOKENS = "row_tokens", "computed_tokens"
-"""Metrics: tokens of a step's rows, and those computed to learn from them, each once."""
+"""Metrics: tokens that learning from each row of a step alone takes, from its first to the one that
+its last with loss is predicted from, and those computed to learn from them, each once."""
 
 LOGPROB_GAP = "sampling/sampling_logp_difference/mean"
 """Metric: mean |log p| difference of sampled tokens between the engine and the trainer."""

@@ -147,3 +147,15 @@ def test_on_gpus_logits_are_never_whole() -> None:
     assert tiles < 4 * GIB
     whole = dict(trainer_activations(TrainerLoad(shape, "full", 1, 0, 32768, fused_head=False)))
     assert whole["logits"] > 30 * GIB
+
+
+def test_an_episode_longer_than_a_pass_is_planned_with_rows_that_begin_like_it() -> None:
+    shape = SIZES["0.5B"]
+
+    def activations(**tokens: int) -> int:
+        plan = plan_topology(pretend_hardware("1xH100-80GB"), shape, BatchShape(**tokens))
+        return dict(plan.memory[0].items)["activations"]
+
+    assert activations(pass_tokens=4096, episode_tokens=8192) == activations(
+        pass_tokens=10240, episode_tokens=8192
+    )

@@ -47,6 +47,8 @@ def test_buckets_keep_long_prefills_apart_from_decodes():
     assert [[row.slot for row in b] for b in buckets(rows, forward)] == [[3], [0, 2, 5]]
     alike = [build_row(20 + i, slot=9 - i) for i in range(5)]
     assert [[row.slot for row in b] for b in buckets(alike, forward)] == [[5, 6, 7, 8, 9]]
+    ragged = [build_row(length, slot=slot) for slot, length in enumerate((1000, 950, 600, 580))]
+    assert [[row.slot for row in b] for b in buckets(ragged, forward)] == [[0, 1], [2, 3]]
     long = [build_row(9000, slot=i) for i in range(2)]
     assert [[row.slot for row in b] for b in buckets(long, forward)] == [[1], [0]]
 
@@ -74,6 +76,34 @@ def test_only_new_tokens_go_through_the_model_and_twins_only_once():
         row.ids = [*before.ids, 50, 51]
     ask(second)
     assert shapes == [(3, 3)]
+
+
+class WatchedIds(list):
+    """Ids that note how many of them, from the first, are copied."""
+
+    copied = 0
+
+    def __getitem__(self, at):
+        part = super().__getitem__(at)
+        if isinstance(at, slice) and not at.start:
+            self.copied += len(part)
+        return part
+
+
+def test_a_step_in_which_nothing_waits_looks_at_no_row_from_its_first_id():
+    model = build_qwen3(eos_token_id=None)
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=2, seed=0)
+    row = build_row(30, limit=4)
+    row.ids = WatchedIds(row.ids)
+    engine.admit(row)
+    with evaluation_mode(model):
+        engine.step()
+        row.ids.copied = 0
+        engine.step()
+        assert row.ids.copied == 0
+        engine.admit(build_row(30, limit=4))
+        engine.step()
+        assert row.ids.copied == 31
 
 
 def prefills(model, engine, rows):
@@ -108,6 +138,27 @@ def test_games_that_start_together_compute_their_rules_once():
     assert_plain(model, rows)
 
 
+def test_without_a_cache_no_row_waits_for_another():
+    model = build_qwen3()
+    engine = BatchEngine(PlainForward(model), [1], max_sessions=8, seed=0)
+    forwards = []
+    model.register_forward_pre_hook(lambda *call: forwards.append(call))
+    for number in range(3):
+        engine.admit(game(RULES, number))
+    with evaluation_mode(model):
+        engine.step()
+    assert len(forwards) == 1
+
+
+def test_deals_of_a_game_share_its_rules_and_members_of_a_group_their_deal():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=8, seed=0)
+    deals = [[*RULES, *range(first, first + 300)] for first in (0, 80)]
+    rows = [game(deal, n) for deal in deals for n in range(4)]
+    assert prefills(model, engine, rows) == 403 + 303 + 6 * 3
+    assert_plain(model, rows)
+
+
 @pytest.mark.parametrize("ended", [True, False], ids=["ended", "still open"])
 def test_a_new_session_begins_with_what_any_other_holds(ended):
     model = build_qwen3()
@@ -119,7 +170,7 @@ def test_a_new_session_begins_with_what_any_other_holds(ended):
     assert prefills(model, engine, [later]) == 3
     again = game(RULES, 0, session=0)  # what it held is there still
     again.ids += [60]
-    assert prefills(model, engine, [again]) == (4 if ended else 1)
+    assert prefills(model, engine, [again]) == 1
     assert_plain(model, [later, again])
 
 
@@ -143,6 +194,17 @@ def test_the_least_recently_used_slot_is_overwritten():
         prefills(model, engine, [game(rules, number, session=number)])
     assert prefills(model, engine, [game(OTHER_RULES, 7, session=3)]) == 3
     assert prefills(model, engine, [game(RULES, 7, session=4)]) == 103
+
+
+def test_of_slots_without_a_session_the_least_recently_used_is_overwritten():
+    model = build_qwen3()
+    engine = BatchEngine(CachedForward(model), [1], max_sessions=3, seed=0)
+    third = list(range(205, 300))
+    for rules in (RULES, OTHER_RULES, third):
+        assert prefills(model, engine, [game(rules, 0)]) == len(rules) + 3  # none overwritten
+    assert prefills(model, engine, [game(RULES, 1)]) == 3
+    assert prefills(model, engine, [game(third, 1)]) == 3
+    assert prefills(model, engine, [game(OTHER_RULES, 1)]) == 103
 
 
 def assert_plain(model, rows):

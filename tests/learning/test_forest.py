@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint.memory import largest_pass
 from miner.learning.forest import Row, grow, nearly_within
 
 
@@ -50,11 +51,12 @@ def test_each_beginning_is_in_a_tree_once_and_only_if_something_is_learned_after
         assert len(beginnings) == tree.tokens
 
 
-@given(some_rows(), st.integers(1, 60))
-def test_a_tree_is_within_the_budget_or_hardly_longer_than_its_longest_row(rows, budget):
-    for tree in grow(rows, budget):
+@given(some_rows(), st.integers(1, 60), st.integers(1, 60))
+def test_a_tree_is_as_large_as_the_planned_memory_at_most(rows, budget, most):
+    for tree in grow(rows, budget, most):
         longest = max(len(rows[row].path) for row in tree.rows)
-        assert tree.tokens <= max(budget, 1.25 * longest)
+        assert tree.tokens <= largest_pass(budget, longest)
+        assert tree.tokens <= max(most, 1.25 * longest)
 
 
 @given(some_rows())

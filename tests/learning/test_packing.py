@@ -84,6 +84,12 @@ def test_any_larger_number_of_passes_empty_ones_beyond_one_per_tree(sizes, budge
     check_partition(passes, trees, budget, size)
 
 
+def test_the_largest_pass_is_halved_by_its_tokens():
+    (whole,) = few_passes(trees_of([40, 20, 10, 10]), 80, tokens_in_line)
+    halves = exactly(2, [whole], tokens_in_line)
+    assert [tokens_in_line(half) for half in halves] == [40, 40]
+
+
 @pytest.fixture(scope="module")
 def recorded():
     """Rows of a step of Goofspiel and of one of duels, without those of most turns."""
@@ -97,7 +103,7 @@ def recorded():
 @pytest.mark.parametrize("processes", [2, 4, 8])
 def test_processes_have_tokens_within_a_tenth_of_the_mean_on_recorded_steps(recorded, processes):
     for rows in recorded:
-        shares = shared_out(lambda most, rows=rows: grow(rows, most), 8192, processes)
+        shares = shared_out(lambda most, rows=rows: grow(rows, 8192, most), 8192, processes)
         assert sorted(row for share in shares for tree in share for row in tree.rows) == [*rows]
         tokens = [tokens_in_line(share) for share in shares]
         mean = sum(tokens) / processes
@@ -108,7 +114,7 @@ def test_processes_have_tokens_within_a_tenth_of_the_mean_on_recorded_steps(reco
 
 def test_a_process_alone_gets_the_largest_trees(recorded):
     rows = recorded[0]
-    (share,) = shared_out(lambda most: grow(rows, most), 8192, 1)
+    (share,) = shared_out(lambda most: grow(rows, 8192, most), 8192, 1)
     assert tokens_in_line(share) == tokens_in_line(grow(rows, 8192))
 
 

@@ -34,6 +34,12 @@ def build(family, **more):
     return AutoModelForCausalLM.from_config(config).eval()
 
 
+def path_tokens(length):
+    """Of a row: from its first token to the one that the last with loss is predicted from."""
+    prompt, completion = length
+    return prompt + (completion - 1) // 3 * 3
+
+
 def assert_same(ours, theirs):
     """Loss and gradients within 1e-5 of the largest, and the metrics that TRL has."""
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5, abs=1e-6)
@@ -71,7 +77,7 @@ def test_trees_of_each_family_teach_what_rows_do(tmp_path, family, attention):
     assert_same(ours, theirs)
     work = ours[2]["computed_tokens"][0]
     assert 0 < work < 0.8 * sum(map(sum, LENGTHS))
-    assert ours[2]["row_tokens"] == [sum(map(sum, LENGTHS))]
+    assert ours[2]["row_tokens"] == [sum(map(path_tokens, LENGTHS))]
 
 
 def test_adapters_and_gradient_checkpointing(tmp_path):
@@ -157,6 +163,8 @@ def test_rows_without_a_token_to_learn_from_teach_nothing(tmp_path):
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
     ours = learned(make_trainer(tmp_path, BUDGET, columns=columns))
     assert ours[2]["rows"] == [6]
+    with_loss = [length for row, length in enumerate(LENGTHS) if row not in {1, 6}]
+    assert ours[2]["row_tokens"] == [sum(map(path_tokens, with_loss))]
     for metrics in (ours[2], theirs[2]):  # TRL's smallest share of a row without tokens is not one
         metrics.pop("clip_ratio/low_min"), metrics.pop("clip_ratio/high_max")
     assert_same(ours, theirs)

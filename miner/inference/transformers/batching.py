@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miner.common_prefix import Ints, common_prefix
+from miner.common_prefix import Ints, longest_prefix
 from miner.inference.sampler import FinishReason, Sample
 from miner.inference.transformers.forward import Forward
 from miner.inference.transformers.slot_cache import LEAST_SHARED, SlotTable
@@ -27,6 +27,10 @@ MAX_FORWARD_TOKENS = 16_384
 
 PADDING_SLACK = 256
 """Padding tokens that cost less than a separate forward."""
+
+
+LEAST_SAVED = 64
+"""Tokens of a prefill that pay for a later forward, as does half of it."""
 
 
 def never(sampled: Sequence[int]) -> bool:
@@ -104,12 +108,16 @@ class BatchEngine:
     def step(self) -> list[DecodeRow]:
         """Sample one token for every row that has a slot; returns the rows that are over."""
         over = self._take_over()
-        followers = find_followers(self._start_waiting())
-        self._decode([row for row in self._active if row not in followers])
-        for row, (leader, length) in followers.items():
-            self._forward.share(leader.slot, row, length)
-            row.held = row.cached
-        self._decode([row for row in self._active if row in followers])
+        started = self._start_waiting()
+        followers = find_followers(started) if self._forward.caches else {}
+        ready = {row for row in self._active if row not in followers}
+        while ready:
+            self._decode([row for row in self._active if row in ready])
+            led = {row: lead for row, lead in followers.items() if lead[0] in ready}
+            for row, (leader, length) in led.items():
+                self._forward.share(leader.slot, row, length)
+                row.held = row.cached
+            ready = set(led)
         return over + self._take_over()
 
     def forget(self, session: int) -> None:
@@ -141,6 +149,8 @@ class BatchEngine:
 
     def _start_waiting(self) -> list[DecodeRow]:
         """Lease slots in order of arrival, as far as they reach; returns the rows started."""
+        if not self._waiting:  # at most decode steps
+            return []
         started = []
         held = [(row.slot, np.array(row.ids[: row.cached])) for row in self._active]
         for row in self._waiting:
@@ -200,20 +210,18 @@ class BatchEngine:
 def find_followers(rows: Sequence[DecodeRow]) -> dict[DecodeRow, tuple[DecodeRow, int]]:
     """Rows that begin as an earlier one does: that one, and how many ids they share.
 
-    They wait for its prefill if that saves them half of theirs: members of a group begin with the
-    same prompt, and games of one kind with the same rules.
+    They wait for its prefill if that saves them enough: members of a group begin with the same
+    prompt, and groups of one game with the same rules. A follower may lead others.
     """
     leaders: list[tuple[DecodeRow, Ints]] = []
     followers: dict[DecodeRow, tuple[DecodeRow, int]] = {}
     for row in rows:
         ids = np.array(row.ids[:-1], dtype=np.int64)
-        shared = [(common_prefix(ids, others), leader) for leader, others in leaders]
-        length, leader = max(shared, key=lambda pair: pair[0], default=(0, row))
-        saved = length - row.cached
-        if saved >= LEAST_SHARED and 2 * saved > len(ids) - row.cached:
-            followers[row] = leader, length
-        else:
-            leaders.append((row, ids))
+        half = (len(ids) - row.cached) // 2 + 1
+        saved = max(LEAST_SHARED, min(half, LEAST_SAVED))
+        if led := longest_prefix(ids, leaders, row.cached + saved):
+            followers[row] = led
+        leaders.append((row, ids))
     return followers
 
 
@@ -228,7 +236,7 @@ def buckets(rows: Sequence[DecodeRow], forward: Forward) -> Iterator[list[Decode
     for length, _, row in ordered:
         padded = width * (len(bucket) + 1)
         waste = padded - real - length
-        if bucket and (waste > max(PADDING_SLACK, real // 4) or padded > MAX_FORWARD_TOKENS):
+        if bucket and (waste > max(PADDING_SLACK, real // 16) or padded > MAX_FORWARD_TOKENS):
             yield sorted(bucket, key=lambda row: row.slot)
             bucket = []
         if not bucket:

@@ -27,7 +27,13 @@ class Row(Protocol):
 
 
 class Forward(Protocol):
-    """Computes float32 next-token logits `[rows, vocabulary]` and advances `cached`."""
+    """Computes float32 next-token logits `[rows, vocabulary]` and advances `cached`.
+
+    Attributes:
+        caches: whether rows can share states.
+    """
+
+    caches: bool
 
     def pending(self, row: Row) -> int:
         """Number of ids of `row` that have to go through the model."""
@@ -48,6 +54,8 @@ class Forward(Protocol):
 
 class PlainForward:
     """The whole sequence of each row, left-padded, no cache: always right, never fast."""
+
+    caches = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -76,6 +84,8 @@ class PlainForward:
 
 class CachedForward:
     """Only the ids of each row that its slot does not hold yet."""
+
+    caches = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

@@ -9,17 +9,17 @@ Invariants:
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import Cache
 
-from miner.common_prefix import Ints, common_prefix
+from miner.common_prefix import Ints, common_prefix, longest_prefix
 
 LENGTH_STEP = 64
 
@@ -127,13 +127,15 @@ class SlotTable:
     """Owners of slots, and the contents of the free ones.
 
     Slots in use are leased; idle ones wait for their session. Slots without an owner keep what they
-    hold until they are leased, the lowest first, so that the slots of a forward lie side by side.
+    hold until they are leased: first those that hold nothing, the lowest first, so that the slots
+    of a forward lie side by side, then the least recently used one.
     """
 
     def __init__(self, slots: int) -> None:
-        self._free = list(range(slots))
+        self._free = set(range(slots))
         self._idle: OrderedDict[int, int] = OrderedDict()
         self._held: dict[int, Ints] = {}
+        """From the least recently used slot to the latest."""
 
     def lease(
         self, session: int | None, ids: Sequence[int], active: Iterable[tuple[int, Ints]] = ()
@@ -151,24 +153,25 @@ class SlotTable:
         if session is not None and session in self._idle:
             slot = self._idle.pop(session)
         elif self._free:
-            slot = heapq.heappop(self._free)
+            slot = self._next_free()
         elif self._idle:
             _, slot = self._idle.popitem(last=False)
         else:
             return None
         wanted = np.array(ids[:-1], dtype=np.int64)
-        donor, cached = slot, common_prefix(self._held.pop(slot, NOTHING), wanted)
-        if cached + LEAST_SHARED <= len(wanted):
-            for other, held in (*self._held.items(), *active):
-                if (common := common_prefix(held, wanted)) >= cached + LEAST_SHARED:
-                    donor, cached = other, common
+        cached = common_prefix(self._held.pop(slot, NOTHING), wanted)
+        others = chain(self._held.items(), active)
+        found = longest_prefix(wanted, others, cached + LEAST_SHARED)
+        donor, cached = found or (slot, cached)
+        if donor in self._held:
+            self._held[donor] = self._held.pop(donor)
         return Lease(slot, cached, donor)
 
     def give_back(self, slot: int, session: int | None, ids: Sequence[int]) -> None:
         """End a lease; `ids` are those whose states the slot holds, kept for `session` if any."""
         self._held[slot] = np.array(ids, dtype=np.int64)
         if session is None:
-            heapq.heappush(self._free, slot)
+            self._free.add(slot)
         else:
             self.forget(session)  # it may have asked twice at once
             self._idle[session] = slot
@@ -176,10 +179,17 @@ class SlotTable:
     def forget(self, session: int) -> None:
         """Let others have the slot that is kept for `session`, if any."""
         if session in self._idle:
-            heapq.heappush(self._free, self._idle.pop(session))
+            self._free.add(self._idle.pop(session))
 
     def forget_all(self) -> None:
         """Free every idle slot; nothing is held any more."""
         for session in list(self._idle):
             self.forget(session)
         self._held.clear()
+
+    def _next_free(self) -> int:
+        """Take a free slot."""
+        empty = self._free - self._held.keys()
+        slot = min(empty) if empty else next(slot for slot in self._held if slot in self._free)
+        self._free.remove(slot)
+        return slot

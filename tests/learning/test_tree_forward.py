@@ -1,0 +1,59 @@
+"""Scores of tokens with loss: of rows together what they are of each alone."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from trl.trainer.utils import add_fused_lm_head
+
+from miner.learning.forest import Row, grow, single
+from miner.learning.tree_forward import let_take_trees, score
+from tests.builders import build_qwen3
+
+
+@pytest.fixture
+def model():
+    built = build_qwen3()
+    add_fused_lm_head(built, temperature=1.0, outputs=("log_probs", "entropy"))
+    return built
+
+
+def legal_replies():
+    """Rows of a prompt, and after each the same call but for one token."""
+    prompt, call = list(range(3, 13)), list(range(20, 26))
+    rows = [[*prompt, *call, 30 + number, 40, 41] for number in range(4)]
+    targets = np.arange(len(prompt), len(rows[0]))
+    return {number: Row(np.array(row), targets) for number, row in enumerate(rows)}
+
+
+def learned(model, trees, rows):
+    """Log-probabilities and entropies by row, and gradients."""
+    model.zero_grad()
+    targets = [torch.from_numpy(rows[n].ids[rows[n].targets]) for tree in trees for n in tree.rows]
+    found = score(model, model, trees, torch.cat(targets))
+    weight = torch.linspace(-1, 1, len(targets[0]))
+    numbers = [n for tree in trees for n in tree.rows]
+    assert numbers == sorted(numbers)
+    (found.logprobs.view(len(rows), -1) * weight).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return {"logprobs": found.logprobs.detach(), "entropies": found.entropies} | gradients
+
+
+def test_the_head_projects_what_rows_have_in_common_once(model):
+    rows, projected = legal_replies(), []
+    taking = copy.deepcopy(model)
+    assert let_take_trees(taking) is None
+    forward = taking.forward
+
+    def watched(*args, shift_labels, **kwargs):
+        projected.append(shift_labels.numel())
+        return forward(*args, shift_labels=shift_labels, **kwargs)
+
+    taking.forward = watched
+    ours = learned(taking, grow(rows, 1000), rows)
+    # six tokens of the call once, and of each reply the other three
+    assert projected == [6 + 4 * 3]
+    theirs = learned(model, single(rows), rows)
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, atol=1e-5, rtol=1e-5, msg=name)
