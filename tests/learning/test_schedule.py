@@ -112,3 +112,10 @@ def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     assert factor(5) == pytest.approx(0.25)
     clock.now += 100
     assert factor(6) == 0.0
+
+
+def test_learning_rate_is_constant_until_the_last_share_of_the_run():
+    factor = Schedule(max_steps=100).learning_rate_factor(
+        OptimizerSettings(warmup_steps=0, decay_share=0.4), Ranks()
+    )
+    assert [factor(step) for step in (0, 50, 60, 80, 100)] == pytest.approx([1, 1, 1, 0.5, 0])
