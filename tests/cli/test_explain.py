@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.test_trainer import make_trainer
 
 from miner.cli.explain import explanation
 from miner.config.errors import ConfigurationError
@@ -24,6 +23,7 @@ from miner.reporting.token_records import (
 )
 from miner.rewards.advantages import EPSILON
 from tests.commands import miner
+from tests.learning.test_trainer import make_trainer
 from tests.training.in_process import working_in
 from tests.training.test_weighted_rows import rollout as with_legal_replies
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.test_trainer import fixed_rollout, make_trainer
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import RewardSettings, Settings
 from miner.rewards.own_credit import load_credit
 from tests.builders import build_trajectory
+from tests.learning.test_trainer import fixed_rollout, make_trainer
 from tests.training.test_rollout_function import Player, lost, roll
 
 ENTRY = str(Path(__file__).parents[2] / "examples" / "own_credit.py")

@@ -4,7 +4,6 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from tests.training.test_trainer import fixed_rollout
 from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
@@ -19,6 +18,7 @@ from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.training.run_dir import prepare_run_dir
 from tests.builders import build_qwen3, save_base
+from tests.learning.test_trainer import fixed_rollout
 
 RATE = 1e-3
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.test_trainer import make_trainer
 
 import miner.training.demonstrations as demonstrations
 from miner.config.errors import ConfigurationError
@@ -35,6 +34,7 @@ from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction, TrlRollout, all_moves_credit
 from tests.builders import build_tokenizer
+from tests.learning.test_trainer import make_trainer
 
 RENDERER = ChatRenderer(build_tokenizer())
 GAMES_PLAYED = '["leduc_poker", "goofspiel"]'

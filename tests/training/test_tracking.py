@@ -9,13 +9,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.training.test_trainer import make_trainer
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.errors import ConfigurationError
 from miner.reporting.token_records import TokenRecords
 from miner.training import preparation
 from miner.training.completions_table import CompletionsTable
+from tests.learning.test_trainer import make_trainer
 from tests.training.in_process import Work
 from tests.training.test_weighted_rows import rollout
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.test_trainer import make_trainer
 
 from miner.reporting.records import TARGET_KL
+from tests.learning.test_trainer import make_trainer
 
 PROMPT, SAMPLED, LEGAL, OTHER = [5, 6], [7, 8, 9, 1], [20, 1], [21, 22, 1]
 WEIGHTS = (0.75, 0.25)
