@@ -105,7 +105,7 @@ def test_what_is_left_is_the_nearer_of_training_time_and_kill():
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     clock = Clock()
     factor = Schedule(max_steps=1000, seconds=100, clock=clock).learning_rate_factor(
-        OptimizerSettings(warmup_steps=1, schedule="linear"), Ranks()
+        OptimizerSettings(warmup_steps=1), Ranks()
     )
     assert factor(0) == pytest.approx(0.5)
     clock.now += 75

@@ -120,7 +120,7 @@ def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: boo
         "ENVIRONMENT_SERVER_URLS": "",
         **(data if mounted else {}),
     }
-    settings = ("max_steps=2", "learning_rate=1e-2", "schedule=constant", "warmup_steps=0")
+    settings = ("max_steps=2", "learning_rate=1e-2", "decay_share=0.01", "warmup_steps=0")
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "entrypoint", "--task-id", "task", "--gpus", "0"),
