@@ -1,7 +1,7 @@
 """The one object between `environment.channel` and its episodes.
 
 Invariant: training, evaluation, the probe and the report ask a channel and know none by name. A new
-channel is one module here and one line in `miner.channels.registry`.
+channel is one module here, its settings, and an entry in `miner.config.channel_facts`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from miner.environments.base import EnvironmentSource, EpisodeTask, TaskStream
 from miner.environments.errors import EnvironmentFault
 from miner.environments.findings import Findings
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.publishing.gate import GateRule
 from miner.reporting.records import Replay, Split
 from miner.reporting.replay import replay_of
 from miner.rollout.renderer import ChatRenderer
@@ -92,6 +93,10 @@ class Channel(ABC):
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """The tasks on which `miner evaluate` compares models: the grader's, where it has some."""
         return self.tasks.held_out(count, base_seed)
+
+    def gate(self) -> GateRule | None:
+        """What a candidate has to pass on held-out episodes to be published, if it is better."""
+        return None
 
     def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths | None:
         """Lengths of the episodes of `tasks`; None where they are not known beforehand."""

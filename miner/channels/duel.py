@@ -19,6 +19,7 @@ from miner.duel.tournament_files import wording_of
 from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.findings import Findings
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.publishing.gate import GateRule, undecided_pairs
 from miner.reporting.records import Replay
 from miner.rollout.renderer import ChatRenderer
 
@@ -61,6 +62,9 @@ class DuelChannel(Channel):
         """Games of the tournament's own seeds, both seats of each, against the first opponent."""
         wanted = self.settings
         return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], wanted.cards)
+
+    def gate(self) -> GateRule:
+        return undecided_pairs
 
     def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths:
         """Each turn is a separate chat."""

@@ -8,6 +8,7 @@ from miner.duel.channel.opening import BASELINE_FAMILY
 from miner.duel.family import folder_family
 from miner.environments.base import EnvironmentSource
 from miner.environments.findings import Findings
+from miner.publishing.gate import GateRule, form_lost
 from miner.recorded.conversations import read_conversations
 from miner.recorded.environment import NAME, RecordedSource, RecordedTasks
 from miner.rollout.model_folder import load_chat
@@ -28,6 +29,9 @@ class RecordedChannel(Channel):
             tokenizer = load_chat(self.model).tokenizer
             family = self.settings.tool_parser or folder_family(self.model, tokenizer)
         return RecordedSource(self._conversations, family)
+
+    def gate(self) -> GateRule:
+        return form_lost
 
     async def check(self, source: EnvironmentSource) -> Findings:
         """Raises: `ConfigurationError` where there is nothing to learn from."""

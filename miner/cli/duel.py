@@ -63,7 +63,7 @@ def duel_command(
       python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
     """
     league_command(
-        *([first, second], games, minutes, pairs, seed, None, False, prompts, replays, out, sizes)
+        *([first, second], games, minutes, pairs, seed, None, prompts, replays, out, sizes)
     )
 
 
@@ -76,10 +76,6 @@ def league_command(
     boss: Annotated[
         str | None, typer.Option(help="Name of the player that has to be beaten.")
     ] = None,
-    rounds: Annotated[
-        bool,
-        typer.Option("--rounds", help="Chances to advance and to win the final, game by game."),
-    ] = False,
     prompts: Prompts = None,
     replays: Replays = 1,
     out: Out = Path("runs/league"),
@@ -91,7 +87,7 @@ def league_command(
 
     Examples:
       python -m miner league random mcts:10 mcts:50 strong --pairs 5
-      python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base --rounds
+      python -m miner league a=runs/a/output b=runs/b/output base=MODEL --boss base
     """
     from miner.duel.match import Limits
     from miner.duel.session import run_session
@@ -108,10 +104,5 @@ def league_command(
             sizes=sizes,
         )
     )
-    if rounds:
-        from miner.duel.report.tables import print_odds
-        from miner.duel.rounds import odds
-
-        print_odds(odds(result), result.boss)
     if result.interrupted:
         raise typer.Exit(TrainerStatus.INTERRUPTED)

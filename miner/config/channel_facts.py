@@ -1,4 +1,5 @@
-"""Facts about each channel for settings, recipes and the orchestrator, which do not import it."""
+"""The channels by the values of `environment.channel`: where each is, and facts for settings,
+recipes and the orchestrator, which do not import it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ class ChannelFacts:
     """One channel.
 
     Attributes:
+        implementation: module of `miner.channels` and class. Channels of one class play the same
+            tasks.
         reads: settings of the section `environment` that only it and its like read.
         asks_servers: whether episodes are played on environment servers.
         bounded: whether each of these servers bounds how many are played at once.
@@ -27,6 +30,7 @@ class ChannelFacts:
         supervised: whether recorded replies are learned, in place of sampled ones.
     """
 
+    implementation: str
     reads: tuple[str, ...]
     asks_servers: bool = False
     bounded: bool = False
@@ -38,6 +42,7 @@ class ChannelFacts:
 
 
 _SERVED = ChannelFacts(
+    "served:ServedChannel",
     reads=("name", "servers", "opponent", "deck_sizes"),
     asks_servers=True,
     bounded=True,
@@ -49,17 +54,23 @@ FACTS: dict[str, ChannelFacts] = {
     "step": _SERVED,
     "graded": _SERVED,
     "builtin": replace(_SERVED, asks_servers=False, bounded=False),
-    "own": ChannelFacts(reads=("entry",)),
-    "code_agent": ChannelFacts(reads=("code_agent",)),
-    "openenv": ChannelFacts(reads=("openenv", "servers"), asks_servers=True),
+    "own": ChannelFacts("own:OwnChannel", reads=("entry",)),
+    "code_agent": ChannelFacts("code_agent:CodeAgentChannel", reads=("code_agent",)),
+    "openenv": ChannelFacts(
+        "openenv:OpenEnvChannel", reads=("openenv", "servers"), asks_servers=True
+    ),
     "duel": ChannelFacts(
+        "duel:DuelChannel",
         reads=("games", "opponents", "cards", "boards", "tool_parser"),
         served_dtype=SERVING_DTYPE,
         critics=True,
         duels=True,
     ),
     "recorded": ChannelFacts(
-        reads=("datasets", "tool_parser"), served_dtype=SERVING_DTYPE, supervised=True
+        "recorded:RecordedChannel",
+        reads=("datasets", "tool_parser"),
+        served_dtype=SERVING_DTYPE,
+        supervised=True,
     ),
 }
 assert FACTS.keys() == set(get_args(Channel))

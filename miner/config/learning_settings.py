@@ -90,14 +90,11 @@ class DemonstrationSettings(Section):
 
 class OptimizerSettings(Section):
     learning_rate: float = Field(4e-4, gt=0, le=1, description="Peak learning rate.")
-    schedule: Literal["constant", "linear"] = Field(
-        "linear", description="linear: down to zero at the planned end, by steps or by time."
-    )
     decay_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="schedule = linear: last share of the run, that it takes.",
+        description="Last share of the run, in which the rate falls to zero; constant before.",
     )
     warmup_steps: int = Field(2, ge=0, description="Steps of linear warm-up.")
     adam_beta2: float = Field(

@@ -10,14 +10,7 @@ from pydantic import ValidationError
 GONE = {
     "demonstrations.named": "it is 'reward.named' now",
     "demonstrations.notes": "it is 'environment.notes' now, of own games too",
-    "environment.openenv.image": "start the container, and name its URL in environment.servers",
-    "optimizer.micro_batch": "set optimizer.micro_batch_tokens, what a pass may hold in tokens",
-    "optimizer.loss": "the loss is the mean over the step's sampled tokens (TRL's dapo)",
-    "optimizer.deepspeed": "it is 'optimizer.zero_stage' now",
-    "reward.scale": "advantages are divided by their group's standard deviation",
-    "reward.learn_turns": "all turns are trained; reward.most_turns bounds how many",
-    "rollout.ahead": "a step's episodes are played when the step before has been trained",
-    "rollout.fresh_groups": "every game is trained as it was played",
+    "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
     "rollout.weights": "weights reach vLLM's server by a file in run_dir",
 }
 """Settings of earlier versions, and what to do about them."""

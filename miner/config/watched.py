@@ -149,9 +149,8 @@ FACTS = (
     *_constants(_POOL, "docs/base_models.md, entrypoint/topology.py", ENV_MODEL_SIZE_B=here.POOL),
     *_constants(
         _TOURNAMENT,
-        "miner/duel/rounds.py",
+        "miner/duel/scoring.py",
         ENV_ENVS_PER_ROUND_MULTIPLIER=here.ENVIRONMENTS_PER_ROUND,
-        ENV_FINAL_ROUND_TASK_COUNT=here.FINAL_TASKS,
         ENV_ADVANCE_PER_GROUP=here.ADVANCING_PER_GROUP,
         MIN_ENVIRONMENT_GROUP_SIZE=here.GROUP_SIZES[0],
         MAX_ENVIRONMENT_GROUP_SIZE=here.GROUP_SIZES[1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import fsum
@@ -104,7 +104,6 @@ class Game:
         read_turn: the turn that a server's text puts to a seat, None where the text shows none;
             raises `StateTextError` for a block that contradicts itself. None where a text cannot
             be read back.
-        rounds: the servers' game by rounds, for replays: see `goofspiel.rounds`.
     """
 
     name: str
@@ -123,7 +122,6 @@ class Game:
     policies: Mapping[str, Rule] = field(default_factory=dict)
     references: tuple[ReferenceScore, ...] = ()
     read_turn: Callable[[str, int], Turn | None] | None = None
-    rounds: Callable[[int, Sequence[str], Sequence[int], Sequence[int]], list[Scene]] | None = None
 
     @property
     def task_ids(self) -> tuple[int, int]:
@@ -137,6 +135,11 @@ class Game:
     def load_server(self, task_id: int) -> pyspiel.Game:
         """OpenSpiel's game of a task id; equal parameters share one object, as in duels."""
         return _load(self.name, tuple(self.server_parameters(task_id % BLOCK).items()))
+
+    def load_by_turns(self, task_id: int) -> pyspiel.Game:
+        """The same with joint moves one after the other, seat 0 first."""
+        parameters = self.server_parameters(task_id % BLOCK)
+        return _load_turn_based(self.name, tuple(parameters.items()))
 
     def load_duel(self, configuration: int) -> pyspiel.Game:
         """The same for a duel's configuration number.

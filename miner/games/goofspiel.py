@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erf, sqrt
@@ -182,43 +181,6 @@ def chance_to_win(shown: str, seat: int) -> float:
     return 0.5 * (1.0 + erf(lead / sqrt(2.0 * variance)))
 
 
-def rounds(
-    seat: int, states: Sequence[str], actions: Sequence[int], others: Sequence[int]
-) -> list[Scene]:
-    """A server's game by rounds, the last of which plays itself: hands before, points after bids.
-
-    Args:
-        states: text before each own action.
-        actions, others: action ids of the agent and of its opponent.
-    """
-    shown = [parse_state(text) for text in states]
-    played = [
-        (state.prize, state.hands[seat], state.hands[1 - seat], action + 1, other + 1)
-        for state, action, other in zip(shown, actions, others, strict=True)
-    ]
-    if played and len(shown[-1].remaining) == 1:
-        _, own, other, bid, other_bid = played[-1]
-        [kept], [other_kept] = set(own) - {bid}, set(other) - {other_bid}
-        played.append((shown[-1].remaining[0], (kept,), (other_kept,), kept, other_kept))
-    found: list[Scene] = []
-    points = other_points = 0
-    for prize, own, other, bid, other_bid in played:
-        points += prize * (bid > other_bid)
-        other_points += prize * (other_bid > bid)
-        found.append(
-            {
-                "prize": prize,
-                "agent_hand": own,
-                "opponent_hand": other,
-                "agent_bid": bid,
-                "opponent_bid": other_bid,
-                "agent_points": points,
-                "opponent_points": other_points,
-            }
-        )
-    return found
-
-
 def _draw(state: pyspiel.State, action: int | None) -> Scene:
     history = state.history()
     size = state.get_game().num_distinct_actions()
@@ -325,5 +287,4 @@ GOOFSPIEL = Game(
     policies=POLICIES,
     references=REFERENCES,
     read_turn=turn_shown,
-    rounds=rounds,
 )

@@ -86,8 +86,6 @@ class Schedule(TrainerCallback):
 
         def factor(step: int) -> float:
             warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
-            if settings.schedule == "constant":
-                return warmup
             left = 1.0 - ranks.broadcast(self.fraction(step))
             return warmup * min(1.0, left / settings.decay_share)
 

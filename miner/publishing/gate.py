@@ -19,7 +19,7 @@ Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from miner.publishing.best import Evaluated
 
@@ -62,6 +62,10 @@ class Bet:
         if lead <= 0:
             return 0.0
         return min(lead / (self._variance + lead**2), _BOLDNESS / self._least)
+
+
+GateRule = Callable[[Sequence[str], Evaluated, Evaluated, int], list[str]]
+"""Names of the held-out episodes, candidate, start, its number -> reasons against it."""
 
 
 class Gate:
@@ -128,3 +132,12 @@ def undecided_pairs(
     open_games = [game for game, bet in bets.items() if bet.log_capital < needed]
     more = sum(candidate.forfeited) > sum(start.forfeited)
     return open_games + ["forfeits"] * more
+
+
+def form_lost(
+    names: Sequence[str], candidate: Evaluated, start: Evaluated, number: int
+) -> list[str]:
+    """Return "form" if the candidate breaks it in more conversations than the start, beyond a
+    margin; the arguments are those of `undecided_pairs`."""
+    more = sum(candidate.forfeited) - sum(start.forfeited)
+    return ["form"] * (more > FORFEIT_MARGIN * len(names))

@@ -111,7 +111,6 @@ def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
         "name": name,
         "headline": headline(replay),
         "description": description(replay),
-        "rounds": replay.rounds,
     }
 
 

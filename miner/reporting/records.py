@@ -191,36 +191,14 @@ class Move(Record):
     replies: tuple[Reply, ...] = ()
 
 
-class Round(Record):
-    """One round of simultaneous bids for a prize: hands before the bids, points after them."""
-
-    prize: int
-    agent_hand: tuple[int, ...]
-    opponent_hand: tuple[int, ...]
-    agent_bid: int
-    opponent_bid: int
-    agent_points: int
-    opponent_points: int
-    forced: bool = False
-    replies: tuple[Reply, ...] = ()
-
-    @property
-    def winner(self) -> Literal["agent", "opponent", "nobody"]:
-        """The side that took the prize."""
-        if self.agent_bid == self.opponent_bid:
-            return "nobody"
-        return "agent" if self.agent_bid > self.opponent_bid else "opponent"
-
-
 class Replay(Record):
     """One game to look at (`replays/*.json`).
 
     Attributes:
         policy: who played the agent's seat.
-        rounds: of a game with `Game.rounds`; empty in others.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
-        scenes: what a duel's table showed before and after every move, to be drawn.
+        scenes: positions before the first move of a game and after each, to be drawn.
     """
 
     environment: str
@@ -233,7 +211,6 @@ class Replay(Record):
     policy: str
     score: float | None
     failure: str | None = None
-    rounds: tuple[Round, ...] = ()
     moves: tuple[Move, ...] = ()
     unanswered: tuple[Reply, ...] = ()
     scenes: tuple[dict[str, Any], ...] = ()

@@ -1,20 +1,21 @@
-"""Turns a played episode into a replay: every hand, bid and point, next to the exact replies.
+"""Turns a played episode into a replay: every position and move, next to the exact replies.
 Without a board, messages and replies are the replay.
 
-A policy sees neither the opponent's bid of a round nor the last round, which plays itself. Both
-follow from (task_id, seed) and the actions, so the game is played again in-process.
+A policy does not see the opponent's hand, nor moves that are made for it. They follow from
+(task_id, seed) and the actions, so the game is played again in-process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import Any, Literal
 
 from miner.config.contract import GAMES
 from miner.environments.games import CHANCE, GameSession
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
-from miner.reporting.records import Move, Replay, Round
+from miner.games import Scene
+from miner.reporting.records import Move, Replay
+from miner.reporting.scenes import scenes
 
 Turn = tuple[int, tuple[Reply, ...]]
 """The action of one turn, and all replies it took to name it."""
@@ -49,9 +50,7 @@ def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
     stream: Literal["train", "evaluate"] = "train" if result.channel == "step" else "evaluate"
     session = GameSession(episode.task_id, episode.seed, opponent=episode.opponent, stream=stream)
     turns, unanswered = _by_turn(episode.replies)
-    states: list[str] = []
     for action, _ in turns:
-        states.append(session.state_text())
         session.play(action)
     score = episode.score
     ended = session.done and not episode.failure and score is not None
@@ -61,12 +60,13 @@ def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
             f"{result.channel!r} scored {score}, but its actions lead to {session.score()}: the "
             "server played other cards than it was asked to"
         )
+    moves = tuple(_moves(session, turns))
     return replay_with(
         result,
         episode,
-        rounds=tuple(_rounds(session, states, turns)),
-        moves=tuple(_moves(session, turns)),
+        moves=moves,
         unanswered=unanswered,
+        scenes=tuple(_scenes(session, moves)),
     )
 
 
@@ -84,17 +84,17 @@ def _by_turn(replies: Sequence[Reply]) -> tuple[list[Turn], tuple[Reply, ...]]:
     return turns, tuple(pending)
 
 
-def _rounds(session: GameSession, states: Sequence[str], turns: Sequence[Turn]) -> Iterable[Round]:
-    """The game by rounds, where it has some; those that play themselves have no replies."""
-    if session.game.rounds is None:
-        return
-    others = [move.action for move in session.history if move.player == 1 - session.agent_seat]
-    rounds = session.game.rounds(
-        session.agent_seat, states, [action for action, _ in turns], others
+def _scenes(session: GameSession, moves: Sequence[Move]) -> list[Scene]:
+    """The positions of a game, with the replies that led to them."""
+    details: list[Scene] = [
+        {"said": "\n".join(reply.text for reply in move.replies)} if move.replies else {}
+        for move in moves
+        if move.by != "chance"
+    ]
+    history = [move.action for move in session.history]
+    return scenes(
+        session.game, session.game.load_by_turns(session.task_id), history, details=details
     )
-    for played, turn in zip_longest(rounds, turns):
-        replies = turn[1] if turn else ()
-        yield Round(**played, forced=not replies, replies=replies)
 
 
 def _moves(session: GameSession, turns: Sequence[Turn]) -> Iterable[Move]:

@@ -1,4 +1,4 @@
-"""A replay as a self-contained page: no other files, every text escaped; a duel is drawn."""
+"""A replay as a self-contained page: no other files, every text escaped; games are drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from miner.reporting.templates import render
 
 
 def replay_html(replay: Replay) -> str:
-    """The page of one game: every round with hands, bids and exact replies, or every move."""
+    """The page of one episode: every move with its exact replies, and a game's positions."""
     end = headline(replay)
     seats = [replay.opponent, replay.opponent]
     seats[replay.seat or 0] = replay.policy
@@ -28,22 +28,18 @@ def replay_html(replay: Replay) -> str:
 
 def in_script(value: Any) -> str:
     """JSON that is safe in a page's script with any text."""
-    return json.dumps(value, ensure_ascii=False).replace("</", "<\\/")
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def headline(replay: Replay) -> str:
     """The game's end, in a few words."""
-    points = ""
-    if replay.rounds:
-        last = replay.rounds[-1]
-        points = f" {last.agent_points} : {last.opponent_points}"
     if replay.failure or replay.score is None:
         failure = (replay.failure or "not finished").replace("_", " ")
-        return f"Broken off{points and ' at' + points}: {failure}"
+        return f"Broken off: {failure}"
     if replay.seat is None:
         return f"Score {replay.score:.3g}"
     word = "Won" if replay.score > 0.5 else "Lost" if replay.score < 0.5 else "Drawn"
-    return f"{word}{points}" if points else f"{word} (score {replay.score:.3g})"
+    return f"{word} (score {replay.score:.3g})"
 
 
 def description(replay: Replay) -> str:
@@ -53,9 +49,9 @@ def description(replay: Replay) -> str:
     if replay.seat is None:
         task = "" if replay.task_id == replay.seed else f"task {replay.task_id}, "
         return f"{who} in {replay.environment} ({task}seed {replay.seed})"
-    game = "" if replay.rounds else f" in {replay.environment.rpartition(':')[2].replace('_', ' ')}"
+    game = replay.environment.rpartition(":")[2].replace("_", " ")
     return (
-        f"{who}{game} as player {replay.seat}"
+        f"{who} in {game} as player {replay.seat}"
         f" against the {replay.opponent} opponent{cards}"
         f" (task {replay.task_id}, seed {replay.seed})"
     )

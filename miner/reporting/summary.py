@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist
 
+from miner.config.channel_facts import FACTS
 from miner.games import GAMES
 from miner.reporting.records import (
     COMPUTED_TOKENS,
@@ -29,7 +30,7 @@ def subject(run: Run) -> str:
     if not environment:
         return "something whose settings are not recorded yet"
     channel = run.probe.get("channel") or environment.get("channel", "auto")
-    if channel == "duel":
+    if channel in FACTS and FACTS[channel].duels:
         listed = Counter(environment.get("games", []))
         games = ", ".join(
             f"{game.replace('_', ' ')} ({count / listed.total():.0%})"

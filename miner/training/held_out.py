@@ -22,6 +22,7 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.learning.schedule import Schedule
 from miner.publishing.best import BestModel, Evaluated
+from miner.publishing.gate import GateRule
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
@@ -31,10 +32,6 @@ CANDIDATES = "candidates"
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
-
-Gate = Callable[[Sequence[str], Evaluated, Evaluated, int], list[str]]
-"""Names of the held-out games, a candidate, the start, the candidate's number -> what is against
-it; see `undecided_pairs`."""
 
 Publish = Callable[[PublishedScore], object]
 """Publishes the current weights; every rank takes part."""
@@ -64,7 +61,7 @@ class HeldOut(TrainerCallback):
         every_steps: int,
         seconds_apart: float = 0.0,
         note: Callable[[str], None],
-        gate: Gate | None = None,
+        gate: GateRule | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -36,7 +36,6 @@ from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.learning.trl_warnings import silence_harmless_warnings
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
-from miner.publishing.gate import undecided_pairs
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.token_records import TokenRecords
@@ -46,7 +45,7 @@ from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
-from miner.training.held_out import Evaluate, Gate, HeldOut
+from miner.training.held_out import Evaluate, HeldOut
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
@@ -58,7 +57,7 @@ from miner.training.rollout_function import (
     episode_reward,
 )
 from miner.training.stopping import StopConsensus, StopRequest
-from miner.training.supervised import Supervised, form_lost, likelihood, recorded_rows
+from miner.training.supervised import Supervised, likelihood, recorded_rows
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
 
 
@@ -248,13 +247,9 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
     channel = make_channel(settings.environment)
     tasks = channel.tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
     evaluate: Evaluate = partial(rollouts.evaluate, tasks)
-    gate: Gate | None = None
-    if run.facts.duels:
-        gate = undecided_pairs
     if run.facts.supervised:
         rows = recorded_rows(settings, run.learner.renderer, run.source)
         evaluate = partial(likelihood, rows, run.trainer, run.ranks, tasks, evaluate)
-        gate = form_lost
     return HeldOut(
         *(evaluate, partial(_publish, run)),
         *(settings.run_dir, run.schedule),
@@ -262,7 +257,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         every_steps=settings.evaluation.every_steps,
         seconds_apart=settings.evaluation.seconds_apart,
         note=note,
-        gate=gate,
+        gate=channel.gate(),
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),
     )
 

@@ -19,8 +19,6 @@ from miner.environments import EnvironmentSource, EpisodeTask
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, interleaved
 from miner.learning.forest import Row
 from miner.learning.tree_trainer import TreeTrainer
-from miner.publishing.best import Evaluated
-from miner.publishing.gate import FORFEIT_MARGIN
 from miner.recorded.environment import RecordedSource
 from miner.recorded.rows import RecordedRows
 from miner.rollout.renderer import ChatRenderer
@@ -93,15 +91,6 @@ def likelihood(
     )
     part = played.model_copy(update={"episodes": tuple(scored)})
     return interleaved(ranks.gather(part))
-
-
-def form_lost(
-    names: Sequence[str], candidate: Evaluated, start: Evaluated, number: int
-) -> list[str]:
-    """Return "form" if the candidate breaks it in more conversations than the start, beyond a
-    margin; the arguments are those of `undecided_pairs`."""
-    more = sum(candidate.forfeited) - sum(start.forfeited)
-    return ["form"] * (more > FORFEIT_MARGIN * len(names))
 
 
 def _row(row: RolloutRow) -> Row:

@@ -1,4 +1,4 @@
-"""The end of a rank that failed, which would wait for the others."""
+"""Ranks: collectives, and the end of one that failed, which would wait for the others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+
+from miner.config.settings import Settings
+from miner.distributed import ranks
 
 PROGRAM = """
 import atexit, json, os, sys, threading
@@ -75,3 +83,34 @@ def test_a_rank_that_failed_does_not_wait_for_the_others_at_its_end(
 ) -> None:
     assert ends[what][0] == status
     assert said in ends[what][1]
+
+
+@pytest.mark.parametrize(("zero", "gpus"), [(0, 2), (2, 2), (0, 0), (2, 0)])
+def test_a_process_group_is_opened_with_the_ranks_device(
+    zero: int, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL guesses one otherwise; DeepSpeed takes the group that there is."""
+    asked: list[Any] = []
+
+    def opened(backend: str, timeout: timedelta, device_id: torch.device | None) -> None:
+        asked.append((backend, device_id))
+
+    deepspeed = SimpleNamespace(init_distributed=lambda backend, timeout: asked.append(backend))
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    monkeypatch.setattr(ranks, "launched", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", opened)
+    monkeypatch.setattr(dist, "new_group", lambda **given: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    ranks.join_ranks(Settings.load(None, [f"optimizer.zero_stage={zero}"], environ={}))
+    own, backend = torch.device("cuda", 1), "nccl" if gpus else "gloo"
+    assert asked == [
+        *([own] if gpus else []),
+        (backend, own if gpus else None),
+        *([backend] if zero else []),
+    ]

@@ -1,10 +1,16 @@
-"""The gate's matches between real players."""
+"""The gate's matches between real players, and the scores of a summary."""
 
 from __future__ import annotations
 
 import pytest
 
 from miner.duel.gating import play_gate
+from miner.duel.outcome import Cause
+from miner.duel.players.base import Reply, ReplyForfeit
+from miner.duel.players.catalog import make_player
+from miner.duel.scoreboard import Meeting, score
+from miner.duel.turn import Request
+from tests.duel.stand_ins import Scripted, lowest_call
 
 
 async def test_a_stronger_player_passes_and_the_weaker_one_does_not() -> None:
@@ -18,3 +24,32 @@ async def test_a_stronger_player_passes_and_the_weaker_one_does_not() -> None:
 async def test_too_few_pairs_leave_it_undecided(number: int) -> None:
     gate = await play_gate("teacher", "random", ["leduc_poker"], 2, number)
     assert not gate.passed
+
+
+async def test_the_teacher_scores_what_it_is_known_for() -> None:
+    teacher = make_player("teacher", ["leduc_poker"])
+    scored = await score(teacher, Meeting("leduc_poker", "random"), 100)
+    assert scored.score.n == 200
+    assert scored.score.low > 0.6
+    assert scored.forfeits == 0
+
+
+async def test_goofspiel_has_the_cards_that_were_asked_for() -> None:
+    seen = set()
+
+    def answer(request: Request) -> Reply:
+        assert request.kind == "turn"  # nobody would see the notes of a reflection
+        seen.add(len(request.legal))
+        return lowest_call(request)
+
+    await score(Scripted("lowest", answer), Meeting("goofspiel", "random", 8), 3)
+    assert max(seen) == 8
+
+
+async def test_forfeits_are_counted_and_lost() -> None:
+    def answer(request: Request) -> Reply:
+        raise ReplyForfeit(Cause.NO_CALL, "nothing")
+
+    scored = await score(Scripted("silent", answer), Meeting("goofspiel", "bid", 5), 4)
+    assert scored.forfeits == scored.score.n == 8
+    assert scored.score.mean == 0

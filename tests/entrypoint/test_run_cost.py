@@ -1,4 +1,4 @@
-"""What a run is estimated to cost, and what follows: how often it evaluates, what it prints."""
+"""Estimates of a step and a run, and what follows: how often it evaluates, what it prints."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
+from entrypoint.step_cost import StepCost, step_cost
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, duels
@@ -165,3 +166,29 @@ def test_a_run_of_one_step_by_hand_evaluates_after_it() -> None:
     plan = plan_topology(hardware, shape, wanted.batch_shape())
     found = run_cost(wanted.settings, plan, facts_of(shape), hardware, 3600.0)
     assert (found.steps, found.every_steps >= 1) == (1, True)
+
+
+def step_of(size: str, inventory: str) -> StepCost:
+    hardware = pretend_hardware(inventory)
+    batch = BatchShape(episode_tokens=4653, servers=max(1, len(hardware.gpus)))  # 2,792 on average
+    topology = plan_topology(hardware, MODELS[size], batch)
+    return step_cost(topology, MODELS[size], hardware, batch.group_size, SERVED)
+
+
+def test_larger_models_take_longer_and_more_gpus_less() -> None:
+    by_size = [step_of(size, "8xH100-80GB").seconds for size in ("0.5B", "3B", "7B")]
+    assert by_size == sorted(by_size)
+    by_gpus = [step_of("0.5B", f"{count}xH100-80GB").seconds for count in (1, 4, 8)]
+    assert by_gpus == sorted(by_gpus, reverse=True)
+    assert step_of("0.5B", "1xA100-80GB").seconds > step_of("0.5B", "1xH100-80GB").seconds
+    assert step_of("0.5B", "0").seconds > 10 * step_of("0.5B", "1xH100-80GB").seconds
+
+
+@pytest.mark.parametrize(
+    ("size", "inventory", "by_hand"),
+    [("3B", "1xH100-80GB", 34), ("7B", "1xH100-80GB", 64), ("7B", "8xH100-80GB", 13)],
+)
+def test_estimates_agree_with_those_by_hand_within_a_factor_of_two(
+    size: str, inventory: str, by_hand: float
+) -> None:
+    assert by_hand / 2 < step_of(size, inventory).seconds < 2 * by_hand

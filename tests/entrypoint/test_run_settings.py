@@ -176,7 +176,7 @@ def test_a_person_may_name_the_recipe() -> None:
     [
         (("rollout.group_size=many",), r"'rollout\.group_size' cannot be 'many'"),
         (("rollout.grop_size=8",), r"did you mean 'rollout\.group_size'"),
-        (("optimizer.deepspeed=x.json",), r"'optimizer\.zero_stage'"),
+        (("optimizer.schedule=linear",), r"optimizer\.decay_share"),
         (("novalue",), "KEY=VALUE"),
         (("seed=1", "seed.b=2"), "'seed' is a value, not a section"),
     ],

@@ -1,5 +1,8 @@
-"""Baselines and models as policies: they see the chat, and nothing but the chat."""
+"""Baselines and models as policies: they see only the chat, and score what reports show."""
 
+from __future__ import annotations
+
+import numpy as np
 import pytest
 
 from miner.config.errors import ConfigurationError
@@ -8,6 +11,7 @@ from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, PromptTooLongError, SamplerPolicy
 from miner.evaluation.runner import evaluate
+from miner.games import GAMES
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer
@@ -111,3 +115,20 @@ async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -
     [episode] = result.episodes
     assert (episode.score, episode.failure, episode.tries) == (None, "too_long", 1)
     assert result.score is None
+
+
+def simulated(name: str, cards: int, games: int) -> float:
+    """Mean score of `random` or `match` against bids at random, prizes in random order."""
+    rng = np.random.default_rng(1)
+    prizes, theirs, random = (
+        rng.permuted(np.tile(np.arange(1, cards + 1), (games, 1)), axis=1) for _ in range(3)
+    )
+    lead = (prizes * np.sign((random if name == "random" else prizes) - theirs)).sum(1)
+    return float(((np.sign(lead) + 1) / 2).mean())
+
+
+@pytest.mark.parametrize("cards", [8, 16])
+def test_baselines_score_what_the_reports_show(cards: int) -> None:
+    for name, shown in zip(("random", "match"), GAMES["goofspiel"].references, strict=False):
+        score = simulated(name, cards, 40_000)
+        assert score == pytest.approx(shown.by_deck_size[cards], abs=0.01), "four standard errors"

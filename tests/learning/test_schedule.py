@@ -105,10 +105,17 @@ def test_what_is_left_is_the_nearer_of_training_time_and_kill():
 def test_learning_rate_warms_up_and_falls_to_zero_by_time():
     clock = Clock()
     factor = Schedule(max_steps=1000, seconds=100, clock=clock).learning_rate_factor(
-        OptimizerSettings(warmup_steps=1, schedule="linear"), Ranks()
+        OptimizerSettings(warmup_steps=1), Ranks()
     )
     assert factor(0) == pytest.approx(0.5)
     clock.now += 75
     assert factor(5) == pytest.approx(0.25)
     clock.now += 100
     assert factor(6) == 0.0
+
+
+def test_learning_rate_is_constant_until_the_last_share_of_the_run():
+    factor = Schedule(max_steps=100).learning_rate_factor(
+        OptimizerSettings(warmup_steps=0, decay_share=0.4), Ranks()
+    )
+    assert [factor(step) for step in (0, 50, 60, 80, 100)] == pytest.approx([1, 1, 1, 0.5, 0])

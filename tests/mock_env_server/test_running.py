@@ -1,8 +1,9 @@
-"""The server as a process: its command line, its readiness line and its end."""
+"""The server as a process, and requests that it refuses and the real one does not."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -10,6 +11,7 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from mock_env_server.__main__ import app
+from mock_env_server.app import MAX_BODY_BYTES
 from mock_env_server.quirks import Quirk
 from mock_env_server.running import running_server
 from tests.mock_env_server.chat_stub import ChatStub
@@ -97,3 +99,23 @@ def test_help_names_every_fault_and_quirk() -> None:
     said = CliRunner().invoke(app, ["--help"], env=WIDE).output
     for name in ("faithful", "correct", *Quirk, "drop_reply", "huge_body"):
         assert name in said
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serve_in_thread() as url:
+        yield url
+
+
+async def test_a_game_that_only_the_real_server_has(server: str) -> None:
+    status, document = await post(server, "/reset", {"task_id": 1_100_000_000, "seed": 0})
+    assert status == 500
+    assert "1100000000" in document["detail"]
+
+
+async def test_a_body_beyond_the_bound(server: str) -> None:
+    async with aiohttp.ClientSession(server) as http:
+        async with http.post("/step", data=b"x" * (MAX_BODY_BYTES + 2**20)) as response:
+            assert response.status == 413
+        async with http.get("/health") as response:
+            assert await response.json() == {"status": "ok"}

@@ -1,4 +1,4 @@
-"""Publishes until it is killed: the other side of `test_publisher_killed`.
+"""Publishes until it is killed: the other side of `test_publisher`.
 
 `OUTPUT MODE MODEL MODEL` kills one forked publisher after another, each one file operation later
 than the one before, and prints what lay at the output path at that instant and after the next

@@ -1,4 +1,4 @@
-"""The planned `vllm serve` commands, read by the parser of the vLLM that is installed."""
+"""The installed vLLM: its parsers of planned `vllm serve` commands and of tool calls."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def test_vllm_takes_every_planned_command() -> None:
     done = python_with_vllm("-m", "tests.vllm_arguments", text=json.dumps(commands))
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == as_parsed(commands)
+
+
+def test_shared_cases_and_written_replies_are_read_alike() -> None:
+    done = python_with_vllm("-m", "tests.real_vllm.parsers_program")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -10,57 +10,66 @@ from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy
 from miner.evaluation.results import Reply
 from miner.evaluation.runner import evaluate
+from miner.games import GAMES, Game
 from miner.reporting.replay import replay_of
 from miner.reporting.replay_page import headline, replay_html
 from tests.reporting.made import build_replay, lowest_replies, replay
 
 
 @given(st.integers(0, 99_999_999), st.integers(0, 1_000_000))
-def test_the_rounds_make_up_a_whole_game(task_id: int, seed: int) -> None:
+def test_the_scenes_make_up_a_whole_game(task_id: int, seed: int) -> None:
     game = replay(task_id, seed)
-    size = game.deck_size
-    assert size is not None
-    cards = set(range(1, size + 1))
-    assert len(game.rounds) == size
-    for values in (
-        [r.prize for r in game.rounds],
-        [r.agent_bid for r in game.rounds],
-        [r.opponent_bid for r in game.rounds],
-    ):
-        assert set(values) == cards
-    agent = opponent = 0
-    for number, played in enumerate(game.rounds):
-        assert len(played.agent_hand) == len(played.opponent_hand) == size - number
-        assert played.agent_bid in played.agent_hand
-        assert played.opponent_bid in played.opponent_hand
-        agent += played.prize * (played.winner == "agent")
-        opponent += played.prize * (played.winner == "opponent")
-        assert (played.agent_points, played.opponent_points) == (agent, opponent)
-    assert game.score == (0.5 if agent == opponent else float(agent > opponent))
-    assert [played.forced for played in game.rounds] == [False] * (size - 1) + [True]
+    assert game.seat is not None
+    cards = {str(card) for card in range(1, (game.deck_size or 0) + 1)}
+    bids = {seat: [s["move"] for s in game.scenes[1:] if s["mover"] == seat] for seat in (0, 1)}
+    for played in bids.values():  # the last round plays itself
+        assert len(played) == len(set(played)) == len(cards) - 1
+    won = [0, 0]
+    for prize, *both in game.scenes[-1]["rounds"]:
+        won[both[1] > both[0]] += prize * (both[0] != both[1])
+    assert game.scenes[-1]["facts"] == [["points", f"{won[0]} : {won[1]}"]]
+    mine, other = won[game.seat], won[1 - game.seat]
+    assert game.score == (0.5 if mine == other else float(mine > other))
+    for scene in game.scenes:
+        _, *hands = scene["rows"]
+        assert [{item["card"] for item in hand["items"]} for hand in hands] == [cards, cards]
+
+
+@pytest.mark.parametrize("game", GAMES.values(), ids=list(GAMES))
+def test_every_game_is_drawn_before_and_after_each_move(game: Game) -> None:
+    for seed in (4, 5):
+        task = EpisodeTask(game.name, game.task_ids[0] + 1, seed)
+        replies, score = lowest_replies(task)
+        shown = build_replay(task, replies, score=score)
+        moves = [move for move in shown.moves if move.by != "chance"]
+        assert len(shown.scenes) == len(moves) + 1
+        movers = [scene["mover"] == shown.seat for scene in shown.scenes[1:]]
+        assert movers == [move.by == "agent" for move in moves]
+        answers = [scene["said"] for scene in shown.scenes if "said" in scene]
+        assert answers == [reply.text for reply in replies]
 
 
 async def test_an_evaluated_episode_becomes_a_replay_with_its_exact_replies() -> None:
     result = await evaluate(BaselinePolicy("match"), BuiltinSource(), episode_list(10))
     for episode in result.episodes:
         game = replay_of(result, episode)
-        said = [reply for played in game.rounds for reply in played.replies]
-        assert tuple(said) == episode.replies
-        assert [played.agent_bid - 1 for played in game.rounds if not played.forced] == [
-            reply.action for reply in episode.replies
+        assert tuple(reply for move in game.moves for reply in move.replies) == episode.replies
+        bids = [move.label for move in game.moves if move.by == "agent"]
+        assert [int(bid.rpartition(" ")[2]) for bid in bids] == [
+            (reply.action or 0) + 1 for reply in episode.replies
         ]
         assert game.policy == "match (bid = prize)"
 
 
-def test_invalid_replies_stand_with_the_round_they_delayed_or_ended() -> None:
+def test_invalid_replies_are_shown_with_the_move_they_delayed_or_ended() -> None:
     task = EpisodeTask("goofspiel", 0, 0)
     replies, _ = lowest_replies(task, turns=2)
     bad = Reply(text="hm", action=None, valid=False, number=False)
     said = [replies[0], bad, replies[1], bad, bad, bad]
     game = build_replay(task, said, score=0.0, failure="invalid_replies")
-    assert [len(played.replies) for played in game.rounds] == [1, 2]
+    assert [len(move.replies) for move in game.moves if move.by == "agent"] == [1, 2]
     assert game.unanswered == (bad, bad, bad)
-    assert headline(game).startswith("Broken off at")
+    assert headline(game) == "Broken off: invalid replies"
     assert "The replies that ended it" in replay_html(game)
 
 
@@ -74,11 +83,10 @@ def test_an_episode_broken_off_before_the_first_bid_is_still_a_page() -> None:
     assert "The replies that ended it" in replay_html(game)
 
 
-def test_another_game_is_told_move_by_move() -> None:
+def test_a_game_is_listed_move_by_move() -> None:
     task = EpisodeTask("leduc_poker", 200_000_000, 3)
     replies, score = lowest_replies(task)
     game = build_replay(task, replies, score=score)
-    assert game.rounds == ()
     assert {move.by for move in game.moves} == {"chance", "agent", "opponent"}
     assert [r for move in game.moves for r in move.replies] == replies
     page = replay_html(game)
@@ -104,17 +112,20 @@ def test_the_step_channel_has_its_own_prizes() -> None:
     graded, step = (
         build_replay(task, replies, channel=channel, score=None) for channel in ("graded", "step")
     )
-    assert [r.prize for r in graded.rounds] != [r.prize for r in step.rounds]
+    prizes = [[row[0] for row in game.scenes[-1]["rounds"]] for game in (graded, step)]
+    assert prizes[0] != prizes[1]
 
 
 def test_a_reply_is_shown_as_text_whatever_it_says() -> None:
     evil = "<script>alert(1)</script></pre><img src=x onerror=alert(2)> {{ 7 * 7 }}"
-    game = replay()
-    first = game.rounds[0].model_copy(update={"replies": (Reply(text=evil, action=0),)})
-    page = replay_html(
-        game.model_copy(update={"rounds": (first, *game.rounds[1:]), "policy": "<script>p"})
+    episode = replay()
+    task = EpisodeTask(episode.environment, episode.task_id, episode.seed)
+    first, *others = lowest_replies(task)[0]
+    game = build_replay(
+        task, [Reply(text=evil, action=first.action), *others], score=None, policy="<script>p"
     )
-    assert "<script" not in page
+    page = replay_html(game)
+    assert page.count("<script") == page.count("</script") == 1, "the stepper's"
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "{{ 7 * 7 }}" in page

@@ -71,7 +71,7 @@ def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: P
     assert view.verdict.startswith("Better than its base: +0.200 [+0.100, +0.300]")
     assert facts["time left"][0] == "0:01:30"
     assert dict(view.phases) == {"playing": 0.75, "learning": 0.25}
-    assert view.episodes[0].replay.rounds, "a game is drawn"
+    assert view.episodes[0].replay.scenes, "a game is drawn"
     page = render("watch.html.j2", view=view)
     assert "No alarms." in page
     assert page.count('class="marked"') == 2, "one published model, in two widths"

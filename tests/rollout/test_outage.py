@@ -115,28 +115,6 @@ def scheduler(source: Source, watched: Watched, at_reply: Callable[[int], None])
     )
 
 
-@pytest.mark.parametrize("kind", [StepSource, GradedSource])
-async def test_episodes_of_a_killed_server_are_played_when_it_is_back(
-    machine: Machine, kind: type[Source]
-) -> None:
-    """No episode has a second attempt, so that one that the outage cost would be lost."""
-    source = kind([machine.start()])
-    watched = Watched(source, restarts(machine, at=3))
-    results = await scheduler(source, watched, kills(machine)).run(
-        [Group(task, 2) for task in TASKS]
-    )
-    await source.close()
-    outcomes = [outcome for result in results for outcome in result.outcomes]
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Trajectory"] * 12
-    assert [outcome.task for outcome in outcomes] == [task for task in TASKS for _ in range(2)]
-    assert max(outcome.attempts for outcome in outcomes) > 1
-    assert watched.pauses == [1, 2, 4]
-    assert [line.split(" (")[0].split(" after")[0] for line in watched.said] == [
-        "no environment server answers",
-        f"environment server {source.servers[0]} answers again",
-    ]
-
-
 async def test_episodes_of_a_server_that_stays_away_go_to_the_others(machine: Machine) -> None:
     source = GradedSource([machine.start(), machine.start()])
     watched = Watched(source, lambda number: pytest.fail("a server is there: nothing waits"))

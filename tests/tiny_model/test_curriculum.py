@@ -1,8 +1,15 @@
-"""The curriculum: the look-up until it is there or time is up, then the mixture."""
+"""The curriculum (look-up, then mixture), and how a base that knows a form only is trained."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
 
 import pytest
+import torch
 
 from miner.tiny_model.curriculum import Curriculum, CurriculumRecipe
+from miner.tiny_model.form import descend
 
 RECIPE = CurriculumRecipe(
     steps=1000, mixture_steps=300, measure_every=50, short_steps=400, small_steps=100
@@ -59,3 +66,22 @@ def test_the_learning_rate_rises_stays_and_falls_with_the_mixture():
     assert curriculum.rate(600) == 1.0
     assert curriculum.rate(750) == pytest.approx(0.51)
     assert 0.02 <= curriculum.rate(899) < 0.03
+
+
+def test_the_learning_rate_rises_early_and_then_falls_to_nothing() -> None:
+    """With a gradient that stays, a step of Adam's is as long as the rate."""
+    model: Any = torch.nn.Linear(1, 1, bias=False)
+    seen = [float(model.weight.detach())]
+    descend(
+        model,
+        lambda: model.weight.sum(),
+        steps=100,
+        learning_rate=0.1,
+        progress=lambda step, loss: seen.append(float(model.weight.detach())),
+    )
+    lengths = [before - after for before, after in pairwise(seen)]
+    longest = lengths.index(max(lengths))
+    assert 0 < longest < 50
+    assert lengths[0] < 0.1 * lengths[longest]
+    assert lengths[-1] < 0.01 * lengths[longest]
+    assert not model.training

@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 from miner.channels.duel import DuelChannel
-from miner.channels.registry import CHANNELS, channel_class
+from miner.channels.registry import channel_class
 from miner.channels.served import ServedChannel
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.reporting.page import write_report
@@ -42,7 +43,7 @@ def own(folder: Path, text: str) -> tuple[str, str]:
 
 def test_every_channel_can_be_set() -> None:
     names = get_args(EnvironmentSettings.model_fields["channel"].annotation)
-    assert set(names) == set(CHANNELS)
+    assert set(names) == set(FACTS)
     assert {channel_class(name) for name in names} > {ServedChannel}
 
 
@@ -104,7 +105,7 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
 
 def test_a_critic_of_another_game_is_refused(work: Work) -> None:
     games = (ServedChannel, DuelChannel)
-    for channel in (name for name in CHANNELS if channel_class(name) not in games):
+    for channel in (name for name in FACTS if channel_class(name) not in games):
         with pytest.raises(ConfigurationError, match=r"credit='all_moves' has a critic for"):
             work.settings(f"environment.channel={channel}", "reward.credit=all_moves")
     assert work.settings("environment.channel=builtin", "reward.credit=all_moves")
@@ -121,7 +122,7 @@ def test_guided_episodes_need_the_critic_of_the_servers_game(work: Work) -> None
 
 def test_shaping_of_another_game_is_refused(work: Work) -> None:
     shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
-    for channel in (name for name in CHANNELS if channel_class(name) is not ServedChannel):
+    for channel in (name for name in FACTS if channel_class(name) is not ServedChannel):
         with pytest.raises(ConfigurationError, match=r"shaping='chance_to_win' knows .*Goofspiel"):
             work.settings(f"environment.channel={channel}", *shaped)
     assert work.settings("environment.channel=builtin", *shaped)

@@ -38,7 +38,7 @@ def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
             "rollout.max_reply_tokens=8",
             "reward.invalid_reply_penalty=0.5",
             "optimizer.learning_rate=2e-3",
-            "optimizer.schedule=constant",
+            "optimizer.decay_share=0.01",
             "optimizer.max_steps=12",
             "evaluation.episodes=80",
             "evaluation.every_steps=12",

@@ -41,7 +41,7 @@ def test_a_base_that_loses_learns_to_win(tmp_path):
             "environment.deck_sizes=[8]",
             "rollout.groups_per_step=8",
             "optimizer.learning_rate=2e-3",
-            "optimizer.schedule=constant",
+            "optimizer.decay_share=0.01",
             "optimizer.max_steps=12",
             "reward.credit=turn",
             "reward.shaping=chance_to_win",

@@ -80,16 +80,24 @@ def test_a_step_in_which_everything_was_lost_is_an_error_that_says_why():
         roll(Player(lost(), lost(), lost(), lost()))
 
 
-def test_of_a_long_episode_some_turns_are_trained_the_same_every_time():
-    episode = build_trajectory(1.0, replies=tuple("12345"))
+def trained_turns(episode, settings):
+    (row,), columns = episode.rows, roll(Player(*[episode] * 4), settings)
+    assert columns["completion_ids"][0] == list(row.completion_ids)
+    masks = {tuple(mask) for mask in columns["env_mask"]}
+    assert len(masks) == 1, "equal episodes are trained on the same turns"
+    return {turn for turn, on in zip(row.turn_ids, masks.pop(), strict=True) if on}
+
+
+def test_turns_of_a_long_episode_are_drawn_and_the_same_for_equal_episodes():
     settings = RewardSettings(most_turns=2)
-    first, again = (roll(Player(*[episode] * 4), settings) for _ in range(2))
-    assert first["env_mask"] == again["env_mask"]
-    (row,) = episode.rows
-    trained = {turn for turn, on in zip(row.turn_ids, first["env_mask"][0], strict=True) if on}
-    assert len(trained) == 2
-    assert trained < set(range(5))
-    assert first["completion_ids"][0] == list(row.completion_ids)
+    drawn = set()
+    for first in "12345678":
+        episode = build_trajectory(1.0, replies=(first, *"2345"))
+        turns = trained_turns(episode, settings)
+        assert len(turns) == 2
+        assert turns == trained_turns(episode, settings)
+        drawn |= turns
+    assert drawn == set(range(5))
 
 
 def test_invalid_replies_cost_where_they_happened():

@@ -108,13 +108,6 @@ def test_sigterm_after_the_episodes_lets_the_step_end(work: Work, monkeypatch) -
     assert work.checkpoint.step == 1
 
 
-def test_sigterm_before_the_first_step_leaves_the_base(work: Work, at_rollout) -> None:
-    at_rollout[1] = ask_to_stop
-    assert work.train("optimizer.max_steps=50").step == 0
-    assert (work.steps, work.checkpoint) == ([], None)
-    assert len(RunFolder(work.run_dir).read().evaluations) == 1, "the base, once"
-
-
 @pytest.mark.parametrize("setting", ["rollout.temperature=1", "rollout.most_invalid=0.5"])
 def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch, setting: str) -> None:
     """The evaluation of the base and the search for a temperature, which the next run repeats."""

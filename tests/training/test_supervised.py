@@ -17,12 +17,12 @@ from entrypoint.exit_status import ExitStatus
 from miner.config.contract import SWE_DATASET
 from miner.config.errors import ConfigurationError
 from miner.publishing.best import Evaluated
+from miner.publishing.gate import form_lost
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.recorded.conversations import read_conversations
 from miner.recorded.rows import RecordedRows
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.model_folder import load_model_folder
-from miner.training.supervised import form_lost
 from tests.builders import build_tokenizer, save_base
 from tests.recorded.made import swe_zero, write_rows
 from tests.training.in_process import Work, build_guesser, working_in
@@ -120,7 +120,7 @@ def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: boo
         "ENVIRONMENT_SERVER_URLS": "",
         **(data if mounted else {}),
     }
-    settings = ("max_steps=2", "learning_rate=1e-2", "schedule=constant", "warmup_steps=0")
+    settings = ("max_steps=2", "learning_rate=1e-2", "decay_share=0.01", "warmup_steps=0")
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "entrypoint", "--task-id", "task", "--gpus", "0"),

@@ -105,6 +105,7 @@ def test_one_forfeit_of_a_few_games_decides_nothing():
 def test_a_share_at_the_limit_comes_to_an_end():
     tried = fit_temperature(1.0, 0.25, forfeiting(lambda _: 0.25, [])).tried
     assert {each.episodes for each in tried} == {MOST_EPISODES}
+    assert all(each.fits for each in tried), "`most_invalid` itself is low enough"
 
 
 @pytest.mark.parametrize(

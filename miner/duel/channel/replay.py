@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import duel_of
-from miner.duel.outcome import GameRecord, Ply, Usage
 from miner.duel.play import LONGEST_CONTENT
-from miner.duel.report.scenes import frames
 from miner.duel.table import Table
 from miner.environments.base import EpisodeTask, Transition
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
-from miner.games import Scene
 from miner.reporting.records import Move, Replay
 from miner.reporting.replay import replay_with
+from miner.reporting.scenes import scenes
 
 
 async def replay_duel(source: DuelSource, result: EvaluationResult, found: EpisodeRecord) -> Replay:
@@ -38,22 +34,15 @@ async def replay_duel(source: DuelSource, result: EvaluationResult, found: Episo
             f"opponent {task.opponent} does not play the same game twice"
         )
     moves, unanswered = _moves(table, duel_of(task)[2], found.replies)
-    scenes = tuple(_scenes(table, moves))
-    return replay_with(result, found, moves=moves, unanswered=unanswered, scenes=scenes)
-
-
-def _scenes(table: Table, moves: Sequence[Move]) -> list[Scene]:
-    history, plies = table.state.history(), []
-    state = table.loaded.new_initial_state()
-    for number, (action, move) in enumerate(zip(history, moves, strict=True)):
-        said = move.replies[0].text[:LONGEST_CONTENT] if move.replies else None
-        if number >= len(table.opening) and state.current_player() >= 0:
-            plies.append(Ply(state.current_player(), action, said))
-        state.apply_action(action)
-    unused = (Usage(), Usage())
-    return frames(
-        GameRecord(table.game.name, table.seed, 0, history, [], "draw", None, unused, plies)
-    )
+    opening = len(table.opening)
+    details = [
+        {"said": move.replies[0].text[:LONGEST_CONTENT]} if move.replies else {}
+        for move in moves[opening:]
+        if move.by != "chance"
+    ]
+    history = table.state.history()
+    shown = scenes(table.game, table.loaded, history, opening=opening, details=details)
+    return replay_with(result, found, moves=moves, unanswered=unanswered, scenes=tuple(shown))
 
 
 def _moves(

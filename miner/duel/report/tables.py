@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
@@ -11,7 +9,6 @@ from rich.table import Table
 
 from miner.duel.league import LeagueResult
 from miner.duel.outcome import Usage
-from miner.duel.rounds import Odds
 from miner.evaluation.statistics import Estimate
 
 
@@ -35,21 +32,6 @@ def print_league(result: LeagueResult, console: Console) -> None:
                 markup=False,
             )
     console.print(advice(result), highlight=False, markup=False)
-
-
-def print_odds(found: Sequence[Odds], boss: str | None) -> None:
-    """A line for each player: its chances in the tournament's rounds, and what to train next."""
-    print("Chances, from resampled games (in the final swe_infinite is taken for a draw):")
-    for odds in found:
-        words = [f"{odds.group:.0%} to advance from a group among several"]
-        if odds.single_group is not None and odds.final is not None:
-            words.append(f"{odds.single_group:.0%} past {boss} from the only group")
-            words.append(f"{odds.final:.0%} to win the final against {boss}")
-        if odds.next_game is None:
-            words.append("no single game would raise the first")
-        else:
-            words.append(f"train {odds.next_game} next: to be best there adds {odds.gain:.0%}")
-        print(f"  {odds.player}: {'; '.join(words)}")
 
 
 def advice(result: LeagueResult) -> str:
