@@ -304,7 +304,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def defect(published: Path, *, load: bool) -> str:
-    """Why the published folder is no model; "" for one that is."""
+    """Reason why the published folder is not a model; "" for one that is."""
     from miner.publishing.errors import PublishingError
     from miner.publishing.verify import verify_model
 

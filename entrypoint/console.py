@@ -40,7 +40,7 @@ def mask(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return masked
 
 
-def say(message: str, *, speaker: str = "miner") -> None:
+def print_line(message: str, *, speaker: str = "miner") -> None:
     """Print one line, prefixed with the speaker's name. Line breaks inside become spaces."""
     sys.stdout.write(mask(f"{speaker}: {' '.join(message.splitlines())}") + "\n")
     sys.stdout.flush()

@@ -36,7 +36,7 @@ class ProgramState:
         name: supervisord's word for the state: "STOPPED", "STARTING", "RUNNING", "EXITED", ...
         exit_status: of the last run; -1 when a signal ended it.
         started_at: Unix seconds of the last start.
-        error: why it could not be started.
+        error: reason why it could not be started.
     """
 
     name: str

@@ -41,7 +41,7 @@ class ExitStatus(IntEnum):
     )
     DEADLINE = 23, "the time was over before a model was published"
     STOPPED = 24, "asked to stop (SIGTERM) before a model was published"
-    UNVERIFIED = 25, "the trainer reported success, but the folder at the output path is no model"
+    UNVERIFIED = 25, "the trainer reported success, but no model is at the output path"
     SUPERVISOR = 26, "supervisord or the watchdog ended unasked, and nothing is published"
     REFUSED = 27, "the trainer refused its settings or could not be started, at the first attempt"
 

@@ -36,7 +36,7 @@ class Hardware:
 
     Attributes:
         driver: NVIDIA driver version, None without a driver.
-        note: why there are no GPUs, or that the inventory is pretended; empty otherwise.
+        note: reason for no GPUs, or a note on a pretended inventory; empty otherwise.
         cuda_libraries: folder that CUDA is taken from where the driver is too old, else None.
     """
 

@@ -38,7 +38,7 @@ class Job(BaseModel):
     model: str = Field(description="Base model as the tournament names it, e.g. Qwen/Qwen2.5-3B.")
     repo_name: str = Field(description="Second part of the output path.")
     environments: tuple[str, ...] = Field(min_length=1, description="Games to train, as listed.")
-    duels: bool = Field(False, description="Whether models meet each other, as they do today.")
+    duels: bool = Field(False, description="True if models meet each other, as they do today.")
     servers: tuple[str, ...] = Field((), description="Environment servers, one base URL each.")
     datasets: tuple[Path, ...] = Field((), description="Folders of mounted data sets, as listed.")
     seconds: float = Field(gt=0, description="Seconds planned for, from the container's start.")

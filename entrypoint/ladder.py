@@ -27,7 +27,7 @@ class Rung:
     Attributes:
         name: for the log.
         lower: the settings with less; equal ones where it can lower nothing.
-        restarts: whether the checkpoints so far could not be resumed.
+        restarts: true if the checkpoints so far could not be resumed.
     """
 
     name: str
@@ -92,8 +92,8 @@ def step_down(
     """The settings one rung below, after `taken` rungs of the ladder.
 
     Args:
-        begun: whether there is a checkpoint of an optimizer step to continue from.
-        adapter_learning_rate: what adapters learn with; None keeps the rate.
+        begun: true if there is a checkpoint of an optimizer step to continue from.
+        adapter_learning_rate: learning rate of adapters; None keeps the rate.
 
     Returns: (new settings, rungs taken now, what was lowered), or None at the ladder's end.
     """

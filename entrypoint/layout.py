@@ -28,7 +28,7 @@ class Topology:
         zero_stage: DeepSpeed's, 0 without DeepSpeed.
         groups: groups of a step; a multiple of the trainer's processes.
         pass_tokens: of one process's forward and backward pass; a longer episode is a pass alone.
-        checkpointing: whether activations are recomputed in the backward pass.
+        checkpointing: true if activations are recomputed in the backward pass.
         live_episodes: episodes that one engine (or the CPU process) plays at once.
         memory_share: vLLM's share of its GPU; 0 without vLLM.
         memory: the fullest moments, one plan each.

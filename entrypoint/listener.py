@@ -24,7 +24,7 @@ EXITED, FATAL = "PROCESS_STATE_EXITED", "PROCESS_STATE_FATAL"
 
 
 def reason_to_stop(event: str, payload: dict[str, str], critical: str) -> Outcome | None:
-    """Why this event ends the run, None if it does not."""
+    """Reason for which this event ends the run, None if it does not."""
     if payload.get("processname") != critical or event not in (EXITED, FATAL):
         return None
     what = "has ended" if event == EXITED else "cannot be started; see supervisord.log"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from entrypoint import preflight, reaper, report
-from entrypoint.console import mask, say
+from entrypoint.console import mask, print_line
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import Hardware, detect_hardware
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the boundary: any other defect gets its status and its line too
         sys.stderr.write(mask(traceback.format_exc()))
         end = Outcome(ExitStatus.INTERNAL, f"{type(error).__name__}: {error}")
-    say(f"exit {end.status.value} ({end.status.label}): {end.message}")
+    print_line(f"exit {end.status.value} ({end.status.label}): {end.message}")
     return end.status.value
 
 
@@ -89,8 +89,8 @@ def _append_to_output() -> None:
 def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> Outcome:
     invocation = parse_invocation(arguments)
     for warning in invocation.warnings:
-        say(f"warn {warning}")
-    say(invocation.job.hours_note)
+        print_line(f"warn {warning}")
+    print_line(invocation.job.hours_note)
     prepared = prepare(invocation, started_at, os.environ)
     if invocation.dry_run:
         print_plan(prepared)
@@ -132,7 +132,7 @@ def _fix_template(prepared: Prepared) -> None:
             check=True,
         )
     except (subprocess.SubprocessError, OSError) as error:
-        say(f"warn the base model stays as it came, its chat template is not fixed: {error}")
+        print_line(f"warn the base model stays as it came, its chat template is not fixed: {error}")
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
@@ -205,7 +205,7 @@ def print_plan(prepared: Prepared) -> None:
     """The dry run's output."""
     report.print_job(prepared.invocation, prepared.hardware, prepared.plan)
     for line in (*preflight.check_gpus(prepared.hardware), *preflight.check_model(prepared.facts)):
-        say(str(line))
+        print_line(str(line))
     report.print_topology(prepared.topology)
     work = workload(prepared.settings).within(prepared.topology.episode_tokens)
     report.print_cost(prepared.cost, work)
@@ -216,7 +216,7 @@ def print_plan(prepared: Prepared) -> None:
 def check(prepared: Prepared, stop: threading.Event) -> None:
     """Preflight: log each check's line. Raises: the first `Failure`."""
     for line in _checks(prepared, stop):
-        say(str(line))
+        print_line(str(line))
         if line.level == "fail":
             raise Failure(line.status, f"{line.name}: {line.message}")
 
@@ -245,7 +245,7 @@ def supervise(prepared: Prepared) -> Outcome:
         folder.mkdir(parents=True, exist_ok=True)
     plan.settings_file.write_text(to_toml(prepared.settings))
     game, why = choose_games(prepared.invocation.job)
-    say(
+    print_line(
         f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
         f"files of the run in {plan.run_dir}"
     )

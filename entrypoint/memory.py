@@ -91,8 +91,8 @@ class TrainerLoad:
         zero_stage: 0 spreads nothing, 2 gradients and optimizer, 3 weights as well.
         tokens: of a forward and backward pass; never fewer than the longest episode's.
         compute_bytes: of a number in the computation, 2 for bfloat16, 4 for float32.
-        checkpointing: whether activations inside a layer are recomputed.
-        fused_head: whether logits are made in tiles, as on GPUs.
+        checkpointing: true if activations inside a layer are recomputed.
+        fused_head: true if logits are made in tiles, as on GPUs.
     """
 
     shape: ModelShape

@@ -24,9 +24,9 @@ class ModelFacts:
         architecture: the first of config.json's architectures.
         dtype: the weights' commonest dtype in the words of safetensors ("BF16").
         weight_bytes: size of the weight files.
-        counted: whether `shape.parameters` was counted in the files, or estimated for a model that
+        counted: true if `shape.parameters` was counted in the files, not estimated for a model that
             is not there.
-        gaps: what a base model may lack, in words (chat template, padding token, ...).
+        gaps: parts that a base model lacks, in words (chat template, padding token, ...).
     """
 
     architecture: str

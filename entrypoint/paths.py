@@ -22,7 +22,7 @@ class Paths:
     Attributes:
         cache_dir: read-only; holds models/{name with "/" -> "--"}.
         model_dir: the base model.
-        output_dir: where the validator takes the published model from.
+        output_dir: folder from which the validator takes the published model.
         run_dir: checkpoints, heartbeat, resolved settings, caches; beside the output, never in it.
     """
 

@@ -26,7 +26,7 @@ class Ended:
     Attributes:
         exit_status: its own, or minus the signal that killed it.
         asked: name of the signal that asked this process to end, None if none came.
-        overdue: whether the program was stopped for running past `stop_at`.
+        overdue: true if the program was stopped for running past `stop_at`.
     """
 
     exit_status: int

@@ -100,7 +100,7 @@ def _every(settings: Settings, steps: float, detour: float) -> int:
 
     Args:
         steps: that there is time for without any evaluation.
-        detour: how many of them an evaluation and its publication take.
+        detour: number of them for an evaluation and its publication.
     """
     fewer = max(int(steps / LEAST_EVALUATIONS), round(detour / EVALUATION_SHARE))
     return max(1, min(settings.evaluation.every_steps, fewer))

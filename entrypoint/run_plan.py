@@ -30,7 +30,7 @@ class RunPlan(BaseModel):
     kill_at: float = Field(description="The container may be killed.")
     by_hand: bool = Field(False, description="The user set some of the trainer's settings.")
     served_dtype: ServedDtype = Field(
-        FIRST_FORMAT_DTYPE, description="What the published model will be served in."
+        FIRST_FORMAT_DTYPE, description="Precision in which the published model is served."
     )
     servers: tuple[str, ...] = Field((), description="Environment servers.")
     inference_health: str | None = Field(None, description="URL of vLLM's health endpoint.")

@@ -1,7 +1,7 @@
 """Times at which the trainer, and everything, has to end; all counted from the container's start.
 
 The kill comes at the end of the time given. Before it, in this order: the trainer has planned its
-own end and published; it is asked to end; it is stopped; the published model is loaded once more.
+own end and published; it is asked to end; it is stopped; the published model is loaded again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def plan_run(
     """Files, limits and times of the run. Raises: `Failure` (ARGUMENTS).
 
     Args:
-        asks_servers: whether the trainer plays on the job's environment servers; where it plays in
+        asks_servers: true if the trainer plays on the job's environment servers; where it plays in
             its own process, they are not waited for.
     """
     reserve = SHORTEST_RESERVE + 2 * facts.weight_bytes / LOAD_BYTES_PER_SECOND

@@ -60,7 +60,7 @@ def step_cost(
     """Estimate a step of this plan; see the constants for what is assumed.
 
     Args:
-        work: what an episode is made of, within the plan's longest one.
+        work: parts of an episode, within the plan's longest one.
     """
     episodes = topology.groups * group_size
     return StepCost(
@@ -122,7 +122,7 @@ def _link(hardware: Hardware) -> float:
 
 def _forwards(topology: Topology) -> int:
     """A step's computation in forward passes: forward, backward for activations, for weights, and
-    forward once more where activations are recomputed."""
+    forward again where activations are recomputed."""
     return 2 + (topology.tuning == "full") + topology.checkpointing
 
 

@@ -24,8 +24,8 @@ class Program:
 
     Attributes:
         environment: variables on top of supervisord's own.
-        starts_itself: whether it starts with supervisord; the trainer is started by the watchdog.
-        restarts: whether supervisord starts it again whenever it ends.
+        starts_itself: true if it starts with supervisord; the trainer is started by the watchdog.
+        restarts: true if supervisord starts it again whenever it ends.
     """
 
     name: str

@@ -46,7 +46,7 @@ class BatchShape:
         episode_tokens: of the longest episode.
         servers: that play the episodes; 0: they are played in the trainer's processes.
         pass_tokens: of a forward and backward pass, if there is room for it.
-        work: what an episode is made of.
+        work: parts of an episode.
     """
 
     groups: int = 16

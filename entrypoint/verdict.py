@@ -29,8 +29,8 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     what they asked for. A validator's own job, started again, still ends with it.
 
     Args:
-        ended: how supervisord ended.
-        outcome: what the watchdog left.
+        ended: end of supervisord.
+        outcome: outcome that the watchdog left.
     """
     cause = cause_of(ended, outcome)
     seconds = 0.0 if ended.asked else plan.kill_at - time.time()
@@ -48,7 +48,7 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
 
 
 def cause_of(ended: Ended, outcome: Outcome | None) -> Outcome:
-    """Why the run ended, apart from what it has published."""
+    """Cause of the run's end, apart from what it has published."""
     if ended.asked:
         return Outcome(ExitStatus.STOPPED, f"asked to stop by {ended.asked}")
     if outcome is not None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from entrypoint.console import say
+from entrypoint.console import print_line
 from entrypoint.control import (
     ControlError,
     ProgramState,
@@ -85,7 +85,7 @@ class Watchdog:
             )
             if isinstance(decision, Outcome):
                 return decision
-            say(f"trainer: {decision.reason}", speaker=WATCHDOG)
+            print_line(f"trainer: {decision.reason}", speaker=WATCHDOG)
             before, settings, rungs = settings, decision.settings, decision.rungs
             self._write_settings(settings)
             if settings.rollout.engine != before.rollout.engine:  # there is one way only
@@ -108,7 +108,7 @@ class Watchdog:
                 if self._clock() >= until:
                     raise
                 if not waits:
-                    say(f"waiting for room on the disk: {error}", speaker=WATCHDOG)
+                    print_line(f"waiting for room on the disk: {error}", speaker=WATCHDOG)
                 waits = True
             if self._stop.wait(self._plan.poll_seconds):
                 raise StopRequested
@@ -123,13 +123,13 @@ class Watchdog:
         """Restart it: a server that answers may still hang in a transfer of weights."""
         if self._inference_health is None:
             return
-        say("the inference server is restarted", speaker=WATCHDOG)
+        print_line("the inference server is restarted", speaker=WATCHDOG)
         self._inference_answered = None
         self._control.stop(INFERENCE)
         try:
             self._control.start(INFERENCE)
         except StartError as error:
-            say(str(error), speaker=WATCHDOG)  # the next attempt ends for want of it
+            print_line(str(error), speaker=WATCHDOG)  # the next attempt ends for want of it
 
     def _wait_for_servers(self) -> Outcome | None:
         """The gate after a loss of all environment servers; the outcome if it stays closed."""
@@ -159,7 +159,7 @@ class Watchdog:
             self._control.start(TRAINER)
         except StartError as error:
             return AttemptEnd(EndKind.REFUSED, str(error))
-        say(f"trainer: attempt {number} started", speaker=WATCHDOG)
+        print_line(f"trainer: attempt {number} started", speaker=WATCHDOG)
         if self._inference_answered is not None:
             self._inference_answered = began  # unused between two attempts
         asked = False
@@ -170,11 +170,11 @@ class Watchdog:
             now = self._clock()
             if now >= self._plan.trainer_ends_at and not asked:
                 asked = True
-                say("trainer: the time is over, asked to publish and end", speaker=WATCHDOG)
+                print_line("trainer: the time is over, asked to publish and end", speaker=WATCHDOG)
                 self._control.ask_to_stop(TRAINER)
             end = self._reason_to_stop(began, now, asked)
             if end is not None:
-                say(f"trainer is stopped: {end}", speaker=WATCHDOG)
+                print_line(f"trainer is stopped: {end}", speaker=WATCHDOG)
                 self._control.stop(TRAINER)
                 return end
             if self._stop.wait(self._plan.poll_seconds):
@@ -193,7 +193,7 @@ class Watchdog:
         return end
 
     def _reason_to_stop(self, began: float, now: float, asked: bool) -> AttemptEnd | None:
-        """Why a trainer that still runs must not run on."""
+        """Reason to stop a trainer that still runs."""
         if now >= self._plan.ends_at:
             return AttemptEnd(EndKind.OUT_OF_TIME, "it did not end when asked to")
         if not self._inference_stays_up():
@@ -247,7 +247,7 @@ class Watchdog:
             self._inference_answered is not None
             and now - self._inference_answered > self._plan.inference_silent_seconds
         ):
-            say(f"inference is silent: {error}", speaker=WATCHDOG)
+            print_line(f"inference is silent: {error}", speaker=WATCHDOG)
             self._restart_inference()
 
 
@@ -271,9 +271,11 @@ def _remove_build_locks() -> None:
         try:
             lock.unlink()
         except OSError as error:
-            say(f"{lock} cannot be removed, a build may wait for it: {error}", speaker=WATCHDOG)
+            print_line(
+                f"{lock} cannot be removed, a build may wait for it: {error}", speaker=WATCHDOG
+            )
         else:
-            say(f"removed {lock}, left behind by a build that was killed", speaker=WATCHDOG)
+            print_line(f"removed {lock}, left behind by a build that was killed", speaker=WATCHDOG)
 
 
 def main() -> None:
@@ -292,7 +294,7 @@ def main() -> None:
         outcome = Outcome(ExitStatus.SUPERVISOR, str(error))
     except OSError as error:  # a full disk, most likely
         outcome = Outcome(ExitStatus.DISK, f"the run's files cannot be written: {error}")
-    say(outcome.message, speaker=WATCHDOG)
+    print_line(outcome.message, speaker=WATCHDOG)
     write_outcome(plan.outcome_file, outcome)
 
 

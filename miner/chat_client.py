@@ -53,7 +53,7 @@ class Completion:
     """An answer, streamed or whole.
 
     Attributes:
-        url: where it comes from, for messages.
+        url: address of the endpoint, for messages.
         message: of the first choice; None where it has none.
         usage: token counts as the endpoint reports them.
     """
@@ -77,7 +77,7 @@ class ChatClient(JsonServer):
     Args:
         url: the part before `/chat/completions`.
         api_key: sent if given.
-        tries: how often a request is sent at most; None: until the caller's time is up.
+        tries: most times that a request is sent; None: until the caller's time is up.
         pause_s: before the second try.
         patience_s: longest wait for one answer.
         sleep: waits between tries.

@@ -58,12 +58,12 @@ class Connections:
 def chat_base_url(url: str) -> str:
     """The URL that `/chat/completions` is appended to: `url`, with /v1 if it names a host only.
 
-    Raises: `ConfigurationError` for what is no URL.
+    Raises: `ConfigurationError` for what is not a URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
-            f"{url!r} is no URL of a model endpoint: expected one like http://localhost:30000/v1"
+            f"{url!r} is not a URL of a model endpoint: expected one like http://localhost:30000/v1"
         )
     base = url.rstrip("/").removesuffix("/chat/completions")
     return base if urlsplit(base).path else f"{base}/v1"
@@ -110,8 +110,8 @@ class JsonServer:
 
     Attributes:
         what: it is, in messages.
-        too_large_is_away: whether a reply without end is taken for a fault that passes.
-        redirects: whether it may send its clients elsewhere.
+        too_large_is_away: true if a reply without end is taken for a fault that passes.
+        redirects: true if it may send its clients elsewhere.
     """
 
     what: ClassVar[str]
@@ -123,7 +123,7 @@ class JsonServer:
         self._connections = connections or Connections()
 
     async def health_error(self) -> str:
-        """Why the server is unusable, in a few words; "" where it answers.
+        """Reason why the server is unusable, in a few words; "" where it answers.
 
         A server without /health is there all the same; 5xx is a proxy without its server.
         """

@@ -27,12 +27,12 @@ class Episode:
     Attributes:
         session: the game; None once it is over.
         fixed_info: the part of `info` that never changes.
-        observation: what /state shows now.
+        observation: text that /state shows now.
         steps: moves made, the opponent's included; a simultaneous move counts once.
-        events_seen: how much of the game's history has been counted in `steps`.
+        events_seen: length of the game's history that is counted in `steps`.
         last_opponent_action: None before the opponent's first move.
         total_reward: sum of the rewards of accepted steps.
-        thinking: whether a move is being computed right now.
+        thinking: true if a move is being computed right now.
         touched: time of the last access.
     """
 

@@ -19,8 +19,8 @@ class ServerSettings:
         mode: "faithful" repeats the real /step, which plays other cards than asked in Goofspiel;
             "correct" plays the card asked for. /evaluate is correct in both.
         quirks: weaknesses of the real server that are switched on.
-        faults: what to break from the start.
-        admin: whether /admin/faults changes the faults of the running server.
+        faults: faults that are active from the start.
+        admin: true if /admin/faults changes the faults of the running server.
         idle_expiry_s: seconds without a request after which an episode is forgotten.
         mcts_max_simulations, mcts_num_rollouts: search budget of the "mcts" opponent, None for
             each game's own.

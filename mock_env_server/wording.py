@@ -20,12 +20,12 @@ USAGE = {
     "restful_style": "POST /NAME {PARAMETER: VALUE, ...}",
 }
 SIMULTANEOUS_MENU = "Waiting for Player -2 to move..."
-"""Text in the place of the legal actions when both players move at once."""
+"""Text instead of the legal actions when both players move at once."""
 _MENU_LIMIT = 10
 
 
 def unknown_episode(episode_id: object) -> str:
-    """Why an id leads nowhere."""
+    """Detail of an unknown episode id."""
     return f"No episode {episode_id} here: never started, stopped, or idle too long. Use /reset."
 
 
@@ -77,10 +77,10 @@ def game_over(game: str, seat: int, returns: Sequence[float], score: float) -> s
 
 
 def out_of_time(elapsed_s: float, limit_s: float) -> str:
-    """Why an /evaluate was cut short."""
+    """Detail of an /evaluate that ran out of time."""
     return f"Out of time: game not finished after {elapsed_s:.1f}s (limit: {limit_s}s)"
 
 
 def unsupported_timeout(timeout: object) -> str:
-    """Why /evaluate refuses a timeout."""
+    """Detail of a timeout that /evaluate refuses."""
     return f"timeout {timeout!r}: expected a number of seconds above 0"

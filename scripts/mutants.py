@@ -44,6 +44,8 @@ PACKAGES = {
     "publishing": Package("miner/publishing/*.py", ("tests/publishing",)),
     "training": Package("miner/training/*.py", ("tests/training", "tests/inference")),
     "learning": Package("miner/learning/*.py", ("tests/learning", "tests/training")),
+    "inference": Package("miner/inference/*.py", ("tests/inference",)),
+    "duel": Package("miner/duel/*.py", ("tests/duel",)),
     "entrypoint": Package(
         "entrypoint/*.py",
         ("tests/entrypoint",),

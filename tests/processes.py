@@ -64,12 +64,12 @@ class Forked:
 
     @property
     def stdout(self) -> str:
-        """What it has printed so far."""
+        """Output so far."""
         return _text(self._files[0])
 
     @property
     def stderr(self) -> str:
-        """What it has complained so far."""
+        """Errors so far."""
         return _text(self._files[1])
 
     @property

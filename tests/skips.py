@@ -1,4 +1,4 @@
-"""What a run did not prove, said at its end: every skip by its reason, those of whole modules too.
+"""Skips that a run reports at its end: each by its reason, those of whole modules too.
 
 `--expected-skips FILE` names the reasons that a machine may have, one regular expression a line
 (`#` begins a comment). A run with a skip for any other reason fails. pytest-xdist loses the skips

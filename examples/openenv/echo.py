@@ -12,13 +12,13 @@ BEST_LENGTH = 32
 
 
 class EchoAction(Action):
-    """What is said."""
+    """Text to repeat."""
 
     message: str
 
 
 class EchoObservation(Observation):
-    """What comes back."""
+    """The repeated text."""
 
     echo: str
 
@@ -49,7 +49,7 @@ class EchoEnvironment(Environment):
 
     @property
     def state(self) -> State:
-        """How far the episode is."""
+        """Progress of the episode."""
         return self._state
 
 

@@ -67,7 +67,7 @@ class OpenSpielEnvironment(Environment):
 
     @property
     def state(self) -> State:
-        """How far the game is."""
+        """Progress of the game."""
         return self._state
 
     def _play_others(self) -> None:

@@ -32,7 +32,7 @@ class VLLMClientGenerationConfig:
     Attributes:
         n: completions of each prompt.
         max_tokens: of each completion; in an agent's run, of each of its replies.
-        guided_decoding_regex: what a completion must match.
+        guided_decoding_regex: regular expression that a completion must match.
         stop: texts at which completions end.
     """
 

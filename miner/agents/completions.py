@@ -13,11 +13,11 @@ class Completion:
     """One completion. All tuples but `prompt_ids` have one entry per id.
 
     Attributes:
-        prompt_ids: what it answers.
+        prompt_ids: token ids of the prompt.
         ids: sampled ids, and between them what an environment wrote.
         logprobs: natural-log probability of each sampled id; 0.0 for the others.
         mask: 1 for sampled ids, 0 for the others.
-        finish_reason: how the last sample ended.
+        finish_reason: end of the last sample.
     """
 
     prompt_ids: tuple[int, ...]

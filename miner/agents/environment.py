@@ -46,11 +46,11 @@ class CodeAgentEnvironment(Environment):
     """Completions in which the policy may run code: the output is written right behind it.
 
     Args:
-        code_executer: what runs it.
+        code_executer: the executor that runs it.
         tokenizer: the model's; outputs, and only these, are tokenised with it.
-        parsing_string, stop_string: what stands before and after code.
+        parsing_string, stop_string: text before and after code.
         tools_script: code that runs before the policy's.
-        output_string_start, output_string_end: what stands before and after an output.
+        output_string_start, output_string_end: text before and after an output.
         max_turns: replies of one completion; the code of the last one is not run.
     """
 
@@ -86,7 +86,7 @@ class CodeAgentEnvironment(Environment):
         stop = [self.tags.code_end, *(generation_config.stop or ())]
         first = replace(generation_config, stop=stop)
         done = list(vllm_client.generate(prompts=prompts, **vars(first)).items)
-        fresh = dict(enumerate(done))  # by place: the latest reply of those that may go on
+        fresh = dict(enumerate(done))  # by place: the latest reply of those that may continue
         for _ in range(self.max_turns - 1):
             codes = {at: code for at, reply in fresh.items() if (code := self._code(reply))}
             if not codes:

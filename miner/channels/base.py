@@ -29,7 +29,7 @@ class Lengths:
     Attributes:
         shortest: of an episode in which every turn is asked once.
         longest: of the longest episode that a policy can bring about.
-        replies: how many replies the longest chat holds besides.
+        replies: number of replies that the longest chat holds besides.
     """
 
     shortest: int
@@ -77,7 +77,7 @@ class Channel(ABC):
         """Open the source, once in each process and within the loop that plays.
 
         Args:
-            found: what `check` has found in another process of this run.
+            found: result of `check` in another process of this run.
             patience_s: seconds that servers may take to start.
 
         Raises: `ConfigurationError`, `InfrastructureError`.
@@ -95,7 +95,7 @@ class Channel(ABC):
         return self.tasks.held_out(count, base_seed)
 
     def gate(self) -> GateRule | None:
-        """What a candidate has to pass on held-out episodes to be published, if it is better."""
+        """Rule that a better candidate has to pass on held-out episodes to be published."""
         return None
 
     def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths | None:
@@ -126,7 +126,7 @@ class Channel(ABC):
         """Replays of a lost or broken episode, a won one, and others, `count` at most.
 
         Args:
-            source: where the episodes of `result` were played.
+            source: source of the episodes of `result`.
             failed: called with the reason where an episode has no replay.
         """
         played = [episode for episode in result.episodes if episode.replies]

@@ -81,6 +81,6 @@ class DuelChannel(Channel):
     async def replay(
         self, source: EnvironmentSource, result: EvaluationResult, episode: EpisodeRecord
     ) -> Replay:
-        """The game is played again: the opponent makes its moves once more."""
+        """The game is played again: the opponent repeats its moves."""
         assert isinstance(source, DuelSource)
         return await replay_duel(source, result, episode)

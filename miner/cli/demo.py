@@ -1,6 +1,6 @@
 """`python -m miner demo`: the whole job on a laptop, end to end, as the container runs it.
 
-A base model is made on the spot, the mock environment server runs as a process of its own,
+A base model is made on the spot, the mock environment server runs as a separate process,
 and training is the same command, settings and code as in production, with a process per core.
 """
 
@@ -32,7 +32,7 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
 from miner.environments import InfrastructureError
 from miner.games.goofspiel import MATCH
-from miner.reporting.progress import WarmStartProgress, say
+from miner.reporting.progress import WarmStartProgress, print_line
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 
@@ -79,7 +79,7 @@ def demo_command(
     move_aside(run_dir)
 
     seconds = seconds or show.training_seconds
-    say(console, show.expected(seconds))
+    print_line(console, show.expected(seconds))
     console.print(Rule("1  a base model", align="left"))
     base = _base_model(model, show, console)
     dtype = dtype_of(model)
@@ -112,8 +112,8 @@ def _show_results(run_dir: Path, published: Path, console: Console) -> None:
     """Write the report, and name what there is to look at."""
     console.print(Rule("5  what to look at", align="left"))
     report_command(run_dir)
-    say(console, f"curve      {run_dir / 'learning_curve.png'}")
-    say(console, f"model      {published}")
+    print_line(console, f"curve      {run_dir / 'learning_curve.png'}")
+    print_line(console, f"model      {published}")
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -26,7 +26,7 @@ def print_replies(base: Path, trained: Path, temperature: float, console: Consol
     """Show what both models answer to the first turn of some of the grader's games.
 
     Args:
-        temperature: what the trained one was sampled at.
+        temperature: sampling temperature of the trained one.
     """
     chats = asyncio.run(_first_turns())
     table = Table(title="The first turns of the grader's first games", title_justify="left")

@@ -28,7 +28,7 @@ class Show:
             top.
         other_minutes: least and most of all else on two cores: making the base model, starting and
             probing the servers, and what follows training.
-        prints_replies: whether they are readable.
+        prints_replies: true if they are readable.
         last_weights: compare the newest checkpoint with the base, not what is published: few games
             show no small gain, and the base then stays.
     """

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from miner.cli.demo import move_aside, train
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
-from miner.reporting.progress import say
+from miner.reporting.progress import print_line
 
 CACHE = Path(".cache/tiny-duels-with-notes")
 RECIPE = RECIPES / "tiny-duels.toml"
@@ -56,7 +56,7 @@ def duel_demo_command(
     summary = _summary(published, pairs, console)
     summary["seconds"] = round(time.monotonic() - began, 1)
     write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
-    say(console, f"summary    {run_dir / SUMMARY_FILE}")
+    print_line(console, f"summary    {run_dir / SUMMARY_FILE}")
 
 
 def _base(console: Console) -> Path:
@@ -94,7 +94,7 @@ def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:
                 }
                 forfeits, played = forfeits + result.forfeits, played + estimate.n
                 about = f"{estimate}, {result.forfeits} forfeited"
-                say(console, f"{meeting.name} against {meeting.opponent}: {about}")
+                print_line(console, f"{meeting.name} against {meeting.opponent}: {about}")
         finally:
             await player.close()
         return {"seconds": 0.0, "forfeits": forfeits / played, "games": games}

@@ -33,7 +33,7 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.page import table_evaluations, write_replay
-from miner.reporting.progress import EvaluationProgress, say
+from miner.reporting.progress import EvaluationProgress, print_line
 from miner.reporting.records import EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
@@ -76,7 +76,7 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
         console.print(
             f"[bold red]No score:[/] all {len(failed)} episodes failed; the first one with:"
         )
-        say(console, failed[0].message)
+        print_line(console, failed[0].message)
         return False
     folder = RunFolder(run.out)
     record = EvaluationRecord.of(result, split=channel_class(run.channel).split, time=time.time())
@@ -86,7 +86,7 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     record = _write(run, folder, result, replays, _base_result(folder, earlier, record))
     _print(run, result, record, console)
     if len(result.episodes) < wanted:
-        say(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
+        print_line(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
         raise typer.Exit(TrainerStatus.INTERRUPTED)
     return True
 
@@ -125,7 +125,7 @@ async def _play(
     source = await channel.open()
     try:
         if described := channel.described(source):
-            say(console, described)
+            print_line(console, described)
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
         with EvaluationProgress(len(tasks), run.name or policy.name, console=console) as bar:
@@ -141,7 +141,7 @@ async def _play(
                 highlight=False,
                 soft_wrap=True,
             )
-        failed = partial(say, console)
+        failed = partial(print_line, console)
         replays = await channel.replays(source, result, run.replays, failed)
         return result, replays, len(tasks)
     finally:
@@ -190,8 +190,8 @@ def _base_result(
         return EvaluationResult.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError) as error:
         raise ConfigurationError(
-            f"{path} is no evaluation to compare with ({type(error).__name__}): evaluate the base "
-            "again or choose another folder (out)"
+            f"{path} is not an evaluation to compare with ({type(error).__name__}): evaluate the "
+            "base again or choose another folder (out)"
         ) from None
 
 
@@ -217,21 +217,23 @@ def _print(
     )
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
     for game, score in record.by_game.items():
-        say(console, f"{game.rpartition(':')[2]}: {score}")
+        print_line(console, f"{game.rpartition(':')[2]}: {score}")
     for fault, count in result.faults.items():
-        say(console, f"{count} games forfeited: {fault}")
+        print_line(console, f"{count} games forfeited: {fault}")
     unread, illegal = result.parse_failures, result.illegal_replies
     invalid = f"{unread:,} parse failures, {illegal:,} illegal"
     if not is_game(result.environment):
         invalid = f"{unread + illegal:,} not valid"
-    say(console, f"replies {result.replies:,}: {invalid}")
+    print_line(console, f"replies {result.replies:,}: {invalid}")
     for kind, count in result.failures().items():
         first = next(episode for episode in result.episodes if episode.failure == kind)
         fate = "excluded" if first.score is None else "scored 0"
-        say(console, f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}")
+        print_line(
+            console, f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}"
+        )
     compared = table_evaluations(RunFolder(run.out).read())
     print_scores(console, compared)
-    say(console, f"written to {run.out}")
+    print_line(console, f"written to {run.out}")
 
 
 def _slug(name: str) -> str:

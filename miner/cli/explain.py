@@ -74,7 +74,7 @@ def _overview(parts: Sequence[StepTokens], logged: float) -> Iterator[str]:
         f"rows in {trees} trees, {sum(len(row.at) for row in rows):,} tokens with loss"
     )
     same = math.isclose(loss, logged, rel_tol=1e-3, abs_tol=1e-5)
-    why = "" if same or math.isnan(logged) else " (the model adds a loss of its own)"
+    why = "" if same or math.isnan(logged) else " (the model adds its own loss)"
     yield f"loss from this record {loss:.6f}, as it was logged {logged:.6f}{why}"
     yield "episode  reward  score  advantages of sampled tokens  rows"
     first = 0

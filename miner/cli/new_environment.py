@@ -22,7 +22,7 @@ def new_environment_command(
     It can be trained on as it is; change it, and look with `python -m miner probe`.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigurationError(f"{name!r} is no name of a class: write it like Guess")
+        raise ConfigurationError(f"{name!r} is not a name of a class: write it like Guess")
     path = folder / f"{name.lower()}.py"
     if path.exists():
         raise ConfigurationError(f"{path} is there already: choose another name, or move it")

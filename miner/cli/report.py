@@ -22,13 +22,13 @@ def report_command(
     from rich.console import Console
 
     from miner.reporting.page import table_evaluations, write_report
-    from miner.reporting.progress import say
+    from miner.reporting.progress import print_line
     from miner.reporting.run_folder import RunFolder
     from miner.reporting.run_warnings import run_warnings
     from miner.reporting.tables import print_scores
 
     if not run_dir.is_dir():
-        raise ConfigurationError(f"{run_dir} is no folder: name the run_dir of a training run")
+        raise ConfigurationError(f"{run_dir} is not a folder: name the run_dir of a training run")
     page = write_report(run_dir)
     run = RunFolder(run_dir).read()
     console = Console()
@@ -36,4 +36,4 @@ def report_command(
         print_scores(console, table_evaluations(run))
     for warning in run_warnings(run):
         console.print(f"[yellow]note:[/] {warning}", highlight=False)
-    say(console, f"written to {page}")
+    print_line(console, f"written to {page}")

@@ -82,14 +82,16 @@ def _train(settings: Settings) -> None:
         from miner.distributed.ranks import LeadFailedError, join_ranks
         from miner.inference.engines import is_out_of_memory
         from miner.learning.update_guard import TrainingDivergedError
-        from miner.reporting.progress import say
+        from miner.reporting.progress import print_line
         from miner.training.run import train
 
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)
-    say(console, f"watch it    python -m miner watch {settings.run_dir}")
+    print_line(console, f"watch it    python -m miner watch {settings.run_dir}")
     if penalty := settings.reward.invalid_reply_penalty:
-        say(console, f"reward      an episode's score less {penalty:g} for each invalid reply")
+        print_line(
+            console, f"reward      an episode's score less {penalty:g} for each invalid reply"
+        )
     try:
         result = train(settings, console, ranks)
     except LeadFailedError:
@@ -108,9 +110,9 @@ def _train(settings: Settings) -> None:
         raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
     ranks.detach()
     score = "not evaluated" if result.score is None else f"held-out score {result.score:.3f}"
-    say(console, f"published step {result.step} ({score}) at {result.output_dir}")
+    print_line(console, f"published step {result.step} ({score}) at {result.output_dir}")
     if ranks.leads:
-        say(console, f"report      {_report(settings.run_dir)}")
+        print_line(console, f"report      {_report(settings.run_dir)}")
 
 
 def _report(run_dir: Path) -> str:

@@ -21,13 +21,13 @@ class ChannelFacts:
         implementation: module of `miner.channels` and class. Channels of one class play the same
             tasks.
         reads: settings of the section `environment` that only it and its like read.
-        asks_servers: whether episodes are played on environment servers.
-        bounded: whether each of these servers bounds how many are played at once.
+        asks_servers: true if episodes are played on environment servers.
+        bounded: true if each of these servers bounds how many are played at once.
         served_dtype: of the engine that grades its models.
-        first_format: whether it plays the servers' games.
-        critics: whether `reward.credit = "all_moves"` has a critic.
-        duels: whether two models meet in the games, which have teachers.
-        supervised: whether recorded replies are learned, in place of sampled ones.
+        first_format: true if it plays the servers' games.
+        critics: true if `reward.credit = "all_moves"` has a critic.
+        duels: true if two models meet in the games, which have teachers.
+        supervised: true if recorded replies are learned, instead of sampled ones.
     """
 
     implementation: str

@@ -15,11 +15,11 @@ class CodeAgentSettings(Section):
 
     form: Literal["message", "inline"] = Field(
         "message",
-        description="Where a program's output goes: a separate message, or appended to the reply.",
+        description="Place of a program's output: a separate message, or appended to the reply.",
     )
     max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
     executor: Literal["local", "e2b"] = Field(
-        "local", description="What runs the code: the sandbox of this machine, or E2B."
+        "local", description="Executor of the code: the sandbox of this machine, or E2B."
     )
 
 
@@ -36,8 +36,8 @@ class OpenEnvSettings(Section):
     )
     action: str | dict[str, Any] = Field(
         "",
-        description="How a reply becomes an action: empty by the server's schema, the name of the "
-        'field that takes it, "json" where replies are JSON objects, or a table in which '
+        description="Form of a reply's action: empty by the server's schema, the name of "
+        'the field that takes it, "json" where replies are JSON objects, or a table in which '
         '"{reply}" (or "{integer}") is its place.',
     )
     show: str = Field(
@@ -66,7 +66,7 @@ class OpenEnvSettings(Section):
         low, high = self.return_range
         if not low < high:
             raise ValueError(
-                f"environment.openenv.return_range={list(self.return_range)} is no range: give the "
-                "lowest sum of an episode's rewards first, as in [-1, 1]"
+                f"environment.openenv.return_range={list(self.return_range)} is not a range: give "
+                "the lowest sum of an episode's rewards first, as in [-1, 1]"
             )
         return self

@@ -33,7 +33,7 @@ class EvaluationRun(Settings):
     )
     dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         None,
-        description="What model.path computes in; empty: as graded on a GPU (bfloat16 in duels, "
+        description="Precision of model.path; empty: as graded on a GPU (bfloat16 in duels, "
         "else float16), float32 on a CPU.",
     )
     concurrency: int | None = Field(

@@ -180,7 +180,7 @@ class RolloutSettings(Section):
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",
-        description="What generates: the trainer's own model, vLLM servers, or vLLM in the "
+        description="Engine that generates: the trainer's own model, vLLM servers, or vLLM in the "
         "trainer's process.",
     )
     server: str = Field(

@@ -37,8 +37,8 @@ class Fact:
         name: as the tournament's files call it.
         files: its places in the clone; the first that exists counts.
         read: reads the file.
-        value: what it is here.
-        needed_by: what depends on it here.
+        value: its value here.
+        needed_by: files that depend on it here.
         form: applied to what was read before it is compared.
     """
 
@@ -188,11 +188,11 @@ def differences(clone: Path, own: Path = Path()) -> list[Difference]:
         clone: of the tournament's repository.
         own: this repository, whose licence is to equal the tournament's.
 
-    Raises: `ConfigurationError` for a folder that is no such clone.
+    Raises: `ConfigurationError` for a folder that is not such a clone.
     """
     if not any((clone / name).is_file() for name in _PVP + _TRAINER):
         raise ConfigurationError(
-            f"{clone} is no clone of the tournament's repository, or one of an older layout: it "
+            f"{clone} is not a clone of the tournament's repository, or one of an older layout: it "
             f"has neither {_PVP[0]} nor {_TRAINER[0]}"
         )
     found = [different for fact in FACTS if (different := _compare(clone, fact))]

@@ -34,7 +34,7 @@ def gathered(
     """Inside, parameters that ZeRO-3 spreads over the processes are whole on each; collective.
 
     Args:
-        changed: whether they are written to; those of rank 0 count.
+        changed: true if they are written to; those of rank 0 count.
     """
     if not any(hasattr(parameter, "ds_id") for parameter in parameters):
         return nullcontext()

@@ -32,7 +32,7 @@ class Row:
     Attributes:
         score: with its interval; None without a game.
         by_seat: the same by the seat that the player had.
-        forfeits: how often each cause lost a game.
+        forfeits: number of lost games by cause.
     """
 
     player: str

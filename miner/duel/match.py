@@ -36,7 +36,7 @@ REPLAYS = 2
 RECOVERY_S = 10.0
 
 INTERRUPTED = "interrupted"
-"""Why a match stopped that was cancelled; it keeps the games that were over."""
+"""Reason for the end of a cancelled match; it keeps the games that were over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class MatchResult:
 
     Attributes:
         first, second: names of the players.
-        stopped: why it ended, in words.
-        failure: why it broke off without a decision; a league then leaves all of it out.
-        seconds: how long it took.
+        stopped: reason for the end, in words.
+        failure: cause of an end without a decision; a league then leaves all of it out.
+        seconds: duration in seconds.
     """
 
     game: str
@@ -125,7 +125,7 @@ async def play_match(
 
 
 def _stop(result: MatchResult, pairs: int, limits: Limits) -> str:
-    """Why the match ends now, or an empty text."""
+    """Reason to end the match now, or an empty text."""
     if result.seconds >= limits.seconds:
         return f"time was up after {limits.seconds / 60:g} min"
     for number, name in enumerate((result.first, result.second)):

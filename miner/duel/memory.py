@@ -123,7 +123,7 @@ class Notes:
         self._rendered = None
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Carry out a call of a memory tool; content that is no text becomes one."""
+        """Carry out a call of a memory tool; content that is not text becomes one."""
         edit, slot = self._edits.get(tool), as_integer(arguments.get("slot"))
         if edit is not None and slot is not None:
             edit(slot, str(arguments.get("content", "")))

@@ -15,7 +15,7 @@ POINTS: dict[Result, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 
 
 class Cause(StrEnum):
-    """Why a player forfeited."""
+    """Cause of a forfeit."""
 
     NO_CALL = "no tool call"
     NO_MOVE = "no game_action"
@@ -103,7 +103,7 @@ def game_results(returns: Sequence[float]) -> list[Result]:
 
 
 def forfeit_cause(reply: Reply) -> Cause:
-    """Why a reply holds no legal move."""
+    """Cause of a reply without a legal move."""
     if not reply.calls:
         return Cause.NO_CALL
     moves = [call for call in reply.calls if call.name == MOVE]

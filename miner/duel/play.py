@@ -77,7 +77,7 @@ async def play_game(
 
     Args:
         players, notes: first player's and second's; long-term notes live on in `notes`.
-        first_seat: where the first player sits; the record's result is theirs.
+        first_seat: seat of the first player, whose result the record has.
 
     Raises: what a player raises, other than `ReplyForfeit`.
     """
@@ -113,7 +113,7 @@ class Turns:
 
     Attributes:
         table: the game.
-        forfeit: how the game was forfeited; None where it was not.
+        forfeit: the forfeit that ended the game; None without one.
         usage: by seat.
         plies: the moves, where the rules keep them.
     """

@@ -26,7 +26,7 @@ from miner.duel.report.page import league_page
 from miner.duel.report.tables import print_league
 from miner.duel.tournament_files import wording_of
 from miner.environments.errors import InfrastructureError
-from miner.reporting.progress import say
+from miner.reporting.progress import print_line
 from miner.reporting.style import save_figure, styled
 
 LINE_EVERY_S = 15.0
@@ -68,7 +68,7 @@ async def run_session(
         result = await _play(players, chosen, rules, limits, boss, console)
     played = sum(len(match.games) for match in result.matches)
     if result.interrupted:
-        say(console, f"interrupted: {played} games were over, all else is of these")
+        print_line(console, f"interrupted: {played} games were over, all else is of these")
     if not played and result.interrupted:
         return result
     if not played:
@@ -85,11 +85,11 @@ async def run_session(
         settings["sizes"] = ", ".join(map(str, chosen_sizes))
     page = _write(result, settings, replays, out)
     if wording.is_own:
-        say(
+        print_line(
             console,
             "Prompts are in our own words; the tournament's: python -m miner prompts --help",
         )
-    say(console, f"Look at {page}")
+    print_line(console, f"Look at {page}")
     return result
 
 
@@ -119,13 +119,15 @@ async def _play(
             if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
                 said = time.monotonic()
                 of = f" of {most}" if most else ""
-                say(console, f"{record.game}: {first} against {second}: {counts[key]}{of} games")
+                print_line(
+                    console, f"{record.game}: {first} against {second}: {counts[key]}{of} games"
+                )
 
         def on_match(match: MatchResult) -> None:
             unplayed = max(0, most - len(match.games)) if most else 0
             progress.update(bar, advance=unplayed)
             if not console.is_terminal:
-                say(console, _line(match))
+                print_line(console, _line(match))
 
         return await play_league(
             players, games, rules, limits, boss=boss, on_game=on_game, on_match=on_match

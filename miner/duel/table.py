@@ -38,7 +38,7 @@ class Table:
     """One game from its opening to its end.
 
     Args:
-        game: which game.
+        game: the game to play.
         seed: a seed of `game_seeds`.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Reads the tournament's own sentences from a copy of its files, without running any of them.
 
 The YAML file gives rules and template; from the Python files only literals are taken: constants,
-and the fixed parts of f-strings whose placeholders are known here by name. Whatever has another
+and the fixed parts of f-strings whose placeholders are known here by name. Anything of another
 form than expected is an error that names the file and the thing, never a guess.
 """
 
@@ -142,7 +142,7 @@ class _Source:
         """The text that `name` is set to."""
         value = self._assigned(name)
         if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-            raise ConfigurationError(f"{self.path}: {name} is no text")
+            raise ConfigurationError(f"{self.path}: {name} is not text")
         return value.value
 
     def member(self, name: str, key: str) -> Any:

@@ -34,7 +34,7 @@ class Request:
     Attributes:
         table: the game as it is; our own players may read it, models see `messages`.
         player: the seat that is asked, 0 or 1.
-        notes: what the player has written down.
+        notes: the player's notes.
         kind: a turn, or the reflection after a game.
         legal: ids of the legal actions, ascending; empty in a reflection.
         seed: the evaluation's seed, which requests carry.

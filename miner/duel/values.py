@@ -35,7 +35,7 @@ class DuelValues:
     Args:
         family: of the model's calls, one of `calls.FORMS`.
         taught: values the moves.
-        named: whether replies name the move before they call the tool.
+        named: true if replies name the move before they call the tool.
     """
 
     def __init__(self, family: str, taught: Taught = taught_values, *, named: bool = False) -> None:

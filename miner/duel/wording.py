@@ -26,7 +26,7 @@ class ToolWording:
     Attributes:
         memory: descriptions of `MEMORY_TOOLS`, in their order.
         slot, content, action_id: descriptions of arguments.
-        move: what stands before and after the legal ids in the description of the move's tool.
+        move: text before and after the legal ids in the description of the move's tool.
     """
 
     memory: tuple[str, ...]

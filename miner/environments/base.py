@@ -56,20 +56,20 @@ class Transition:
     Attributes:
         messages: messages to answer next; empty when `done`, or with `appended`.
         reward: reward of this turn as the environment gives it; for the games 0.0 until the end.
-        done: whether the episode is over.
+        done: true if the episode is over.
         score: the graded score in [0, 1], exactly when `done`; 0.0 after three unparsable replies.
         action: id of the action that was played, None if the reply could not be parsed.
-        valid: whether the reply was parsed into a legal action.
+        valid: true if the reply was parsed into a legal action.
         recorded: the reply as the chat's history shows it from now on, None for verbatim (the
             grader strips think blocks and surrounding space).
-        fresh: whether a new chat begins: `messages` are then all that is shown from now on.
+        fresh: true if a new chat begins: `messages` are then all that is shown from now on.
         appended: text that continues the assistant's own message, in place of `messages`; the
             policy did not sample it, so it is never trained.
         tools: functions that the fresh chat offers; see `Observation`.
-        fault: why the reply was not valid, in a word or two; empty where that is plain.
+        fault: reason why the reply was invalid, in a word or two; empty where that is plain.
 
     Raises: ValueError for `appended` together with `messages`, `fresh` or `done`, and for `tools`
-        of a chat that continues: what its prompt has shown cannot change.
+        of a chat that continues: the part in its prompt cannot change.
     """
 
     messages: tuple[Message, ...]

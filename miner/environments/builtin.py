@@ -95,7 +95,7 @@ class BuiltinSource(InProcess):
     """Opens in-process environments.
 
     Args:
-        prompt_formats: how a live server words its prompts, by game; games without one are worded
+        prompt_formats: wording of a live server's prompts, by game; games without one are worded
             by `PromptFormat.own`.
     """
 

@@ -9,7 +9,7 @@ class EnvironmentFault(Exception):
     """Base of everything that can go wrong with an environment.
 
     Args:
-        message: what was asked, what came back and what to do next, in one sentence.
+        message: request, response and next step, in one sentence.
         server: base URL (or channel name) of the environment at fault, for retrying elsewhere.
     """
 

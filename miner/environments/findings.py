@@ -19,14 +19,14 @@ class Findings:
 
     Attributes:
         channel: that was checked.
-        reason: why one can train on it, in a sentence.
-        environment: what is played there.
-        scoring: what a score means, in a sentence; empty where the report need not explain it.
-        warning: why training may be in vain, printed before and after it; empty for none.
+        reason: reason why one can train on it, in a sentence.
+        environment: name of the environment.
+        scoring: meaning of a score, in a sentence; empty where the report need not explain it.
+        warning: reason why training may be in vain, printed before and after it; empty for none.
         notes: facts and remarks, a sentence each.
         picture: shown in a terminal before the sentences, and in the report.
         details: further keys of `probe.json`.
-        for_opening: what spares `Channel.open` the same search in other processes.
+        for_opening: findings that spare `Channel.open` the same search in other processes.
     """
 
     channel: str

@@ -80,7 +80,7 @@ class GradedSource(OnServers[AffinetesClient]):
         return self._runtime
 
     async def close(self) -> None:
-        """Give up all episodes and stop listening (idempotent)."""
+        """Abort all episodes and stop listening (idempotent)."""
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             await runtime.close()

@@ -18,7 +18,7 @@ from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError
 from miner.environments.graded_endpoint import MODEL_NAME, ChatEndpoint, ChatExchange
 
-# Must not be empty, or the server refuses to play; it is no secret.
+# Must not be empty, or the server refuses to play; it is not a secret.
 _API_KEY: Final = "unused"
 
 

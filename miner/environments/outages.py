@@ -73,7 +73,7 @@ class Outages:
         source: the source of episodes whose servers are asked.
         dark: runs while no server answers.
         patience: seconds that may be waited from now on.
-        say: logs a line for the user.
+        note: logs a line for the user.
         waiting: called after each question in vain, as a heartbeat.
         sleep: pauses, injected by tests.
     """
@@ -84,14 +84,14 @@ class Outages:
         dark: Stopwatch,
         *,
         patience: Callable[[], float],
-        say: Callable[[str], None] = logger.warning,
+        note: Callable[[str], None] = logger.warning,
         waiting: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._source = source
         self._dark = dark
         self._patience = patience
-        self._say = say
+        self._note = note
         self._waiting = waiting
         self._sleep = sleep
         self._asking = asyncio.Lock()
@@ -148,19 +148,19 @@ class Outages:
         gone = [f"{url} ({errors[url]})" for url in self._away if url not in before]
         if gone:
             others = len(servers) - len(self._away)
-            self._say(
+            self._note(
                 f"{_named(gone, 'does', 'do')} not answer: episodes go to the other {others} of "
                 f"{len(servers)} environment servers"
             )
         back = [url for url in before if url not in self._away]
         if back:
-            self._say(f"{_named(back, 'answers', 'answer')} again")
+            self._note(f"{_named(back, 'answers', 'answer')} again")
 
     def _begin_dark(self, errors: dict[str, str]) -> None:
         self._dark.start()
         self._pauses = growing_pauses()
         reasons = ", ".join(f"{url}: {reason}" for url, reason in errors.items())
-        self._say(
+        self._note(
             f"no environment server answers ({reasons}): waiting up to "
             f"{_duration(self._patience())} for one, to play its episodes again"
         )
@@ -168,7 +168,7 @@ class Outages:
     def _end_dark(self) -> None:
         seconds = self._dark.stop()
         there = [url for url in self._source.servers if url not in self._away]
-        self._say(
+        self._note(
             f"{_named(there, 'answers', 'answer')} again after {_duration(seconds)}: the episodes "
             "are played again"
         )

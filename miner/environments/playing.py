@@ -82,7 +82,7 @@ class TextConversation:
 
     Attributes:
         on_turn: called with each reply and its transition, as soon as that is known.
-        shown: what has come since the reply before the latest one, as one text a message.
+        shown: messages since the reply before the latest one, as one text each.
     """
 
     def __init__(self, answer: Answer, ended: Callable[[], Awaitable[None]] | None = None) -> None:

@@ -27,17 +27,17 @@ class ServerFindings:
 
     Attributes:
         url: base URL.
-        problem: why the server could not be asked at all; empty if it answered.
+        problem: reason why the server could not be asked; empty if it answered.
         latency_ms: time of the first answer in milliseconds.
         api_title, api_version: of its API, as it reports them; empty if it reports none.
         step_asked, step_applied: actions sent over /step whose effect showed, and how many of
             them were the actions that the game made.
-        step_problem: what went wrong on /step; empty if nothing.
+        step_problem: error on /step; empty if there was no error.
         graded_episodes: graded episodes played to their end.
-        graded_seconds: how long all of them took side by side, tries that failed included.
-        graded_problem: what went wrong with /evaluate; empty if nothing.
+        graded_seconds: duration of all of them side by side, failed tries included.
+        graded_problem: error of /evaluate; empty if there was no error.
         prompt_format: the wording learned from the graded episodes.
-        builtin_matches: whether the builtin channel repeats them byte for byte; None if unknown.
+        builtin_matches: true if the builtin channel repeats them byte for byte; None if unknown.
         builtin_difference: the first difference.
     """
 
@@ -92,12 +92,12 @@ class ProbeReport:
 
     @property
     def reason(self) -> str:
-        """Why that channel is recommended, in a sentence."""
+        """Reason for the recommended channel, in a sentence."""
         return self._choice()[1]
 
     @property
     def warning(self) -> str:
-        """Why training on the recommended channel may be in vain; empty if it is not."""
+        """Warning about the recommended channel; empty if there is none."""
         if not self.servers or self.channel != "builtin":
             return ""
         return (

@@ -43,7 +43,7 @@ def _check_url(text: str) -> str:
     if url.scheme not in ("http", "https") or not url.host or not port:
         shown = f"http://{text}" if "://" not in text and "@" not in text else "http://host:8000"
         raise ConfigurationError(
-            f"environment server {_without_credentials(text)!r} is no URL of the form "
+            f"environment server {_without_credentials(text)!r} is not a URL of the form "
             f"http://host:port; did you mean {shown!r}?"
         )
     if url.user or url.password or url.query_string or url.fragment:

@@ -31,7 +31,7 @@ def model_policy(
     Args:
         max_sessions: episodes that may be under way at once.
         dtype: name of torch's; None: `served` on a GPU, float32 on a CPU.
-        served: what the model is graded in.
+        served: dtype in which the model is graded.
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded.
     """

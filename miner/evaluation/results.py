@@ -35,10 +35,10 @@ class Reply(BaseModel):
     Attributes:
         text: the policy's words, verbatim.
         action: the action that was played; None where none was, or where it is not known.
-        valid: whether a legal action was found.
-        number: whether the reply held a number at all; without one it cannot name an action.
-        fault: why it is not valid, where the environment gives a reason.
-        shown: what it answered, in environments whose episodes cannot be played again from actions.
+        valid: true if a legal action was found.
+        number: true if the reply held a number at all; without one it cannot name an action.
+        fault: reason why it is invalid, where the environment gives one.
+        shown: messages that it answered, where episodes cannot be played again from actions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -56,11 +56,11 @@ class EpisodeRecord(BaseModel):
 
     Attributes:
         score: graded score in [0, 1]; None if the episode was excluded.
-        seat: which player the agent was, None where there is only one.
+        seat: the agent's player number, None where there is only one.
         deck_size: cards per hand; None in games of one size.
-        failure: why the score is 0 or None; None for an episode played to its end.
+        failure: cause of a score of 0 or None; None for an episode played to its end.
         message: the failure in words.
-        tries: how often the episode was started.
+        tries: number of times that the episode was started.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -54,7 +54,7 @@ class Rules:
     Attributes:
         concurrency: episodes played at once (the source's capacity is never exceeded).
         timeout_s: seconds after which a try ends with score 0; None waits for ever.
-        retry: how often infrastructure may fail before its failures exclude an episode.
+        retry: failures of infrastructure that do not exclude an episode yet.
     """
 
     concurrency: int = GRADER_CONCURRENCY
@@ -77,7 +77,7 @@ async def evaluate(
     Args:
         on_episode: called with each record as soon as its episode is decided.
         outages: waits for servers that go away; a try that an outage ended is not counted.
-        interruptible: when cancelled, return the episodes that were decided, if there are any.
+        interruptible: return the decided episodes, if any, when cancelled.
 
     Raises: `ConfigurationError` for an empty list, or when a task cannot be played at all.
     """

@@ -3,7 +3,7 @@
 Scores are in [0, 1] and a good policy wins nearly always: at a mean of 0.95 the t interval and the
 bootstrap are too narrow, and after ten wins out of ten both claim certainty. So:
 
-* a mean gets the **Wilson score interval** (Wilson 1927) with the mean score in the place of the
+* a mean gets the **Wilson score interval** (Wilson 1927) with the mean score instead of the
   proportion. It is exact in spirit for wins and losses; any score in [0, 1] with mean p has at
   most the variance p(1 - p), so draws only make it wider than needed. It never leaves [0, 1] and
   never has width zero;

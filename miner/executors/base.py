@@ -22,7 +22,7 @@ class Limits:
     Attributes:
         seconds: wall time.
         memory_bytes: address space (the local sandbox; remote ones have their own).
-        output_bytes: what is kept of each of stdout and stderr; more ends the run.
+        output_bytes: bytes kept of each of stdout and stderr; more ends the run.
         code_bytes: longest code that is run at all.
     """
 
@@ -52,7 +52,7 @@ class Execution:
     """Result of a run.
 
     Attributes:
-        output: what the code printed, cut at `Limits.output_bytes`.
+        output: printed text, cut at `Limits.output_bytes`.
         failure: None where the code ran to its end.
     """
 

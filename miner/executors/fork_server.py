@@ -75,7 +75,7 @@ class ForkServer:
 
         Args:
             modules: imported before the first fork, for all workers.
-            landlock: whether to open the standard library's files to workers, by Landlock.
+            landlock: true to open the standard library's files to workers, by Landlock.
 
         Raises: `ConfigurationError` if the kernel cannot lock it, `InfrastructureError` if it dies.
         """

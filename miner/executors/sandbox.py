@@ -42,7 +42,7 @@ class LocalSandbox:
 
     Args:
         limits: of each run.
-        landlock: whether code may import all of the standard library, which takes Landlock; None:
+        landlock: true if code may import all of the standard library, which takes Landlock; None:
             where the kernel has it.
     """
 

@@ -41,7 +41,7 @@ def system_call_filter(*, files: bool) -> bytes:
     """The filter as instructions of classic BPF.
 
     Args:
-        files: whether files may be opened for reading at all; only with Landlock.
+        files: true if files may be opened for reading at all; only with Landlock.
 
     Raises: `ConfigurationError` where libseccomp is missing.
     """

@@ -31,7 +31,7 @@ def game_named(name: str) -> Game:
     """The game called `name`. Raises: `ConfigurationError` for any other name."""
     if name not in GAMES:
         raise ConfigurationError(
-            f"{name!r} is no game of the tournament: choose from {', '.join(GAMES)}"
+            f"{name!r} is not a game of the tournament: choose from {', '.join(GAMES)}"
         )
     return GAMES[name]
 

@@ -92,7 +92,7 @@ class Game:
         draw: scene of a state after an action (None: after none), seen from both sides.
         server_parameters, duel_parameters: OpenSpiel's, for a configuration number.
         server_text, duel_text: the state block that a player is shown.
-        server_label: how servers name a player's action; -1 is chance.
+        server_label: the servers' name of a player's action; -1 is chance.
         search: simulations a move and rollouts a leaf of the servers' "mcts" opponent.
         random_opening: duels begin with a few random moves, so that deterministic players play
             more than one game.

@@ -38,7 +38,7 @@ def weights_on_cpu(
     """Copies of `merged_weights`; collective under ZeRO-3.
 
     Args:
-        keep: whether this process needs them; otherwise it only takes part, and returns nothing.
+        keep: true if this process needs them; otherwise it only takes part, and returns nothing.
         dtype: of the copies; None keeps that of each weight.
     """
     copies = {}

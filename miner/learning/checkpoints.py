@@ -90,7 +90,7 @@ class Checkpoints(TrainerCallback):
     Args:
         size: bytes of a checkpoint.
         seconds_apart: at least, between two; counted from the start for the first.
-        sound: whether the weights may be resumed from.
+        sound: true if the weights may be resumed from.
         clock: monotonic seconds, injected by tests.
     """
 

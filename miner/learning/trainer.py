@@ -97,7 +97,7 @@ class EpisodeTrainer(TreeTrainer):
         tokens_per_pass, gather: see `TreeTrainer`.
 
     Attributes:
-        halvings: how often the learning rate was halved; see `begin_again`.
+        halvings: number of times that the learning rate was halved; see `begin_again`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class EpisodeTrainer(TreeTrainer):
         Args:
             rollout: TRL's `rollout_func`.
             learning_rate_factor: optimizer step -> factor on the peak learning rate.
-            corrected: whether the rollout's logprobs are another engine's, and correct the loss as
+            corrected: true if the rollout's logprobs are another engine's, and correct the loss as
                 those of TRL's vLLM do.
         """
         self.rollout_func = rollout

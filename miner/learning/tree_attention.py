@@ -137,7 +137,7 @@ def by_flex(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: fl
 
 
 def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -> str | None:
-    """Why FlexAttention cannot be used on `device` (None if it can): by a trial with gradients.
+    """Reason not to use FlexAttention on `device` (None without one): by a trial with gradients.
 
     Args:
         size: of a head.

@@ -38,7 +38,7 @@ class UpdateGuard:
 
         Args:
             grad_norm: of the whole gradient, before clipping.
-            unsound: what else of the step was not finite on any process, such as "loss".
+            unsound: other parts of the step that were not finite on any process, such as "loss".
 
         Raises: `TrainingDivergedError` when it happened too often in a row.
         """

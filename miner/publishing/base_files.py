@@ -1,4 +1,4 @@
-"""Which files of the base model go into a published folder.
+"""Files of the base model that are copied into a published folder.
 
 Invariant: everything but the weights is the base model's own, byte for byte (a missing padding
 token is added, and a chat template that cannot hold a game is replaced). What a newer
@@ -31,7 +31,7 @@ def copy_base_model(base: Path, destination: Path) -> None:
     """
     if not (base / "config.json").is_file():
         raise PublishingError(
-            f"{base} is no model folder (no config.json): check the model's name and the cache."
+            f"{base} is not a model folder (no config.json): check the model's name and the cache."
         )
     weights = weight_files(base)
     if not weights:
@@ -67,7 +67,7 @@ def copy_companions(base: Path, destination: Path) -> None:
 
 
 def put_chat_template(folder: Path, template: str) -> None:
-    """Make `template` the one that every server finds: newer ones read a file of its own, older
+    """Make `template` the one that every server finds: newer ones read a separate file, older
     ones the tokenizer's settings."""
     (folder / _CHAT_TEMPLATE).write_text(template)
     _set(folder, chat_template=template)

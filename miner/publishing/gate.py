@@ -50,7 +50,7 @@ class Bet:
     def add(self, value: float) -> None:
         """Settle the stake that earlier values led to. Raises: `ValueError` outside [0, 1]."""
         if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{value!r} is no result of a pair: scores are in [0, 1]")
+            raise ValueError(f"{value!r} is not a result of a pair: scores are in [0, 1]")
         self.log_capital += math.log1p(self._stake() * (value - self._least))
         self._count += 1
         before = value - self._mean

@@ -34,7 +34,7 @@ def check_loaded(folder: Path, report: ModelReport, *, strict: bool, dtype: str)
     """Complete the structural `report` of `folder` by reading and loading everything.
 
     Args:
-        strict: whether weights that are not finite or beyond `dtype`, and logits that are not
+        strict: true if weights that are not finite or beyond `dtype`, and logits that are not
             finite in it, are errors; otherwise they are warnings, as for a base model that is
             published as it came.
         dtype: torch's name of what the grader serves in.
@@ -77,7 +77,7 @@ def _weight_concerns(folder: Path, dtype: str) -> list[str]:
 def _float_pieces(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     for file in weight_files(folder):
         with safe_open(str(file), framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - the handle is no mapping
+            for name in tensors.keys():  # noqa: SIM118 - the handle is not a mapping
                 tensor = tensors.get_tensor(name)
                 if tensor.is_floating_point() and tensor.numel():
                     for piece in tensor.flatten().split(PIECE):

@@ -65,7 +65,7 @@ class Publisher:
         full_check: verify by loading the model; otherwise only structurally.
         in_process: load it in this process instead of a fresh one: seconds faster for a tiny model,
             but only where nothing patches model loading (DeepSpeed does).
-        dtype: what the published model will be served in.
+        dtype: dtype in which the published model will be served.
         take_over: move other content aside, instead of refusing it.
 
     Raises: `PublishingError` if folders cannot be written there or another process publishes;

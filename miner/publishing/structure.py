@@ -53,7 +53,7 @@ class ModelReport:
         weight_bytes: size of all weight files.
         dtypes: parameters per dtype, in the words of safetensors ("BF16").
         warnings: properties that do not keep the grader from loading the folder.
-        loaded: whether the weights were read and the model was loaded, not only the headers.
+        loaded: true if the weights were read and the model was loaded, not only the headers.
     """
 
     tensors: int
@@ -68,7 +68,7 @@ def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
     """Check `folder` without reading a weight.
 
     Args:
-        strict: whether a tokenizer without chat template, end or padding token is an error; a base
+        strict: true if a tokenizer without chat template, end or padding token is an error; a base
             model is published as it came, with a warning in the report instead.
 
     Raises: `UnverifiedModelError` naming the first defect.
@@ -165,7 +165,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnverifiedModelError(f"{file} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise UnverifiedModelError(f"{file} is no valid JSON: {error}.") from error
+        raise UnverifiedModelError(f"{file} is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise UnverifiedModelError(f"{file} holds a {type(content).__name__}, not a JSON object.")
     return content
@@ -188,7 +188,7 @@ def _weight_map(folder: Path) -> dict[str, str]:
         raise UnverifiedModelError(f'{index} has no "weight_map" from tensors to files.')
     for shard in weight_map.values():
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise UnverifiedModelError(f"{index} names {shard!r}, which is no file beside it.")
+            raise UnverifiedModelError(f"{index} names {shard!r}, which is not a file beside it.")
     return weight_map
 
 

@@ -20,7 +20,7 @@ def verify_model(
     Args:
         load: read every weight and load the model in `dtype` on the CPU, as the grader would
             (imports torch); otherwise only JSON files and safetensors headers are read.
-        strict: what a model of ours must keep and a base model may lack is an error: chat template,
+        strict: raise for parts that a published model must keep and a base may lack: chat template,
             end and padding token, weights and logits within `dtype`.
 
     Raises: `UnverifiedModelError` naming folder and defect in one sentence.

@@ -44,5 +44,5 @@ def write_trained_model(
 
 
 def base_dtype(base: Path) -> torch.dtype:
-    """The dtype that most parameters of `base` have; bfloat16 where that is no ordinary float."""
+    """The dtype that most parameters of `base` have; bfloat16 where it is not an ordinary float."""
     return _DTYPES.get(by_dtype(read_headers(base)).most_common(1)[0][0], torch.bfloat16)

@@ -1,8 +1,8 @@
 """Conversations of data sets that a validator has mounted.
 
 Invariants:
-* reading ends, whatever is in the folders: rows of another form are counted and left out, and no
-  more than `MOST_CHARACTERS` are held;
+* reading ends, with any content of the folders: rows of another form are counted and left out,
+  and no more than `MOST_CHARACTERS` are held;
 * every process reads the same conversations under the same numbers;
 * all conversations of a task are held out, or none is.
 """
@@ -52,7 +52,7 @@ class Conversation:
         messages: role and text of each.
         calls: of the messages that have some, by their index.
         tools: functions on offer.
-        software: whether it is one of the final's software tasks, in their form.
+        software: true if it is one of the final's software tasks, in their form.
     """
 
     messages: tuple[Message, ...]
@@ -85,7 +85,7 @@ class Conversations:
     Attributes:
         every: all that can be learned from.
         held_out, trained: their numbers.
-        left_out: how many records each reason has kept out.
+        left_out: number of records left out, by reason.
     """
 
     every: list[Conversation] = field(default_factory=list)
@@ -151,7 +151,7 @@ def _records(folder: Path, left_out: Counter[str]) -> Iterator[Mapping[str, Any]
                 read += 1
                 if read == MOST_READ:
                     return
-        except Exception as error:  # pyarrow, JSON, encodings: each has errors of its own
+        except Exception as error:  # pyarrow, JSON, encodings: each has its own errors
             left_out[f"{file.name} cannot be read"] += 1
             logger.warning("%s cannot be read to its end: %s", file, str(error)[:200])
 
@@ -163,7 +163,7 @@ def _conversation(record: Mapping[str, Any], software: bool) -> Conversation:
         if not isinstance(each, Mapping) or each.get("role") not in _ROLES:
             raise _OtherForm("a message without a known role")
         if not isinstance(each.get("content") or "", str):
-            raise _OtherForm("content that is no text")
+            raise _OtherForm("content that is not text")
     if software:
         try:
             given = rewritten(given)
@@ -193,7 +193,7 @@ def _listed(value: Any) -> list[Any]:
         try:
             value = json.loads(value)
         except ValueError:
-            raise _OtherForm("text in the place of a list") from None
+            raise _OtherForm("text instead of a list") from None
     if not isinstance(value, list):
         raise _OtherForm("no list of messages")
     return list(value)

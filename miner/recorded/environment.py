@@ -1,4 +1,4 @@
-"""Held-out conversations as episodes: the policy replies at some places, the record goes on.
+"""Held-out conversations as episodes: the policy replies at some places, the record continues.
 
 Invariant: what the policy says is looked at for its form alone; each prompt is the recorded past.
 """

@@ -3,7 +3,7 @@
 Invariants:
 * a reply is text with exactly one block of bash: another number is a format error for the agent;
 * what comes before the last end of a thought is not part of a reply;
-* the submission is a block of its own, the last reply, and comes before the turns are over.
+* the submission is a separate block, the last reply, and comes before the turns are over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
     for number, message in enumerate(row):
         role, content = message.get("role"), message.get("content") or ""
         if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
-            raise ValueError(f"message {number} is no text of a known role: {role!r}")
+            raise ValueError(f"message {number} is not text of a known role: {role!r}")
         if role != "assistant":
             if not refused:
                 messages.append(_shown(role, content, int(message.get("returncode") or 0)))

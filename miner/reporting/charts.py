@@ -30,7 +30,7 @@ class Chart:
     Args:
         line: (x, y) in ascending order of x.
         top: of the y axis, which begins at 0; None: a round number above the largest value.
-        note: what the values mean, in a sentence.
+        note: meaning of the values, in a sentence.
     """
 
     title: str

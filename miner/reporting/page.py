@@ -117,7 +117,7 @@ def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
 def table_evaluations(run: Run) -> list[EvaluationRecord]:
     """Evaluations that belong into the table: those made by command, else training's named ones.
 
-    What was done again counts once. Where no trained model was evaluated under a name of its own,
+    What was done again counts once. Where no trained model was evaluated under a separate name,
     the checkpoint that was published last takes its place.
     """
     named = [record for record in run.evaluations if record.name != CHECKPOINT]

@@ -20,7 +20,7 @@ from miner.evaluation.results import EpisodeRecord
 from miner.reporting.records import TARGET_KL, StepRecord
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print a line as it is: neither wrapped nor coloured, brackets and all."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -62,7 +62,7 @@ class _Shown:
 
     def note(self, text: str) -> None:
         """Print a line above the bar (an evaluation, a warning)."""
-        say(self._console, text)
+        print_line(self._console, text)
         self._console.file.flush()
 
     def _left(self, done: int, total: int) -> str:
@@ -79,7 +79,7 @@ class TrainingProgress(_Shown):
 
     Args:
         total: steps planned.
-        console: where to write.
+        console: console that is written to.
     """
 
     def __init__(self, total: int, *, console: Console | None = None) -> None:

@@ -3,7 +3,7 @@
 Invariants:
 * a line is written by one append and ends in a newline; a writer that finds a torn last line
   (the process was killed) ends it first, so that only the torn record is lost;
-* reading skips torn lines and counts them; a whole line that is no such record is an error;
+* reading skips torn lines and counts them; a whole line that is not such a record is an error;
 * not-a-number survives: it is written as a string, so every line is plain JSON.
 """
 
@@ -112,7 +112,7 @@ class EvaluationRecord(Record):
     """One evaluation (`evaluations.jsonl`).
 
     Attributes:
-        name: who played: "base", "trained", "random", "match (bid = prize)", "checkpoint", ...
+        name: policy: "base", "trained", "random", "match (bid = prize)", "checkpoint", ...
         step: training step of the weights; None for a baseline.
         split: the grader's own episodes or the held-out ones.
         temperature: 0 greedy, 1 sampled, None where the policy has none.
@@ -121,7 +121,7 @@ class EvaluationRecord(Record):
         failures: episodes by kind of failure.
         faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
-        published: whether these weights became the published model.
+        published: true if these weights became the published model.
     """
 
     name: str
@@ -195,7 +195,7 @@ class Replay(Record):
     """One game to look at (`replays/*.json`).
 
     Attributes:
-        policy: who played the agent's seat.
+        policy: name of the policy in the agent's seat.
         moves: every event in order, for any game.
         unanswered: the last replies of an episode that they ended without a legal action.
         scenes: positions before the first move of a game and after each, to be drawn.
@@ -247,7 +247,7 @@ class RecordFile(Generic[R]):
     def read(self) -> tuple[list[R], int]:
         """All records in order, and how many torn lines were skipped; nothing for no file.
 
-        Raises: `ConfigurationError` naming file, line and field for JSON that is no such record.
+        Raises: `ConfigurationError` naming file, line and field for JSON that is not such a record.
         """
         try:
             return self._parsed(self.path.read_bytes(), 1)
@@ -279,9 +279,9 @@ class RecordTail(RecordFile[R]):
     A file that was replaced or cut is read again from its start, of a very long one the end alone.
 
     Attributes:
-        records: what was read so far.
+        records: records read so far.
         torn: torn lines among it.
-        cut: whether the file's beginning was left out.
+        cut: true if the file's beginning was left out.
     """
 
     MOST_BYTES = 100_000_000

@@ -68,7 +68,7 @@ class RunFolder:
     def read(self) -> Run:
         """Everything that is there.
 
-        Raises: `ConfigurationError` naming the file for contents that are no such record.
+        Raises: `ConfigurationError` naming the file for contents that are not such a record.
         """
         steps, torn_steps = self.steps.read()
         evaluations, torn_evaluations = self.evaluations.read()
@@ -77,7 +77,7 @@ class RunFolder:
             try:
                 replays[path.stem] = Replay.model_validate_json(path.read_bytes())
             except ValidationError as error:
-                raise ConfigurationError(f"{path} is no replay: {explain(error)}") from None
+                raise ConfigurationError(f"{path} is not a replay: {explain(error)}") from None
         return self.run_of(steps, evaluations, torn_steps + torn_evaluations, replays)
 
     def run_of(
@@ -111,7 +111,7 @@ class Run:
         steps: ascending, each once.
         replays: by file stem, in alphabetical order.
         torn_lines: lines lost to a kill.
-        temperature: what was sampled at, if it was found from the base.
+        temperature: sampling temperature, if it was found from the base.
         heartbeat: the trainer's last one.
     """
 

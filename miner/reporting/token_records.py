@@ -34,7 +34,7 @@ class RowTokens:
 
     Attributes:
         episode: number of its episode.
-        prompt: how many of `ids` are the prompt; the rest is the completion.
+        prompt: number of `ids` in the prompt; the rest is the completion.
         turns: of each completion token the turn that sampled it, or -1.
         at: offsets in the completion of the tokens with loss. The following have one entry of each:
         sampled, learned, reference: log-probabilities when sampled (NaN: was not), when learned
@@ -62,7 +62,7 @@ class StepTokens:
     """One step, as one process or all of them learned it.
 
     Attributes:
-        rules: how the loss is made: `divisor` of the sum over this process's tokens, `beta`, `clip`
+        rules: parts of the loss: `divisor` of the sum over this process's tokens, `beta`, `clip`
             (bounds of the importance ratio, None without correction), `credit`, `decay`, `results`
             and `group_size`.
         episodes: of each the task, score and parts of the reward by turn; None for a lost one.
@@ -132,7 +132,7 @@ class StepTokens:
                     )
                 parts = {name: _parts(arrays[name], arrays[f"{name}_count"]) for name in _RAGGED}
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ConfigurationError(f"{path} is no record of tokens: {error}") from None
+            raise ConfigurationError(f"{path} is not a record of tokens: {error}") from None
         rows = [
             RowTokens(
                 episode=episode,

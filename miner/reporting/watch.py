@@ -74,12 +74,12 @@ class View:
     """Everything on the page, as text, numbers and charts.
 
     Attributes:
-        state: what the run does now, in a sentence.
-        verdict: whether a better model than the base was published, and how certain that is.
-        notes: what explains a number, without a need to act.
+        state: the run's current activity, in a sentence.
+        verdict: sentence on a better model than the base, and how certain that is.
+        notes: explanations of numbers, without a need to act.
         facts: (label, value, detail), the most important first.
         phases: (what time is spent on, share) over the last steps.
-        plan: what is to come, a sentence each.
+        plan: next events, a sentence each.
         played: game, scores in the newest training episodes by opponent, and held-out score, where
             there are several.
         explained: steps whose tokens can be shown, newest first.

@@ -59,7 +59,7 @@ def differences_by_round(
 
     The baseline of a round is the mean return over all turns of the group in that round: a lost
     member moves none, and a round that a single turn reached has the difference 0. The deviation is
-    pooled over rounds: what TRL computes where every episode has one return.
+    pooled over rounds: the same as TRL's where every episode has one return.
     """
     returns = [_with_returns(row or (), decay) for row in group]
     by_round: dict[int, list[float]] = defaultdict(list)

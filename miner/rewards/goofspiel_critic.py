@@ -75,7 +75,7 @@ class GoofspielCritic:
 
     Args:
         tau: temperature, in chances to win, at which endings are played out: the policy's target.
-        named: whether replies name the card before its id; see `reply_text`.
+        named: true if replies name the card before its id; see `reply_text`.
     """
 
     def __init__(self, tau: float, *, named: bool = False) -> None:

@@ -12,7 +12,7 @@ The fixes, each with its reason:
   the tournament's clock counts it;
 * no system role (an error, or its text is not shown): its text opens the first user turn;
 * a past that is rewritten every turn: TRL's variant of the same template that keeps it, if it has
-  one. Each rewritten turn would be a separate row, with the whole past in it once more;
+  one. Each rewritten turn would be a separate row, with the whole past in it again;
 * today's date: the template's own default, since the grader renders on another day.
 """
 

@@ -37,9 +37,9 @@ class EpisodeParams:
     """Parameters of an episode.
 
     Attributes:
-        sampling: how to sample each reply.
+        sampling: sampling parameters of each reply.
         max_tokens: most tokens that prompt and completion of the episode may have together.
-        stopped: whether to abort episodes; asked before each turn.
+        stopped: true to abort episodes; asked before each turn.
         guide: picks replies in the policy's place, whose tokens are no sampled ones.
     """
 

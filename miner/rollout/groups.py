@@ -1,7 +1,7 @@
 """Groups of episodes that are comparable: all members play the same task.
 
 Invariant: a result has exactly one outcome per member, a trajectory or a typed failure; nothing is
-put in the place of a lost episode, so a baseline over `trajectories` never sees an invented score.
+put instead of a lost episode, so a baseline over `trajectories` never sees an invented score.
 """
 
 from __future__ import annotations

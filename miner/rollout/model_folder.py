@@ -30,7 +30,7 @@ class LoadedChat:
     """A tokenizer that pads and ends, with a template that holds a game's conversation.
 
     Attributes:
-        changes: what the template of the folder lacked and has now, a sentence each; the tokenizer
+        changes: fixes of the folder's template, a sentence each; the tokenizer
             carries the fixed template, which belongs into every folder that is published.
     """
 
@@ -124,7 +124,7 @@ def check_model_folder(folder: Path, *, named: str = "") -> None:
         )
     if not folder.exists() and _HUB_NAME.fullmatch(str(folder)):
         raise ConfigurationError(
-            f"{named}{folder} is no folder; if it is a model's name on the Hugging Face hub, "
+            f"{named}{folder} is not a folder; if it is a model's name on the Hugging Face hub, "
             f"download it first: `hf download {folder} --local-dir {folder.name}`, and name the "
             f"folder {folder.name}"
         )

@@ -76,7 +76,7 @@ class Scheduler(Generic[T]):
     """Runs episodes from one source.
 
     Args:
-        source: where episodes are played; its capacity bounds concurrency.
+        source: source of episodes; its capacity bounds concurrency.
         play: plays one attempt.
         retry: bounds on attempts and time.
         on_episode: called with each outcome as it comes out.

@@ -61,7 +61,7 @@ class RolloutStats(BaseModel):
         """Statistics of the results of one or more `Scheduler.run`.
 
         Args:
-            reward: what makes members of a group differ; the graded score by default.
+            reward: reward by which a group's members differ; the graded score by default.
         """
         from miner.rollout.episode import EpisodeTooLong
 

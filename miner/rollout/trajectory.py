@@ -49,14 +49,14 @@ class TurnRecord:
     """One reply and what came of it.
 
     Attributes:
-        messages: what the policy was shown since its last reply.
+        messages: messages shown to the policy since its last reply.
         reply: text that was given to the environment.
         action: id of the action played, None if the reply could not be parsed.
-        valid: whether the reply was parsed into a legal action.
+        valid: true if the reply was parsed into a legal action.
         sampled_tokens: length of the reply in tokens, the end-of-turn token included; 0 for a reply
             that was picked for the policy.
         finish_reason: see `Sample`; "length" when the reply was cut off.
-        drift: how this turn's prompt continued the tokens held before it.
+        drift: relation of this turn's prompt to the tokens held before it.
     """
 
     messages: tuple[Message, ...]
@@ -75,14 +75,14 @@ class Trajectory:
     """A finished episode.
 
     Attributes:
-        task: what was played.
+        task: the played task.
         rows: training rows in the order of play; more than one where a prompt did not continue the
             tokens held before it (a fork, or a fresh chat).
         turns: every reply in order.
         score: the graded score in [0, 1].
         weight_version: oldest version of the weights that sampled any of it.
-        server: where it was played.
-        attempts: how many times the task was started until it went through.
+        server: server that it was played on.
+        attempts: number of starts until the task went through.
     """
 
     task: EpisodeTask

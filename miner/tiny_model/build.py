@@ -141,6 +141,6 @@ def _identity(recipe: Recipe, seed: int) -> dict[str, object]:
 def _check_replaceable(out: Path) -> None:
     if out.exists() and not (out / RECIPE_FILE).is_file():
         raise FileExistsError(
-            f"{out} exists and holds no {RECIPE_FILE}, so it is no tiny model made here: "
+            f"{out} exists and holds no {RECIPE_FILE}, so it is not a tiny model made here: "
             "name another folder or remove it"
         )

@@ -32,12 +32,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Examples as tensors. What fills their rows stands on the right, where nobody looks.
+    """Examples as tensors. What fills their rows is on the right, where it is not read.
 
     Attributes:
         ids: shape (examples, tokens).
         positions: of each example's answers, shape (examples, most answers).
-        real: which of `positions` are an answer's; shape (examples, most answers).
+        real: mask of `positions` that belong to an answer; shape (examples, most answers).
         wanted: distribution over the vocabulary for each answer, by example and turn; shape
             (answers, vocabulary).
     """

@@ -86,7 +86,7 @@ def descend(
     learning_rate: float,
     progress: Callable[[int, float], None],
 ) -> None:
-    """Steps of AdamW, each on what `loss` says anew; the rate rises for a twentieth, then falls."""
+    """Steps of AdamW, each on a new value of `loss`; the rate rises for a twentieth, then falls."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=steps, pct_start=0.05

@@ -44,7 +44,7 @@ class DataRecipe:
         shrinking: share of conversations in which a picked option leaves the list.
         noise: share of conversations that begin with random tokens in place of a system text,
             so that a prompt with prose never seen before changes nothing.
-        noise_tokens: how many they are at most; one time in ten up to eight times as many.
+        noise_tokens: most of them; one time in ten up to eight times as many.
     """
 
     sizes: tuple[int, ...] = (8,)
@@ -98,7 +98,7 @@ class Conversation:
 
     Attributes:
         system: the system text, empty for none.
-        noise_tokens: how many random tokens stand in the system text's place; then it is empty.
+        noise_tokens: number of random tokens that replace the system text; then it is empty.
         turns: sheets and answers, at least one.
     """
 
@@ -189,7 +189,7 @@ class _Sheet:
         return values, int(target.split("/")[self._followed_side] if "/" in target else target)
 
     def pick(self, option: int) -> None:
-        """Go on to the next sheet's options."""
+        """Continue with the next sheet's options."""
         if self._shrinking:
             self.options.remove(option)
         else:

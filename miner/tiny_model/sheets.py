@@ -96,9 +96,9 @@ class Layout:
         """The text of one sheet.
 
         Args:
-            values: what stands after each line's label; for a pair both, separated by "/".
+            values: text after each line's label; for a pair both, separated by "/".
             options: the numbers to choose from; the id of a number is that number minus one.
-            first: whether this is the conversation's first sheet.
+            first: true if this is the conversation's first sheet.
         """
         lines = [self.heading]
         for line, value in zip(self.lines, values, strict=True):

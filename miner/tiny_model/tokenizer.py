@@ -1,9 +1,9 @@
 """A byte-level tokenizer whose tokens are whole lines, with numbers of lists standing apart.
 
 Invariants:
-* every text encodes and decodes to itself: what is no whole token falls back to pieces and bytes;
-* a line that is a label and one number is one token; any other number between blanks is a token
-  of its own, the same one after every label;
+* every text encodes and decodes to itself: the rest falls back to pieces and bytes;
+* a line that is a label and one number is one token; any other number between blanks is a
+  separate token, the same one after every label;
 * ids of options, as replies, are single tokens: "0" to "99";
 * a longer conversation renders to the shorter one's rendering, the reply, EOS and the rest.
 """

@@ -45,7 +45,7 @@ class HeldOut(TrainerCallback):
         run_dir: holds `evaluations.jsonl` and `best.json`.
         schedule: learns how long this takes, and decides whether there is time for it.
         note: shows a line to the user.
-        gate: publish only what it has nothing against; None: whatever is better.
+        gate: publish only what it has nothing against; None: any better one.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
         clock: monotonic seconds, injected by tests.
     """

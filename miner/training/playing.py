@@ -96,7 +96,7 @@ class Rollouts:
             run.source,
             run.dark,
             patience=self._patience,
-            say=run.progress.note,
+            note=run.progress.note,
             waiting=lambda: run.heartbeat.beat("waiting for environment servers"),
         )
 

@@ -41,7 +41,7 @@ class RevertToBest(TrainerCallback):
     """Called after those that evaluate.
 
     Args:
-        best: where weights are kept.
+        best: storage of the weights.
         engine: gets the weights that were put back before it plays again.
         most: so many times in a run.
         heartbeat: beats before weights are kept or put back, which takes minutes for large ones.

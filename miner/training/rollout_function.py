@@ -37,7 +37,7 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 from miner.training.episodes import decode_task
 
 TrlRollout = Callable[[list[str], Any], dict[str, list[Any]]]
-"""What TRL calls for a step: prompts and trainer in, columns out."""
+"""Function that TRL calls for a step: prompts and trainer in, columns out."""
 
 PlayGroups = Callable[[Sequence[Group]], list[GroupResult]]
 """Plays groups; results are in their order."""

@@ -113,7 +113,9 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
     classes = [channel_class(run.environment.channel) for run in (before, settings)]
     if classes[0] is not classes[1]:  # channels of one class play the same tasks
         changed.append("environment.channel")
-    if not begun:  # a checkpoint is one of its stage and tuning; without any, the ladder may go on
+    if (
+        not begun
+    ):  # a checkpoint is one of its stage and tuning; without one, the ladder may continue
         lowered = (before.model.tuning, settings.model.tuning) == ("full", "lora")
         free = {"optimizer.zero_stage"} | (WITH_ADAPTERS if lowered else set())
         changed = [name for name in changed if name not in free]

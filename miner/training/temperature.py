@@ -80,7 +80,7 @@ class Tried(BaseModel):
     An invalid reply after which the game continues is penalised, and is no worse to learn from.
 
     Attributes:
-        fits: whether the share is low enough: by the test, or by the share itself where time or
+        fits: true if the share is low enough: by the test, or by the share itself where time or
             `MOST_EPISODES` ended it before.
     """
 
@@ -171,7 +171,7 @@ def fit_temperature(
     Args:
         highest: the ladder's first temperature.
         most_invalid: largest share of episodes that may end by an invalid reply.
-        room: whether there is time for another round; the same on every rank.
+        room: true if there is time for another round; the same on every rank.
 
     Raises: `InfrastructureError` where not one game could be played.
     """

@@ -89,6 +89,6 @@ def test_a_reply_may_be_as_long_as_what_was_asked_for(server: Server) -> None:
     client.close()
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_reported() -> None:
     with pytest.raises(EngineLostError, match="check that the inference server"):
         VLLMClient("http://127.0.0.1:9")

@@ -70,14 +70,14 @@ def marked(completions: Completions, at: int = 0) -> str:
     return "".join(text_of([i]) if own else "." for i, own in zip(item.ids, item.mask, strict=True))
 
 
-def test_the_output_is_written_behind_the_code_and_generation_goes_on() -> None:
+def test_the_output_is_written_behind_the_code_and_generation_continues() -> None:
     client = script("<code>21</code>", "so 42")
     [text] = CodeAgentEnvironment(Doubling(), TOKENIZER).run_agent(client, CONFIG, ["ask "])
     assert text == "<code>21</code><output>42</output>so 42"
     assert [config["stop"] for config in client.asked] == [["</code>"]] * 2
 
 
-def test_sampled_ids_are_never_tokenised_anew() -> None:
+def test_sampled_ids_are_never_tokenised_again() -> None:
     word = next(text for i in range(300, 400) if len(text := text_of([i])) > 1)
     odd = [i for letter in f"{word}<code>21</code>" for i in ids_of(letter)]  # a token a letter
     assert tuple(odd) != ids_of(text_of(odd))
@@ -120,7 +120,7 @@ def test_the_loop_ends() -> None:
     assert len(client.asked) == 3
 
 
-def test_an_executer_that_is_down_is_no_output() -> None:
+def test_an_executer_that_is_down_is_not_an_output() -> None:
     class Down:
         def execute(self, codes: Sequence[str]) -> list[str]:
             raise InfrastructureError("the sandbox is down")

@@ -101,7 +101,7 @@ def test_outputs_are_not_trained_on(tmp_path: Path) -> None:
     sampler.close()
 
 
-def test_an_environment_that_loses_completions_is_told_so(tmp_path: Path) -> None:
+def test_an_environment_that_loses_completions_is_an_error(tmp_path: Path) -> None:
     class Losing(Environment):
         def generate(self, *given: Any, **named: Any) -> list[list[int]]:
             return super().generate(*given, **named)[:-1]

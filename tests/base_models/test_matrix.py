@@ -82,13 +82,13 @@ class ReplyWriter:
         pass
 
 
-def test_the_base_lies_at_the_output_path_and_verifies(base):
+def test_the_base_is_at_the_output_path_and_verifies(base):
     folder = base.settings.output.dir
     assert Publisher(folder, in_process=True).current().step == 0
     verify_model(folder, load=False, strict=True)
 
 
-def test_what_is_mended_is_said_and_nothing_else_is_changed(base):
+def test_fixes_are_reported_and_nothing_else_is_changed(base):
     assert len(base.chat.changes) == (1 if base.family.changes else 0) or base.family.changes[1:]
     said = " ".join(base.chat.changes)
     assert [word for word in base.family.changes if word not in said] == []

@@ -16,7 +16,7 @@ from miner.rollout.model_folder import load_model_folder
 pytestmark = pytest.mark.long
 
 
-async def test_smollm2_is_handed_over_and_plays_a_whole_game(tmp_path):
+async def test_smollm2_is_published_and_plays_a_whole_game(tmp_path):
     folder = make_real_model(tmp_path / "base")
     Publisher(tmp_path / "out", in_process=True).publish_base(folder)
     assert verify_model(tmp_path / "out", load=False).parameters == 134_515_008

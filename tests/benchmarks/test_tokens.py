@@ -1,4 +1,4 @@
-"""What the benchmark of tokens counts, on a step that is made."""
+"""Counts of the benchmark of tokens, on a step that is made."""
 
 import numpy as np
 import pytest

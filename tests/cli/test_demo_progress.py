@@ -1,4 +1,4 @@
-"""What the demo says before and while a person waits."""
+"""Output of the demo before and while the user waits."""
 
 import io
 import os
@@ -60,7 +60,7 @@ def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_replies_before_and_after_stand_side_by_side(tmp_path):
+def test_replies_before_and_after_are_side_by_side(tmp_path):
     for name, seed in (("base", 0), ("trained", 1)):
         save_base(tmp_path / name, build_qwen3(seed=seed, max_position_embeddings=4096))
     file = io.StringIO()

@@ -47,7 +47,7 @@ def test_the_example_is_sound(entry: str) -> None:
     assert "Guess: 96 episodes" in looked
 
 
-def test_a_mistake_of_ones_own_is_a_sentence(tmp_path: Path) -> None:
+def test_a_mistake_of_the_user_is_a_sentence(tmp_path: Path) -> None:
     sentence = refusal("probe", *OWN, f"environment.entry={tmp_path / 'guess.py'}")
     assert "there is no file" in sentence
 

@@ -69,7 +69,7 @@ def test_the_compilers_fit_each_other() -> None:
     inside("sh", "-c", f"{program} | {build} && /tmp/a")
 
 
-def test_whatever_is_ours_can_be_read() -> None:
+def test_all_files_of_the_miner_can_be_read() -> None:
     listed = inside("find", "/app", "-type", "f").split()
     assert {Path(name).suffix for name in listed} <= READABLE
     packages = "import sysconfig; print(sysconfig.get_path('purelib'))"

@@ -1,4 +1,4 @@
-"""What keeps a container from training: each cause has its status and its sentence."""
+"""Causes that keep a container from training: each has its status and its sentence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_cause_has_its_status_and_its_sentence(
     assert words in log[-1]
 
 
-def test_silent_servers_are_said_and_the_base_is_handed_over(
+def test_silent_servers_are_reported_and_the_base_is_published(
     ended: dict[str, tuple[int, list[str]]],
 ) -> None:
     _, log = ended["servers"]

@@ -36,7 +36,7 @@ def kill_and_look(miner: Miner) -> None:
 
 
 def unfinished_checkpoint(miner: Miner) -> Callable[[], bool]:
-    """Whether a checkpoint lies there that is not complete, as while it is written."""
+    """True if a checkpoint lies there that is not complete, as while it is written."""
     checkpoints = miner.model.parent / ".run/train/checkpoints"
 
     def lies_there() -> bool:

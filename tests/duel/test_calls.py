@@ -308,7 +308,7 @@ VALIDATORS = 'respond only with <tool_call>\n{"name":"function_name","arguments"
         ("0123456789abcdef", "mistral3", "[TOOL_CALLS]", "mistral"),
     ],
 )
-def test_name_type_and_template_tell_the_parser(
+def test_name_type_and_template_determine_the_parser(
     tmp_path: Path, name: str, kind: str, template: object, family: str
 ) -> None:
     assert folder_family(_folder(tmp_path, name, kind), _tokenizer(template)) == family

@@ -168,7 +168,9 @@ async def test_each_turn_is_a_fresh_chat_with_tools_and_the_notes_of_the_game() 
         (written(calls(("game_action", "{}"))), "unreadable arguments"),
     ],
 )
-async def test_a_reply_without_a_legal_move_loses_and_says_why(reply: str, fault: str) -> None:
+async def test_a_reply_without_a_legal_move_loses_and_gives_the_reason(
+    reply: str, fault: str
+) -> None:
     duel = source().open()
     await duel.reset(duel_task("leduc_poker", 5, 0, "random"))
     end = await duel.step(reply)
@@ -185,7 +187,7 @@ async def test_an_illegal_call_before_a_legal_one_is_passed_over() -> None:
     assert (await duel.step(written(reply))).action == 1
 
 
-async def test_an_opponent_that_gives_up_plays_at_random_instead() -> None:
+async def test_an_opponent_that_fails_to_decide_plays_at_random_instead() -> None:
     """Else the policy would be paid for nothing, before it has said a word."""
 
     def gives_up(request: Request) -> Reply:
@@ -196,7 +198,7 @@ async def test_an_opponent_that_gives_up_plays_at_random_instead() -> None:
         assert (await duel.reset(duel_task("leduc_poker", 5, 1, "b"))).messages
 
 
-async def test_an_opponent_that_fails_is_no_score() -> None:
+async def test_an_opponent_that_fails_is_not_a_score() -> None:
     def fails(request: Request) -> Reply:
         raise PlayerError("the server said 500")
 
@@ -259,7 +261,7 @@ def test_only_the_wanted_boards_are_set_up_and_games_come_as_often_as_listed() -
     assert held_out.count("duel:clobber") == 10
 
 
-def test_held_out_games_are_pairs_that_nobody_trains_on_or_grades() -> None:
+def test_held_out_games_are_pairs_that_are_neither_trained_on_nor_graded() -> None:
     wanted = stream(games=("othello", "goofspiel"), opponents=("random", "snapshot"))
     tasks = wanted.held_out(40, 7)
     assert all(t.task_id in HELD_OUT_SEEDS and t.task_id not in GRADER_SEEDS for t in tasks)

@@ -78,7 +78,7 @@ def test_a_user_message_is_read_as_what_the_player_sees(game: str) -> None:
     assert seen.notes == ("They wait.",)
 
 
-def test_what_is_no_turn_is_not_read() -> None:
+def test_what_is_not_a_turn_is_not_read() -> None:
     assert Seen.read("This game has ended. Your result: WIN") is None
     assert DuelValues("qwen25").values([{"role": "user", "content": "hello"}], 0) is None
 

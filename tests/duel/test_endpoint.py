@@ -106,7 +106,7 @@ async def test_one_failure_is_retried() -> None:
     assert (len(bodies), waits) == (2, [1.0])
 
 
-async def test_a_connection_that_is_refused_twice_is_nobodys_fault() -> None:
+async def test_a_connection_that_is_refused_twice_is_no_players_fault() -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What loses a game, what ends a match, and what is nobody's fault."""
+"""Causes of a lost game, of the end of a match, and failures of no player."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ async def test_a_forfeit_ends_on_the_reply_that_forfeited() -> None:
     assert "77" in last["said"]
 
 
-async def test_scenes_show_what_lies_on_the_table() -> None:
+async def test_scenes_show_what_is_on_the_table() -> None:
     players = [RulePlayer(name, random_move(i)) for i, name in enumerate("ab")]
     games = ["goofspiel", "othello", "liars_dice"]
     result = await play_league(players, games, RULES, Limits(pairs=1))

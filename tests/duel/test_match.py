@@ -1,4 +1,4 @@
-"""When a match ends: the recorded matches, game by game."""
+"""The end of a match: the recorded matches, game by game."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def test_a_rival_beats_random_moves_by_its_rule(game: str, least: float) -
 
 
 def _won(state: pyspiel.State) -> bool:
-    """Whether who has just moved wins now, or by their next move whatever the other does."""
+    """True if who has just moved wins now, or by their next move whatever the other does."""
     children = [state.child(reply) for reply in state.legal_actions()]
     return all(
         any(child.child(move).is_terminal() for move in child.legal_actions()) for child in children
@@ -96,7 +96,7 @@ def _slow_to_search(table: Table) -> bool:
 
 
 @pytest.mark.parametrize("game", ["leduc_poker", "gin_rummy"])
-async def test_a_search_that_nobody_waits_for_ends(
+async def test_a_search_without_a_waiting_caller_ends(
     game: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the iteration or the simulation that it is at."""
@@ -166,7 +166,7 @@ def test_specifications_name_players() -> None:
         ("cfr", ["othello"], "plays leduc_poker only"),
     ],
 )
-def test_what_is_no_player_is_said(specification: str, games: list[str], said: str) -> None:
+def test_what_is_not_a_player_is_reported(specification: str, games: list[str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         make_player(specification, games)
 

@@ -15,7 +15,7 @@ def _lines(function: str) -> list[Line]:
     return [line for line in golden("scoring") if line["function"] == function]
 
 
-def test_outcomes_lie_around_the_middle_of_the_returns() -> None:
+def test_outcomes_are_around_the_middle_of_the_returns() -> None:
     """Of zero-sum games, which all six are (test_transcripts)."""
     lines = [line for line in _lines("determine_outcome") if line["is_zero_sum"]]
     for line in lines:

@@ -269,7 +269,7 @@ def test_clobber_finds_the_win_where_there_is_one() -> None:
 
 
 def _wins(state: pyspiel.State) -> bool:
-    """Whether the side to move wins."""
+    """True if the side to move wins."""
     return any(not _wins(state.child(action)) for action in state.legal_actions())
 
 

@@ -101,7 +101,7 @@ def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
         read_wording(tmp_path)
 
 
-def test_a_folder_that_only_the_image_has_made_is_no_copy(
+def test_a_folder_that_only_the_image_has_made_is_not_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tournament").mkdir()

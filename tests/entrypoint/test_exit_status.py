@@ -86,7 +86,7 @@ def test_sound_folder_is_success_without_time_to_load_it(
 
 @pytest.mark.parametrize("cause", [ExitStatus.REFUSED, ExitStatus.TRAINER])
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_only_a_refusal_of_what_a_person_set_is_not_excused_by_an_earlier_model(
+def test_only_a_refusal_of_user_settings_is_not_excused_by_an_earlier_model(
     tmp_path: Path, model_writer: Writer, cause: ExitStatus, by_hand: bool
 ) -> None:
     run = run_plan(tmp_path, by_hand=by_hand)
@@ -98,7 +98,7 @@ def test_only_a_refusal_of_what_a_person_set_is_not_excused_by_an_earlier_model(
     assert ("holds an earlier model" in end.message) is not excused
 
 
-def test_folder_whose_structure_is_sound_but_does_not_load_is_no_success(
+def test_folder_whose_structure_is_sound_but_does_not_load_is_not_a_success(
     tmp_path: Path, model_writer: Writer
 ) -> None:
     run = run_plan(tmp_path, kill_at=time.time() + 600)

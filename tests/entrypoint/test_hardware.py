@@ -1,4 +1,4 @@
-"""What the container may use: control groups, visible devices, pretended inventories."""
+"""Hardware that the container may use: control groups, visible devices, pretended inventories."""
 
 from __future__ import annotations
 

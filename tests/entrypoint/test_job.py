@@ -136,7 +136,7 @@ def test_bad_server_url_is_explained_without_its_password(arguments: Arguments) 
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_persons_options(arguments: Arguments) -> None:
+def test_user_options(arguments: Arguments) -> None:
     extra = ("--dry-run", "--gpus", "0", "--set", "a.b=1", "--set", "c=x")
     invocation = parse_invocation(arguments(*extra), {})
     assert (invocation.dry_run, invocation.gpus) == (True, "0")

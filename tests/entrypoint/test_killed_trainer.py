@@ -50,7 +50,9 @@ def plan_for(folder: Path, base: Path) -> RunPlan:
     return plan
 
 
-def test_attempt_2_goes_on_with_the_weights_that_attempt_1_had(tmp_path: Path, base: Path) -> None:
+def test_attempt_2_continues_with_the_weights_that_attempt_1_had(
+    tmp_path: Path, base: Path
+) -> None:
     plan = plan_for(tmp_path / "container", base)
     trainer = [sys.executable, str(FAKES / "dying_trainer.py"), "train"]
     trainer += ["--config", str(plan.settings_file)]

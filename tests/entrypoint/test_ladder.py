@@ -54,7 +54,7 @@ def test_the_whole_ladder_is_walked_once() -> None:
     ]
 
 
-def test_on_a_cpu_nothing_is_given_up_that_only_gpus_have() -> None:
+def test_on_a_cpu_nothing_is_abandoned_that_only_gpus_have() -> None:
     assert walked(ON_A_CPU)[0] == [
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
         "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
@@ -159,7 +159,7 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     assert decision.status is status
 
 
-def test_memory_trouble_takes_every_rung_whatever_restarts_there_are() -> None:
+def test_out_of_memory_takes_every_rung_with_any_number_of_restarts() -> None:
     """Seven rungs and four restarts; at the ladder's end the restarts count."""
     spread = COLOCATED.having(optimizer={"zero_stage": 2})
     settings, rungs, ends = spread, 0, list[AttemptEnd]()

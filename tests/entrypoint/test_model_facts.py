@@ -1,4 +1,4 @@
-"""What the base model's folder says about itself."""
+"""Facts read from the base model's folder."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_text_part_of_a_multimodal_config_counts() -> None:
     assert shape_of({"hidden_size": 1, "text_config": QWEN_3B}).hidden == 2048
 
 
-def test_missing_folder_says_what_lies_there_instead(tmp_path: Path) -> None:
+def test_missing_folder_reports_what_is_there_instead(tmp_path: Path) -> None:
     (tmp_path / "acme--other").mkdir()
     with pytest.raises(Failure, match=r"acme--tiny: .* holds acme--other") as caught:
         read_model_facts(tmp_path / "acme--tiny")
     assert caught.value.status == ExitStatus.MODEL
 
 
-def test_missing_cache_says_so(tmp_path: Path) -> None:
+def test_missing_cache_reports_it(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="does not exist either"):
         read_model_facts(tmp_path / "models" / "m")
 
@@ -80,7 +80,7 @@ def remove_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (break_config, "config.json is no valid JSON"),
+        (break_config, "config.json is not valid JSON"),
         (remove_layers, "config.json has no number num_hidden_layers"),
         (cut_weights, "truncated"),
         (remove_weights, "holds no model.safetensors"),

@@ -117,7 +117,7 @@ def test_compute_capability(capability: tuple[int, int], level: str | None) -> N
     assert [check.level for check in checks] == (["ok", level] if level else ["warn"])
 
 
-def test_no_gpu_is_no_failure() -> None:
+def test_no_gpu_is_not_a_failure() -> None:
     (check,) = preflight.check_gpus(pretend_hardware("0"))
     assert str(check) == "ok   gpu: none (pretended: 0): one CPU process"
 
@@ -154,7 +154,7 @@ def test_output_folder_is_made_and_left_clean(tmp_path: Path) -> None:
     assert list(output.parent.iterdir()) == []
 
 
-def test_output_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_reports_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "task").write_text("a file where the folder should be")
     check = preflight.check_output(tmp_path / "task" / "repo")
     assert check.level == "fail"

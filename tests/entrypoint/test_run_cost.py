@@ -81,7 +81,7 @@ def test_a_job_of_many_steps_keeps_the_recipes_rhythm() -> None:
     assert cost("0.5B", "8xH100-80GB", 12.0).every_steps == 20
 
 
-def test_what_a_person_set_wins() -> None:
+def test_what_the_user_set_wins() -> None:
     words = ("--set", "evaluation.every_steps=9", "--set", "optimizer.max_steps=12")
     job = prepared("7B", "4xH100-80GB", 1.5, *words)
     assert job.settings.evaluation.every_steps == 9
@@ -89,7 +89,7 @@ def test_what_a_person_set_wins() -> None:
     assert job.cost.steps == 12
 
 
-def test_no_time_is_no_step() -> None:
+def test_no_time_is_not_a_step() -> None:
     assert cost("14B", "1xH100-80GB", 0.1).steps == 0
 
 

@@ -1,4 +1,4 @@
-"""What the plan becomes: the trainer's settings, times, environment variables, folders."""
+"""Results of the plan: the trainer's settings, times, environment variables, folders."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def take_up(settings: Settings, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
-def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
-    tmp_path: Path, inventory: str
-) -> None:
+def test_the_trainer_accepts_all_changes_of_the_watchdog(tmp_path: Path, inventory: str) -> None:
     """Each change in turn, in the run folder of the settings before it."""
     settings = planned(inventory=inventory)[0]
     settings = settings.having(model={"path": None})  # there is none
@@ -115,7 +113,7 @@ def test_the_trainer_goes_on_with_whatever_the_watchdog_changes(
         take_up(alone, tmp_path)
 
 
-def test_a_persons_settings_win_over_plan_and_recipe() -> None:
+def test_user_settings_win_over_plan_and_recipe() -> None:
     settings, _, topology = planned(
         "optimizer.micro_batch_tokens=2048",
         "rollout.max_episode_tokens=512",
@@ -162,7 +160,7 @@ def test_real_bases_name_their_moves_in_duels_alone() -> None:
     assert not planned(duels=True)[0].reward.named
 
 
-def test_a_person_may_name_the_recipe() -> None:
+def test_a_user_may_name_the_recipe() -> None:
     settings = planned(recipe="tiny-8-cards", shape=MODELS["0.5B"])[0]
     assert settings.environment.deck_sizes == (8,)
     assert (
@@ -225,7 +223,7 @@ def test_the_validators_own_wandb_folders_win() -> None:
     assert Path("/app/wandb") not in writable_folders(environment, paths)
 
 
-def test_nothing_lies_inside_the_output_folder() -> None:
+def test_nothing_is_inside_the_output_folder() -> None:
     _, plan, _ = planned()
     files = (plan.heartbeat_file, plan.settings_file, plan.supervisor_file, plan.outcome_file)
     assert all(not file.is_relative_to(plan.output_dir) for file in (*files, plan.socket))
@@ -234,7 +232,7 @@ def test_nothing_lies_inside_the_output_folder() -> None:
 @pytest.mark.parametrize(
     ("words", "by_hand"), [((), False), (("--set=seed=7",), True), (("--recipe=real",), True)]
 )
-def test_the_plan_says_whether_a_person_set_anything(
+def test_the_plan_records_user_settings(
     words: tuple[str, ...],
     by_hand: bool,
     roots: dict[str, str],

@@ -80,7 +80,7 @@ class Container:
 
     @property
     def attempts(self) -> list[str]:
-        """What the fake trainer did, attempt by attempt."""
+        """Actions of the fake trainer, attempt by attempt."""
         return (self.plan.train_dir / "attempts").read_text().split()
 
 
@@ -145,7 +145,7 @@ def test_trainer_is_restarted_down_the_ladder(containers: dict[str, Container]) 
     assert settings["optimizer"]["micro_batch_tokens"] == 4096
 
 
-def test_a_run_whose_files_cannot_be_written_ends_and_says_so(
+def test_a_run_whose_files_cannot_be_written_ends_and_reports_it(
     containers: dict[str, Container],
 ) -> None:
     status, lines = containers["cannot write"].finish()

@@ -132,7 +132,7 @@ def test_every_combination_of_todays_environments_has_a_plan(
             assert job.programs
 
 
-def test_a_person_may_play_a_list_of_games_on_servers_all_the_same(
+def test_a_user_may_play_a_list_of_games_on_servers_all_the_same(
     roots: dict[str, str], arguments: Arguments
 ) -> None:
     given = ["--set", "environment.channel=step", "--set", "reward.shaping=none"]
@@ -187,7 +187,7 @@ def unknown_games(roots: dict[str, str], arguments: Arguments) -> main.Prepared:
     return replace(job, plan=plan)
 
 
-def test_the_miner_mends_the_base_of_unknown_games_once_it_lies_there(
+def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
     unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [str(unknown_games.paths.model_dir), str(unknown_games.plan.output_dir)]
@@ -212,7 +212,7 @@ def test_the_miner_mends_the_base_of_unknown_games_once_it_lies_there(
         (sys.executable, -1, "timed out"),
     ],
 )
-def test_the_base_lies_there_though_the_miner_cannot_mend_it(
+def test_the_base_is_there_though_the_miner_cannot_fix_it(
     unknown_games: main.Prepared,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -231,7 +231,7 @@ def test_the_base_lies_there_though_the_miner_cannot_mend_it(
     assert said in line
 
 
-def test_a_base_that_cannot_be_handed_over_is_said_to_be_so(
+def test_a_base_that_cannot_be_published_is_reported(
     unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = unknown_games.paths.model_dir / "model.safetensors"

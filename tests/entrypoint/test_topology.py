@@ -1,4 +1,4 @@
-"""Who runs where: golden plans, and what every plan has to keep."""
+"""Placement on GPUs: golden plans, and the invariants of every plan."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_takes_long_decides_who_gets_the_gpus(
     assert topology.groups % trainers == 0
 
 
-def test_a_plan_says_what_the_others_would_have_taken() -> None:
+def test_a_plan_reports_what_the_others_would_have_taken() -> None:
     """One line for each way to divide the GPUs, and none of them is clearly faster."""
     *others, best = [
         (choice.what, float(found[1]))
@@ -155,7 +155,7 @@ def test_either_layout_and_tuning_is_tried_with_either_stage_of_zero() -> None:
             assert f"not vLLM and trainer colocated on 4, {how}{stage}" in refused
 
 
-def test_full_fine_tuning_is_not_given_up_for_speed() -> None:
+def test_full_fine_tuning_is_not_abandoned_for_speed() -> None:
     adapters = plan("2xH100-80GB", MODELS["7B"])
     full = plan("4xH100-80GB", MODELS["7B"])
     assert (adapters.tuning, full.tuning) == ("lora", "full")

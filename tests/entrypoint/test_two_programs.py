@@ -47,7 +47,7 @@ def run(tmp_path: Path, base: Path, journal: Path) -> Iterator[TwoPrograms]:
 
 
 def events(journal: Path, kind: str = "") -> list[str]:
-    """What the stub did, all or of one kind."""
+    """Requests to the stub, all or of one kind."""
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [line for line in lines if line.startswith(kind)]
 

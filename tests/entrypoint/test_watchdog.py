@@ -37,7 +37,7 @@ def test_heartbeats_keep_the_trainer_alive(fake: Build) -> None:
     assert supervisor.done == ["start trainer"]
 
 
-def test_silence_stops_the_trainer_and_says_what_hangs(
+def test_silence_stops_the_trainer_and_reports_what_hangs(
     fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers = (NOBODY, serve().url)
@@ -50,7 +50,7 @@ def test_silence_stops_the_trainer_and_says_what_hangs(
     assert servers[1] not in said
 
 
-def test_a_checkpoint_that_is_written_slowly_is_no_silence_until_writing_stops(
+def test_a_checkpoint_that_is_written_slowly_does_not_count_as_silence_until_writing_stops(
     fake: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For 200 s, of a limit of 25 s, by libraries in which the trainer cannot beat."""
@@ -85,7 +85,7 @@ def test_another_attempt_waits_until_a_full_disk_has_room(
     assert capsys.readouterr().out.count("waiting for room on the disk") == 1
 
 
-def test_a_heartbeat_that_finds_no_room_harms_nobody_and_the_next_one_counts(
+def test_a_heartbeat_on_a_full_disk_is_skipped_and_the_next_one_counts(
     small_disk: Path,
 ) -> None:
     filler = small_disk / "filler"

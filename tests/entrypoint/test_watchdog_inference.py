@@ -51,7 +51,7 @@ def say_when_inference_starts(supervisor: FakeSupervisor) -> None:
 
 
 @pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
-def test_an_inference_server_that_a_trainer_gave_up_on_is_started_anew(
+def test_an_inference_server_that_a_trainer_lost_is_restarted(
     fake: Build, end: list[Moment]
 ) -> None:
     supervisor = fake(*end, exits(0), inference_health=HEALTH)
@@ -73,7 +73,7 @@ def test_an_inference_server_that_cannot_be_started_does_not_end_the_run(fake: B
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
 
 
-def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_trainer(
+def test_a_silent_inference_server_is_restarted_under_the_running_trainer(
     fake: Build, serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its first process lives on; one that is still loading, or answers again, is left alone."""
@@ -84,7 +84,7 @@ def test_an_inference_server_that_falls_silent_is_started_anew_beneath_the_train
     assert f"inference is silent: {server.url}/health: HTTP 503" in capsys.readouterr().out
 
 
-def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
+def test_an_inference_server_that_is_silent_repeatedly_is_abandoned(
     fake: Build, serve: Callable[..., Any]
 ) -> None:
     server = serve(*([200] + [503] * 8) * 4)
@@ -97,7 +97,9 @@ def test_an_inference_server_that_falls_silent_again_and_again_is_given_up(
 
 
 @pytest.mark.parametrize("end", [[exits(76)], [runs] * 4], ids=["lost", "hangs"])
-def test_an_inference_server_that_is_lost_twice_is_given_up(fake: Build, end: list[Moment]) -> None:
+def test_an_inference_server_that_is_lost_twice_is_abandoned(
+    fake: Build, end: list[Moment]
+) -> None:
     supervisor = fake(*end * 2, exits(0), inference_health=HEALTH)
     supervisor.plan.settings_file.write_text(VLLM)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
@@ -120,7 +122,7 @@ def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Bui
     assert supervisor.done.count("start inference") == 4
 
 
-def test_an_inference_server_that_keeps_crashing_is_given_up(
+def test_an_inference_server_that_keeps_crashing_is_abandoned(
     fake: Build, serve: Callable[..., Any]
 ) -> None:
     supervisor = fake(

@@ -15,7 +15,7 @@ Policy = Callable[[Sequence[int]], str]
 
 @dataclass
 class Played:
-    """What the policy saw and what came of it."""
+    """Messages that the policy saw, and the result."""
 
     shown: list[tuple[Message, ...]] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)

@@ -111,7 +111,7 @@ async def test_in_band_errors_have_types(error: str, kind: type[EnvironmentFault
     assert error in str(fault)
 
 
-async def test_hanging_and_unreachable_servers_are_given_up() -> None:
+async def test_hanging_and_unreachable_servers_are_abandoned() -> None:
     assert type(await failure_of(None, reply_timeout_s=0.2)) is InfrastructureError
     client = AffinetesClient("http://127.0.0.1:9")
     with pytest.raises(InfrastructureError, match="running and reachable"):

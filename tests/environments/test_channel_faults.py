@@ -179,7 +179,7 @@ async def test_an_answer_that_comes_too_late_costs_one_try_and_is_not_waited_for
     assert len(late) == sum(delay > patience_s for delay in delays) >= 3
 
 
-async def test_faults_of_stop_are_nobodys_business(
+async def test_faults_of_stop_are_ignored(
     unreliable_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step, "_STOP_S", 0.1)  # a stop alone may hang, and is then waited for so

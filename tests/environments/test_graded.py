@@ -99,7 +99,7 @@ async def test_a_lying_server_is_a_fault_and_no_score(
     assert fault.server == grader.url
 
 
-async def test_a_parser_unlike_ours_is_told_once_and_its_verdicts_count(
+async def test_a_parser_unlike_ours_is_reported_once_and_its_verdicts_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with tiny_grader(Lies(strip="#")) as grader:

@@ -89,7 +89,9 @@ async def test_usage_is_streamed_if_asked_for(line: Line, options: Any, count: i
         {"messages": MESSAGES, "stream": "yes"},
     ],
 )
-async def test_malformed_requests_are_refused_and_reach_nobody(line: Line, body: object) -> None:
+async def test_malformed_requests_are_refused_and_reach_no_episode(
+    line: Line, body: object
+) -> None:
     status, kind, text = await line.post(body)
     assert (status, kind) == (400, "application/json")
     assert json.loads(text)["error"]["message"]
@@ -105,7 +107,7 @@ async def test_long_chats_are_read_and_huge_ones_refused(line: Line) -> None:
     assert (await line.post(b" " * (9 << 20)))[0] == 413
 
 
-async def test_keys_tell_episodes_apart(line: Line) -> None:
+async def test_keys_distinguish_episodes(line: Line) -> None:
     unknown = line.base_url.replace(line.exchange.key, "0" * 16)
     assert (await line.post({"messages": MESSAGES}, unknown))[0] == 404
     pending = asyncio.create_task(line.post({"messages": MESSAGES}))

@@ -30,7 +30,7 @@ class World:
             self,  # type: ignore[arg-type]
             self.dark,
             patience=lambda: self.patience - self.now,
-            say=self.said.append,
+            note=self.said.append,
             waiting=self._sign,
             sleep=self._sleep,
         )
@@ -62,7 +62,7 @@ async def test_a_server_that_answers_has_no_outage() -> None:
     assert (world.said, world.pauses) == ([], [])
 
 
-async def test_a_failure_without_a_server_is_no_outage() -> None:
+async def test_a_failure_without_a_server_is_not_an_outage() -> None:
     assert await World(A).waited_out("", "builtin") == [False, False]
 
 
@@ -82,7 +82,7 @@ async def test_many_episodes_wait_for_the_only_server_as_one() -> None:
     assert world.dark.seconds() == 45
 
 
-async def test_pauses_begin_anew_with_each_outage() -> None:
+async def test_pauses_begin_again_with_each_outage() -> None:
     world = World(A)
     for _ in range(2):
         world.there.clear()

@@ -43,7 +43,7 @@ def answer(content):
         ("in the reply", [SYSTEM, question(1), answer("1<output>1</output>")]),
     ],
 )
-async def test_the_chat_goes_on_as_the_environment_says(way, shown):
+async def test_the_chat_continues_as_the_environment_wants(way, shown):
     conversation, turns = Said("1", "2", "3"), []
     environment = CountingEnvironment(3, goes_on=[way])
     player = TextConversation(conversation.answer, conversation.close)

@@ -252,7 +252,7 @@ def shown(report: ProbeReport, width: int) -> str:
     return console.export_text()
 
 
-def test_a_long_failure_is_told_in_whole_below_a_table_that_stays_flat() -> None:
+def test_a_long_failure_is_shown_in_whole_below_a_flat_table() -> None:
     url = "http://10.0.0.5:8000"
     failure = f"{url}/step failed with HTTP 500: " + "'no room left in the engine' " * 4
     failing = finding(url, 0.4, True, latency_ms=3.0)

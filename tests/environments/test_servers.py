@@ -41,7 +41,7 @@ def test_lists_of_servers(text: str, urls: tuple[str, ...]) -> None:
         (f"{A},nonsense", "nonsense"),
     ],
 )
-def test_what_is_no_server_is_named_with_a_way_out(text: str, words: str) -> None:
+def test_what_is_not_a_server_is_named_with_a_way_out(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_server_urls(split_server_urls(text))
     assert words in str(caught.value)

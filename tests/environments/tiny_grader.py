@@ -28,7 +28,7 @@ WORDING = replace(
 
 @dataclass
 class Lies:
-    """What the server does wrong."""
+    """Fault of the server."""
 
     rewrite_history: bool = False
     rewrite_reply: bool = False

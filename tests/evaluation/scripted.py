@@ -11,7 +11,7 @@ from miner.environments import EpisodeTask, Message, Observation, Transition
 from miner.environments.playing import TextConversation
 
 Event = Transition | Exception | None
-"""What a step leads to: a transition, a fault, or (None) silence for ever."""
+"""Result of a step: a transition, a fault, or (None) silence for ever."""
 
 
 def task(number: int) -> EpisodeTask:

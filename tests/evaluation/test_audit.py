@@ -1,4 +1,4 @@
-"""What an audit says of a base and of what its environment rewards."""
+"""Findings of an audit about a base and its environment's rewards."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_replies_are_counted_by_fate_and_penalties_are_in_the_reward() -> None:
     assert any("Only 25% of the replies are legal" in line for line in found.findings(8, None))
 
 
-def test_an_environment_that_rewards_what_is_no_play_is_named() -> None:
+def test_an_environment_that_rewards_what_is_not_a_play_is_named() -> None:
     others = (result("empty", [0.0] * 30), result("injection", [1.0] * 30), result("random", [1.0]))
     found = audit([1, 0], others=others)
     assert found.rewarded.keys() == {"injection"}

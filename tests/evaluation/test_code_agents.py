@@ -55,8 +55,10 @@ def policy_of(sampler: ScriptedSampler) -> SamplerPolicy:
     return SamplerPolicy("model", sampler, ChatRenderer(TOKENIZER), SamplingParams(64))
 
 
-async def test_a_model_stops_where_the_environment_says_and_goes_on(sandbox: LocalSandbox) -> None:
-    sampler = saying(f"{CODE}.", "42.")  # the end token of each is no text
+async def test_a_model_stops_where_the_environment_wants_and_continues(
+    sandbox: LocalSandbox,
+) -> None:
+    sampler = saying(f"{CODE}.", "42.")  # the end token of each is not text
     result = await evaluate(policy_of(sampler), inline(sandbox), [TASK])
     assert shown(result) == [(("6 times 7 ?",), CODE), ((OUTPUT,), "42")]
     assert result.episodes[0].score == 1.0

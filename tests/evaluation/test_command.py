@@ -128,7 +128,7 @@ def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> 
     assert gains[3] > 0.2
 
 
-def test_two_temperatures_in_an_environment_of_ones_own_are_two_rows(tmp_path: Path) -> None:
+def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -> None:
     model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=1024))
     common = (
         f"model.path={model}",
@@ -179,7 +179,7 @@ def test_a_policy_played_in_two_ways_is_shown_twice(tmp_path: Path) -> None:
     assert {episode["deck_size"] for episode in only_eight["episodes"]} == {8}
 
 
-def test_a_server_that_plays_other_cards_is_told_on(tmp_path: Path) -> None:
+def test_a_server_that_plays_other_cards_is_reported(tmp_path: Path) -> None:
     with serve_in_thread() as url:
         arguments = (f"environment.servers={url}", "environment.channel=step", f"out={tmp_path}")
         output = run("policy=match", "episodes=20", *arguments)
@@ -216,7 +216,7 @@ def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path
         (("policy=match", "environment.servers=somewhere"), "'somewhere'"),
         (("policy=match", "environment.channel=graded"), "no environment server is given"),
         (("model.path=no/such/folder",), "no/such/folder holds no model"),
-        (("llm_url=nowhere",), "'nowhere' is no URL"),
+        (("llm_url=nowhere",), "'nowhere' is not a URL"),
     ],
 )
 def test_bad_input_is_one_sentence_that_names_it(

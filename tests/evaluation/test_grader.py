@@ -1,4 +1,4 @@
-"""Which episodes are graded, held out and trained on."""
+"""Episodes that are graded, held out and trained on."""
 
 from collections import Counter
 from itertools import pairwise

@@ -93,7 +93,7 @@ async def test_a_score_outside_the_protocol_is_a_failure_not_an_exclusion() -> N
     assert (record.score, record.failure) == (0.0, "protocol")
 
 
-async def test_three_invalid_replies_score_0_and_are_told_apart() -> None:
+async def test_three_invalid_replies_score_0_and_are_distinguished() -> None:
     policy = ScriptedPolicy(["no idea", "<think>5</think> hm", "card 99"])
     record, _ = await only([[retry(), retry(), gave_up()]], policy)
     assert (record.score, record.failure) == (0.0, "invalid_replies")

@@ -87,7 +87,7 @@ def test_groups_come_in_ascending_order() -> None:
 
 
 @pytest.mark.parametrize("scores", [[], [1.5], [-0.1, 1.0], [float("nan")]])
-def test_what_is_no_list_of_scores_is_refused(scores: list[float]) -> None:
+def test_what_is_not_a_list_of_scores_is_refused(scores: list[float]) -> None:
     with pytest.raises(ValueError, match=r"no scores|outside \[0, 1\]"):
         mean_score(scores)
 

@@ -1,4 +1,4 @@
-"""What a policy's code may try, as a table. Each piece prints BREACH if it got what it wanted.
+"""Attacks that a policy's code may try, as a table; a piece prints BREACH if it got what it wanted.
 
 Names in capitals are filled in by the battery: FOLDER holds a file `secret` (the model of a miner,
 say) that the sandbox must neither read nor change, MINER is the miner's process id, PORT a server.

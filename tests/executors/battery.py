@@ -24,14 +24,14 @@ QUICK = Limits(seconds=1.0)
 
 @dataclass(frozen=True)
 class Target:
-    """What attacks are aimed at: a folder with a secret, this process, a server that listens."""
+    """Targets of attacks: a folder with a secret, this process, a server that listens."""
 
     sandbox: LocalSandbox
     folder: Path
     port: int
 
     async def attack(self, attack: Attack) -> list[str]:
-        """What was not contained, in words."""
+        """Breaches in words."""
         code = PREAMBLE + attack.code
         for name, value in (("FOLDER", self.folder), ("MINER", os.getpid()), ("PORT", self.port)):
             code = code.replace(name, str(value))
@@ -75,7 +75,7 @@ def _breaches(attack: Attack, run: Execution) -> list[str]:
 
 
 async def battery(*, landlock: bool) -> dict[str, list[str]]:
-    """What was not contained, by attack; each is on its own, for it to be known by its damage."""
+    """Breaches by attack; each is on its own, for it to be known by its damage."""
     async with target(landlock=landlock) as there:
         return {attack.name: await there.attack(attack) for attack in ATTACKS}
 

@@ -1,4 +1,4 @@
-"""What E2B's client talks to, in this process: sandboxes that run code, and fail as they are told.
+"""Double of E2B's service in this process: sandboxes that run code, and fail as they are told.
 
 The wire is E2B's: `POST /v2/sandboxes`, `POST /execute` (a JSON object a line), `GET /health`,
 `DELETE /sandboxes/{id}`. Code is not run but answered from a table.

@@ -33,7 +33,7 @@ async def test_output_and_failures_of_code_are_results() -> None:
         assert await there.run("nothing") == Execution("")
 
 
-async def test_each_run_has_a_sandbox_of_its_own_and_leaves_none() -> None:
+async def test_each_run_has_a_separate_sandbox_and_leaves_none() -> None:
     async with e2b_double(runs={str(n): printed(str(n)) for n in range(8)}) as double:
         there = executor(at_once=3)
         ran = await asyncio.gather(*(there.run(str(n)) for n in range(8)))
@@ -85,7 +85,7 @@ async def test_code_that_does_not_end_is_the_codes_failure_if_its_sandbox_answer
         assert double.alive == set()
 
 
-def test_without_a_key_or_the_package_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_or_the_package_an_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("E2B_API_KEY", raising=False)
     with pytest.raises(ConfigurationError, match="set E2B_API_KEY"):
         E2BExecutor()

@@ -125,7 +125,9 @@ async def fork_server_of(sandbox: LocalSandbox) -> int:
     return int((await sandbox.run("import os; print(os.getppid())")).text)
 
 
-async def test_a_fork_server_that_dies_is_no_result_and_is_replaced(sandbox: LocalSandbox) -> None:
+async def test_a_fork_server_that_dies_is_not_a_result_and_is_replaced(
+    sandbox: LocalSandbox,
+) -> None:
     first = await fork_server_of(sandbox)
     sleeping = asyncio.create_task(sandbox.run("import time; time.sleep(15)"))
     await asyncio.sleep(0)  # the run has its place
@@ -138,7 +140,7 @@ async def test_a_fork_server_that_dies_is_no_result_and_is_replaced(sandbox: Loc
     assert all([await gone(int(child)) for child in children])
 
 
-async def test_a_run_that_is_given_up_ends(sandbox: LocalSandbox) -> None:
+async def test_a_run_that_is_abandoned_ends(sandbox: LocalSandbox) -> None:
     server = await fork_server_of(sandbox)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
@@ -149,7 +151,7 @@ async def test_a_run_that_is_given_up_ends(sandbox: LocalSandbox) -> None:
 
 
 async def gone(pid: int) -> bool:
-    """Whether a process ends, as it must."""
+    """True if a process ends, as it must."""
     while running(pid):  # noqa: ASYNC110 (a process of the kernel's, which tells nobody)
         await asyncio.sleep(0.01)
     return True

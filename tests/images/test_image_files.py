@@ -69,7 +69,7 @@ def test_the_builds_smoke_test_names_what_exists() -> None:
 
 
 @pytest.mark.parametrize("text", [PRODUCTION, SMALL], ids=["production", "cpu"])
-def test_a_copy_of_the_tournaments_files_lies_where_the_trainer_looks(text: str) -> None:
+def test_a_copy_of_the_tournaments_files_is_where_the_trainer_looks(text: str) -> None:
     """The pattern lets the line match nothing but README.md where there is no copy."""
     [sources] = re.findall(r"^COPY (.*) tournament/$", text, re.MULTILINE)
     assert sources.split() == ["README.md", "tournamen[t]"]

@@ -136,7 +136,7 @@ def test_a_server_left_over_from_an_earlier_trainer_gets_the_weights(engine, mod
     assert server.paths.count("/update_weights") == 1
 
 
-def test_a_push_that_hangs_ends_in_one_line_that_says_where_it_stands(engine, server):
+def test_a_push_that_hangs_ends_in_one_line_with_its_position(engine, server):
     server.stub.hung.add("/update_weights")
     engine._sync._seconds = 0.5
     engine.weights_changed(4)
@@ -315,7 +315,7 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(colocated, gener
     assert generation.log[-3:] == ["sync", "wake kv_cache", "sleep 2"]
 
 
-def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_given_up(
+def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_abandoned(
     colocated, generation, loop
 ):
     async def give_up():
@@ -339,7 +339,7 @@ def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_g
         (torch.OutOfMemoryError("device-side assert"), torch.OutOfMemoryError),
     ],
 )
-def test_a_colocated_engine_that_fails_ends_the_run_and_says_why(
+def test_a_colocated_engine_that_fails_ends_the_run_and_gives_the_reason(
     failure, leaves_as, colocated, generation, loop
 ):
     generation._engine.fails_at, generation._engine.failure = 5, failure
@@ -368,7 +368,7 @@ def test_what_sampling_has_held_is_free_for_learning(model, loop):
         assert held() == 0
 
 
-def test_a_model_that_ran_out_of_memory_while_sampling_says_so():
+def test_a_model_that_ran_out_of_memory_while_sampling_reports_it():
     sampler = SimpleNamespace(out_of_memory=None)
     engine = TransformersEngine(sampler)
     assert engine.engine_loss() is None

@@ -71,7 +71,7 @@ async def test_a_reply_ends_on_the_token_that_completes_a_stop_string(name: str)
 
 
 @pytest.mark.parametrize("name", ENGINES)
-async def test_a_stop_string_that_is_not_said_changes_nothing(name: str) -> None:
+async def test_a_stop_string_that_is_not_generated_changes_nothing(name: str) -> None:
     async with engine(name) as sampler:
         first, again = await greedy(sampler, "never said"), await greedy(sampler)
         assert replace(again, cached_tokens=first.cached_tokens) == first
@@ -92,7 +92,7 @@ def test_an_empty_stop_string_is_refused() -> None:
         StopStrings(build_tokenizer(), ("",))
 
 
-def test_an_end_that_was_not_asked_for_is_no_reply() -> None:
+def test_an_end_that_was_not_asked_for_is_not_a_reply() -> None:
     with pytest.raises(SamplerError, match="ended a reply with 'stop' on the id 9"):
         RULES.sample(
             [8, 9], [-0.1, -0.1], "stop", limit=4, weight_version=0, source="it", stop=("a",),

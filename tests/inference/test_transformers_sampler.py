@@ -321,7 +321,7 @@ async def test_cancelled_request_stops_decoding(tokenizer):
     assert len(steps) < 900
 
 
-async def test_end_session_gives_up_a_waiting_request(tokenizer):
+async def test_end_session_aborts_a_waiting_request(tokenizer):
     model = build_endless_qwen3()
     with TransformersSampler(model, tokenizer) as sampler:
         request = asyncio.create_task(sampler.sample([5, 6], SamplingParams(1000), session=1))
@@ -364,7 +364,7 @@ async def test_weights_that_give_nan_are_an_error_not_a_token(tokenizer):
 @pytest.mark.parametrize(
     ("prompt", "message"), [([], "empty"), ([5, 400], "outside"), ([5] * 1024, "no room")]
 )
-async def test_prompts_that_cannot_be_run_harm_nobody_else(prompt, message, tokenizer):
+async def test_prompts_that_cannot_be_run_harm_no_others(prompt, message, tokenizer):
     model = build_qwen3()
     with TransformersSampler(model, tokenizer) as sampler:
         other = asyncio.create_task(sampler.sample(PROMPTS[0], GREEDY))

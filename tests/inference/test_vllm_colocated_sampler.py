@@ -41,7 +41,7 @@ async def test_requests_of_many_episodes_run_together(sampler, engine):
     assert max(engine.widths) == 40
 
 
-async def test_a_request_nobody_waits_for_is_aborted(sampler, engine):
+async def test_a_request_without_a_waiting_caller_is_aborted(sampler, engine):
     request = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(900, 0.9)))
     await asyncio.to_thread(engine.stepped.wait)
     request.cancel()

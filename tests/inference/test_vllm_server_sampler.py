@@ -108,7 +108,7 @@ async def test_a_server_that_came_back_with_the_base_weights_is_not_sampled_from
         await sampler.server.close()
 
 
-async def test_a_server_whose_loss_no_request_has_seen_is_told_apart(stub):
+async def test_a_server_whose_loss_no_request_has_seen_is_distinguished(stub):
     sampler = build_sampler(stub.url)
     assert await sampler.engine_loss() is None
     sampler.weights_are(2, "2")
@@ -184,7 +184,7 @@ async def test_passing_trouble_is_tried_again(trouble):
         await sampler.server.close()
 
 
-async def test_a_server_that_never_answers_is_given_up(stub):
+async def test_a_server_that_never_answers_is_abandoned(stub):
     stub.hung.add("/v1/completions")
     sampler = build_sampler(stub.url, tries=2, timeout=0.2)
     with pytest.raises(EngineLostError, match=r"did not answer in time .*2 tries"):

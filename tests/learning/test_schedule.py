@@ -59,7 +59,7 @@ def test_the_kill_is_kept_ahead_of(tmp_path):
     assert step(schedule, clock, 10, tmp_path)
 
 
-def test_time_in_which_nothing_could_be_done_says_nothing_about_the_next_step(tmp_path):
+def test_idle_time_does_not_count_in_the_estimate_of_a_step(tmp_path):
     clock, idle = Clock(), 0.0
     deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
     schedule = Schedule(100, 1000, deadline, idle=lambda: idle, clock=clock)

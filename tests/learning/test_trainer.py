@@ -104,7 +104,7 @@ def sampled_rollout(logprobs):
 
 
 def scored(trainer):
-    """What TRL makes of one rollout."""
+    """TRL's batch of one rollout."""
     trainer.model.train()
     return trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
 
@@ -125,7 +125,7 @@ def parameters_of(trainer):
     return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
 
 
-def test_an_update_that_is_not_finite_is_skipped_and_training_goes_on(tmp_path):
+def test_an_update_that_is_not_finite_is_skipped_and_training_continues(tmp_path):
     guard, seen = UpdateGuard(), []
 
     def rollout(prompts, trainer):
@@ -232,7 +232,7 @@ def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path)
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_what_is_trained_is_held_in_float32_whatever_is_computed_in(tmp_path, tuning):
+def test_trained_weights_are_held_in_float32_for_any_compute_dtype(tmp_path, tuning):
     save_base(tmp_path, build_qwen3().to(torch.bfloat16))
     wanted = ["model.dtype=bfloat16", f"model.tuning={tuning}"]
     model = Learner(Settings.load(None, wanted, environ={}), tmp_path).model

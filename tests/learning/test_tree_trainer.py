@@ -243,7 +243,7 @@ def test_tokens_that_were_not_sampled_have_a_ratio_of_one_and_no_metrics(tmp_pat
     assert_same(ours, theirs)
 
 
-def test_gradients_are_said_to_be_complete_in_the_last_pass_only(tmp_path):
+def test_gradients_are_reported_complete_in_the_last_pass_only(tmp_path):
     trainer = make_trainer(tmp_path, BUDGET)
     rows, said = batch(trainer), []
     backward = trainer.accelerator.backward
@@ -270,7 +270,7 @@ def test_training_takes_one_optimizer_step_for_all_passes(tmp_path):
             assert packed[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-5), name
 
 
-def test_a_run_goes_on_with_another_budget_and_the_next_games(tmp_path):
+def test_a_run_continues_with_another_budget_and_the_next_games(tmp_path):
     def played(budget, resume=None, **optimizer):
         trainer = make_trainer(tmp_path, budget, **optimizer)
         games = []

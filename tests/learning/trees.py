@@ -81,7 +81,7 @@ def rollout(lengths=LENGTHS, share=0.6):
 
 
 def batch(trainer, shuffled=True):
-    """What TRL makes of a rollout, with old logprobs that have some ratios clipped."""
+    """TRL's batch of a rollout, with old logprobs that have some ratios clipped."""
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     torch.manual_seed(0)

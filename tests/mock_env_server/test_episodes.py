@@ -1,4 +1,4 @@
-"""What the server remembers of episodes, and for how long."""
+"""Episodes that the server remembers, and for how long."""
 
 from __future__ import annotations
 

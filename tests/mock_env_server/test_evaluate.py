@@ -107,7 +107,7 @@ async def test_a_refusal_ends_the_episode_at_once(
     ],
     ids=["html", "list", "no choice", "broken event", "error event", "huge", "huge stream"],
 )
-async def test_what_is_no_chat_completion_is_reported(
+async def test_what_is_not_a_chat_completion_is_reported(
     server: str, model: ChatStub, reply: web.Response
 ) -> None:
     graded = await evaluate(server, model.url("m", lambda request, n: reply), timeout=20)

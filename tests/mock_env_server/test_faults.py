@@ -87,7 +87,7 @@ async def test_truncated_json_is_the_first_half_of_the_answer(server: str) -> No
     assert len(body) == len(whole) // 2
 
 
-async def test_garbage_is_no_json(server: str) -> None:
+async def test_garbage_is_not_json(server: str) -> None:
     episode_id = await new_episode(server)
     await always(server, FaultKind.GARBAGE_JSON)
     status, body = await raw_step(server, episode_id)

@@ -1,4 +1,4 @@
-"""What /step and /evaluate play, against an independent model of the rules as measured."""
+"""Games of /step and /evaluate, against an independent model of the rules as measured."""
 
 from __future__ import annotations
 

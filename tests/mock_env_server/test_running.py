@@ -65,7 +65,7 @@ async def test_sigterm_does_not_wait_for_a_search() -> None:
             await searching.pop()
 
 
-def test_a_server_that_cannot_start_says_why() -> None:
+def test_a_server_that_cannot_start_gives_the_reason() -> None:
     with (
         serve_in_thread() as url,
         pytest.raises(RuntimeError, match=r"cannot listen on 127\.0\.0\.1:\d+.*--port 0"),

@@ -99,7 +99,7 @@ async def test_error_shapes(server: str, name: str) -> None:
 
 
 def playable(call: dict[str, Any]) -> bool:
-    """Whether this server claims to know the method and the game of a call."""
+    """True if this server claims to know the method and the game of a call."""
     request = call["request"] if isinstance(call["request"], dict) else {}
     if request.get("method") in EXTRA_METHODS or call["path"].strip("/") in EXTRA_METHODS:
         return False

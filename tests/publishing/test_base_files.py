@@ -23,7 +23,7 @@ def test_files_are_equal_byte_for_byte(base_model: Path, destination: Path) -> N
     }
 
 
-def test_what_is_no_part_of_the_model_stays_behind(model: Path, destination: Path) -> None:
+def test_what_is_not_a_part_of_the_model_stays_behind(model: Path, destination: Path) -> None:
     wanted = set(os.listdir(model)) | {"vocab.json", "merges.txt", "chat_template.jinja"}
     for name in wanted - set(os.listdir(model)):
         (model / name).write_text("{}")
@@ -88,7 +88,7 @@ def test_a_template_of_our_own_is_where_newer_and_older_servers_look(
 
 
 def test_no_model_folder_is_named(tmp_path: Path, destination: Path) -> None:
-    with pytest.raises(PublishingError, match="nowhere is no model folder"):
+    with pytest.raises(PublishingError, match="nowhere is not a model folder"):
         copy_base_model(tmp_path / "nowhere", destination)
 
 

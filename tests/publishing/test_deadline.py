@@ -119,7 +119,7 @@ events = st.lists(
 
 
 @given(events)
-def test_whatever_is_measured_the_fraction_rises_and_the_kill_is_never_met(
+def test_with_any_measurements_the_fraction_rises_and_the_kill_is_never_met(
     measured: list[tuple[str, float]],
 ) -> None:
     clock = Clock()

@@ -1,4 +1,4 @@
-"""What a power cut may take: nothing that was said to be published or complete."""
+"""Power cuts: what was reported as published or complete survives them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Disk:
         self.synced[path] = b"" if path.is_dir() else path.read_bytes()
 
     def holds(self, folder: Path) -> bool:
-        """Whether all of `folder` is on disk as it is now."""
+        """True if all of `folder` is on disk as it is now."""
         paths = [folder, *folder.rglob("*")]
         return all(
             self.synced.get(path) == (b"" if path.is_dir() else path.read_bytes()) for path in paths

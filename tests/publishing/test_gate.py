@@ -18,7 +18,7 @@ def _pair(rng: Random, mean: float) -> float:
 
 
 def _passes(number: int, mean: float, rng: Random, pairs: int = 300) -> bool:
-    """Whether the candidate passes at any look."""
+    """True if the candidate passes at any look."""
     gate = Gate(["game"], number)
     for _ in range(pairs):
         gate.add("game", _pair(rng, mean), 0, 1)
@@ -84,7 +84,7 @@ def test_capital_does_not_grow_on_average_while_the_claim_is_true() -> None:
     assert _mean_capital(lambda rng: float(rng.random() < LEAST + 0.2), LEAST) > 1.1
 
 
-def test_what_is_no_result_is_refused() -> None:
+def test_what_is_not_a_result_is_refused() -> None:
     with pytest.raises(ValueError, match="no result of a pair"):
         Bet(0.5).add(1.5)
 

@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("..", "contains the base model's folder models/base"),
     ],
 )
-def test_a_folder_in_use_is_no_output(home: Path, output: str, fault: str) -> None:
+def test_a_folder_in_use_is_not_an_output(home: Path, output: str, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"output.dir .* ({fault}): name a folder that"):
         check_apart(Path(output), Path("models/base"), Path("runs/train"))
 

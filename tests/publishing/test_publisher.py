@@ -164,7 +164,7 @@ class TestFailures:
 
 
 class TestStart:
-    """What opening a publisher repairs, and what it refuses."""
+    """Opening a publisher: repairs and refusals."""
 
     def test_removes_leftovers(self, tmp_path: Path, base_model: Path) -> None:
         open_publisher(tmp_path / "repo").publish_base(base_model)
@@ -175,7 +175,7 @@ class TestStart:
         assert weights(tmp_path / "repo") == weights(base_model)
         assert sorted(os.listdir(tmp_path)) == [".repo.lock", other.name, "repo"]
 
-    def test_what_cannot_be_removed_is_named_and_in_nobodys_way(
+    def test_what_cannot_be_removed_is_named_and_does_not_block(
         self,
         tmp_path: Path,
         base_model: Path,

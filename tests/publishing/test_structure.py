@@ -50,7 +50,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no tokenizer": (lambda model: (model / "tokenizer.json").unlink(), "holds no tokenizer"),
     "broken config": (
         lambda model: (model / "config.json").write_text('{"model_type": '),
-        "config.json is no valid JSON",
+        "config.json is not valid JSON",
     ),
     "a list": (lambda model: (model / "config.json").write_text("[]"), "holds a list"),
     "no model type": (lambda model: (model / "config.json").write_text("{}"), "model_type"),

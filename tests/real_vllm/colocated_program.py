@@ -1,4 +1,4 @@
-"""What a vLLM engine in this process samples: `python -m tests.real_vllm.colocated_program OUT`.
+"""Samples of a vLLM engine in this process: `python -m tests.real_vllm.colocated_program OUT`.
 
 Runs with the Python that has vLLM; the results are checked by tests that do not.
 """

@@ -89,7 +89,7 @@ def serving(words: Sequence[str], port: int, log: Path) -> Iterator[str]:
 
 
 def answers(url: str) -> bool:
-    """Whether the server at `url` is healthy."""
+    """True if the server at `url` is healthy."""
     try:
         return requests.get(f"{url}/health", timeout=60).status_code == 200
     except requests.ConnectionError:

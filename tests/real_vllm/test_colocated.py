@@ -57,7 +57,7 @@ def test_logprobs_are_those_of_the_weights_it_has(
         )
 
 
-def test_requests_that_nobody_waits_for_are_dropped(said: dict[str, Any]) -> None:
+def test_requests_without_a_waiting_caller_are_dropped(said: dict[str, Any]) -> None:
     assert said["cache emptied 1"] is True  # vLLM refuses while any request runs
 
 

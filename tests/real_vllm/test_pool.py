@@ -26,7 +26,7 @@ REFUSED = {
     "olmo_hybrid": "module 'triton' has no attribute 'set_allocator'",
     "qwen3_5": "['Qwen3_5ForCausalLM'] failed to be inspected",  # it imports torchvision
 }
-"""What keeps vLLM for CPUs from an architecture, by its type."""
+"""Reasons why vLLM for CPUs cannot run an architecture, by its type."""
 TOLERANCE = 0.3
 """Of logprobs in bfloat16, in nats on average; those of other weights are off by more than 1."""
 

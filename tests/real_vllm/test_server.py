@@ -111,7 +111,7 @@ def test_draws_of_its_engines_differ(trainer: Trainer) -> None:
     assert first.token_ids == one.token_ids
 
 
-def test_it_says_what_the_trainer_asks(trainer: Trainer) -> None:
+def test_it_answers_the_trainers_questions(trainer: Trainer) -> None:
     config = trainer.loop.run(trainer.server.config())
     assert config.model_config.logprobs_mode == "processed_logprobs"
     assert config.weight_transfer_config is not None
@@ -158,14 +158,14 @@ def test_pushed_weights_are_sampled_from_every_one_of_them(trainer: Trainer) -> 
             trainer.check(pushed)
 
 
-def test_a_push_that_is_refused_is_told_and_the_next_one_works(trainer: Trainer) -> None:
+def test_a_push_that_is_refused_is_reported_and_the_next_one_works(trainer: Trainer) -> None:
     trainer.weights = lambda: {"model.norm.weight": model(3).lm_head.weight.detach().clone()}
     with pytest.raises(WeightSyncError, match=r"weights 'broken' did not arrive"):
         trainer.sync.push("broken")
     trainer.check(trainer.push(1, "1"))
 
 
-def test_requests_that_nobody_waits_for_are_dropped(trainer: Trainer) -> None:
+def test_requests_without_a_waiting_caller_are_dropped(trainer: Trainer) -> None:
     async def leave() -> None:
         asked = SamplingParams(1000, 1.0)
         tasks = [asyncio.ensure_future(trainer.sampler.sample([5], asked)) for _ in range(16)]

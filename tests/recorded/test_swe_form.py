@@ -151,7 +151,7 @@ def test_rows_of_the_form_have_no_problem(count: int) -> None:
         (turns(SWE_TURNS), f"not before turn {SWE_TURNS}"),
     ],
 )
-def test_what_is_not_of_the_form_is_said(row: list[dict[str, str]], words: str) -> None:
+def test_what_is_not_of_the_form_is_reported(row: list[dict[str, str]], words: str) -> None:
     assert words in problem(row)
 
 

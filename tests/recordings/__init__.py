@@ -1,4 +1,4 @@
-"""What the real environment server answered: recordings, or the extract that this folder keeps.
+"""Answers of the real environment server: recordings, or the extract that this folder keeps.
 
 The recordings hold sentences that are not ours to ship. They are read where a folder
 `shared/golden` lies beside the repository; elsewhere the extract is, which has the numbers, flags,

@@ -95,7 +95,7 @@ def test_a_report_speaks_of_wins_cards_and_servers_only_where_there_are_some(
 
 
 def demo_evaluations(folder: RunFolder) -> None:
-    """What `make demo` adds at its end."""
+    """Addition of `make demo` at its end."""
     for name, mean in (("base", 0.3), ("trained", 0.9), ("trained, sampled", 0.8), ("random", 0.5)):
         folder.evaluations.append(evaluation(name, mean, by_deck_size={8: interval(mean)}))
 
@@ -123,7 +123,7 @@ def test_the_first_numbers_of_a_plain_training_run_are_those_of_its_evaluations(
     ("phase", "shown"), [("done", "20 steps in the time given (at most 100)"),
                          ("stopped", "20 of 100 steps"), ("rollout", "20 of 100 steps")]
 )  # fmt: skip
-def test_a_time_limit_is_no_abort(folder: RunFolder, phase: str, shown: str) -> None:
+def test_a_time_limit_is_not_an_abort(folder: RunFolder, phase: str, shown: str) -> None:
     (folder.path / "settings.toml").write_text("[deadline]\nseconds = 225.0\n")
     Heartbeat(time=1.0, phase=phase, step=20).write(folder.path / "heartbeat.json")
     assert shown in write_report(folder.path).read_text()
@@ -141,7 +141,7 @@ def test_a_run_that_has_just_begun_can_be_reported(tmp_path: Path) -> None:
     assert "1 steps" in write_report(tmp_path).read_text()
 
 
-def test_nothing_to_report_is_said(tmp_path: Path) -> None:
+def test_an_empty_report_has_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no records of a run"):
         write_report(tmp_path)
 
@@ -166,7 +166,7 @@ def test_equal_totals_teach_nothing_only_where_turns_have_no_credit_of_their_own
     assert said == told
 
 
-def test_trouble_is_told(folder: RunFolder) -> None:
+def test_trouble_is_reported(folder: RunFolder) -> None:
     folder.steps.append(
         step(21, lost_episodes=7, too_long_episodes=2, invalid_replies=500, cut_replies=600,
              groups=16, flat_groups=16,
@@ -194,7 +194,7 @@ def test_trouble_is_told(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(("channel", "told"), [("auto", True), ("builtin", False)])
-def test_a_game_that_nobody_chose_and_nobody_grades_is_told(
+def test_a_game_that_is_neither_chosen_nor_graded_is_reported(
     folder: RunFolder, channel: str, told: bool
 ) -> None:
     (folder.path / "settings.toml").write_text(f'[environment]\nchannel = "{channel}"\n')
@@ -219,7 +219,7 @@ def names(records: list[EvaluationRecord]) -> list[tuple[str, bool]]:
     return [(row.name, row.known) for row in score_rows(records)]
 
 
-def test_measured_baselines_replace_known_ones_and_stand_in_reading_order() -> None:
+def test_measured_baselines_replace_known_ones_and_are_in_reading_order() -> None:
     records = [
         evaluation("trained", 0.9),
         evaluation("match (bid = prize)", 0.95),
@@ -243,7 +243,7 @@ def test_another_game_is_compared_with_nothing_known() -> None:
     assert names([evaluation("base", 0.4, environment="othello")]) == [("base", False)]
 
 
-def test_an_evaluation_in_which_nothing_counted_says_so() -> None:
+def test_an_evaluation_in_which_nothing_counted_reports_it() -> None:
     (row,) = score_rows(
         [evaluation("base", 0.4, score=None, environment="othello", failures={"infrastructure": 9})]
     )
@@ -251,7 +251,7 @@ def test_an_evaluation_in_which_nothing_counted_says_so() -> None:
 
 
 @pytest.mark.parametrize(("failures", "shown"), [({"timeout": 7}, ["7"]), ({}, None)])
-def test_games_that_the_clock_ended_are_told_from_lost_ones(
+def test_games_that_the_clock_ended_are_distinguished_from_lost_ones(
     failures: dict[str, int], shown: list[str] | None
 ) -> None:
     table = score_table([evaluation("base", 0.4, environment="othello", failures=failures)], 80)
@@ -275,6 +275,6 @@ def test_the_command_prints_scores_and_where_the_page_lies(folder: RunFolder) ->
     assert f"written to {folder.path / 'report.html'}" in output
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("absent", "is no folder"), ("", "no records")])
-def test_the_command_refuses_what_is_no_run(tmp_path: Path, name: str, sentence: str) -> None:
+@pytest.mark.parametrize(("name", "sentence"), [("absent", "is not a folder"), ("", "no records")])
+def test_the_command_refuses_what_is_not_a_run(tmp_path: Path, name: str, sentence: str) -> None:
     assert sentence in refusal("report", tmp_path / name)

@@ -116,7 +116,7 @@ def test_the_step_channel_has_its_own_prizes() -> None:
     assert prizes[0] != prizes[1]
 
 
-def test_a_reply_is_shown_as_text_whatever_it_says() -> None:
+def test_a_reply_is_shown_as_text() -> None:
     evil = "<script>alert(1)</script></pre><img src=x onerror=alert(2)> {{ 7 * 7 }}"
     episode = replay()
     task = EpisodeTask(episode.environment, episode.task_id, episode.seed)

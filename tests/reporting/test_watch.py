@@ -45,7 +45,7 @@ def test_an_evaluation_is_announced_for_a_step_that_will_come(
     ("at", "state", "alarm"),
     [(NOW, "sign of life just now", None), (NOW + 3600, "just now", "1:00:00 in the future")],
 )
-def test_a_clock_that_is_ahead_is_no_sign_of_life(
+def test_a_clock_that_is_ahead_is_not_a_sign_of_life(
     tmp_path: Path, at: float, state: str, alarm: str | None
 ) -> None:
     run_of(tmp_path / "run")
@@ -82,7 +82,7 @@ def test_a_run_is_shown_with_what_is_learned_and_how_certain_that_is(tmp_path: P
 @pytest.mark.parametrize(
     ("kind", "alarm"), [("flat", "87.5% of the groups"), ("gap", "Engine and trainer disagree")]
 )
-def test_a_run_in_trouble_says_so_first(tmp_path: Path, kind: str, alarm: str) -> None:
+def test_a_run_in_trouble_is_reported_first(tmp_path: Path, kind: str, alarm: str) -> None:
     run_of(tmp_path, kind)
     view = live(tmp_path).view()
     assert alarm in view.alarms[0]
@@ -168,7 +168,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     assert not tail.refresh()
 
 
-def test_of_a_very_long_record_the_end_is_read_and_that_is_said(tmp_path: Path) -> None:
+def test_only_the_end_of_a_very_long_record_is_read_with_a_note(tmp_path: Path) -> None:
     run_of(tmp_path, steps=60)
     page = live(tmp_path)
     page._steps.MOST_BYTES = 5000
@@ -217,7 +217,7 @@ def test_the_log_of_episodes_is_bounded_and_a_full_disk_costs_no_step(
     log.add(trajectory)
 
 
-def test_games_and_opponents_are_told_apart(tmp_path: Path) -> None:
+def test_games_and_opponents_are_distinguished(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert live(tmp_path).view().played == []
     episodes = RecordFile(tmp_path / EPISODES_FILE, TrainedEpisode)

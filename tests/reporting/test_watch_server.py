@@ -103,7 +103,7 @@ async def test_only_the_address_with_its_token_shows_the_page(tmp_path: Path) ->
             assert answer.status == 405
 
 
-async def test_a_page_follows_the_run_and_one_that_does_not_read_stops_nobody(
+async def test_a_page_follows_the_run_and_one_that_does_not_read_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miner.cli.watch.LOOK_S", 0.01)

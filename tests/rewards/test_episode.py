@@ -1,4 +1,4 @@
-"""What finished episodes are worth, as a whole and turn by turn."""
+"""Rewards of finished episodes, as a whole and turn by turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_message(text: str, seat: int) -> float:
     return int(text.removeprefix("Round ")) / 10
 
 
-def test_the_worth_is_the_score_less_a_penalty_for_each_invalid_reply() -> None:
+def test_the_reward_is_the_score_less_a_penalty_for_each_invalid_reply() -> None:
     worth = EpisodeReward(0.25)
     assert worth.total(trajectory(True, True, score=0.5)) == 0.5
     assert worth.total(trajectory(False, True, False, True)) == 0.5
@@ -47,7 +47,7 @@ def test_a_reply_that_was_cut_off_is_penalised_though_a_part_of_it_was_played() 
     assert reward.by_turn(cut) == [(0, -0.25), (1, 1.0)]
 
 
-def test_turns_share_the_worth_where_it_arose() -> None:
+def test_turns_have_the_part_of_the_reward_that_they_earned() -> None:
     worth = EpisodeReward(0.25)
     played = trajectory(True, False, True, True, score=0.5)
     assert worth.by_turn(played) == [(0, 0.0), (1, -0.25), (1, 0.0), (2, 0.5)]
@@ -60,7 +60,7 @@ def test_a_reply_that_ends_the_game_by_failing_keeps_its_penalty_and_its_score()
     assert only == (0, 0.75)
 
 
-def test_a_turn_is_worth_what_it_changed_in_the_potential() -> None:
+def test_the_reward_of_a_turn_is_its_change_of_the_potential() -> None:
     turns = EpisodeReward(0.25, by_message).by_turn(trajectory(True, True, True))
     assert [number for number, _ in turns] == [0, 1, 2]
     assert [reward for _, reward in turns] == pytest.approx([0.1, 0.1, 0.7])

@@ -25,7 +25,7 @@ def test_it_values_each_legal_reply_and_nothing_else() -> None:
     assert set(values(shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6")))) == {"0", "1", "3", "6", "7"}
 
 
-def test_a_named_reply_is_graded_as_the_bid_of_its_card_whatever_else_is_in_the_hand() -> None:
+def test_a_named_reply_is_graded_as_the_bid_of_its_card() -> None:
     state = shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6"))
     named = GoofspielCritic(ALWAYS_BEST, named=True).values([user(state)], 0)
     assert named is not None

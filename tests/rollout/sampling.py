@@ -1,4 +1,4 @@
-"""What tests of the transformers sampler share: requests, and what a model answers by itself."""
+"""Requests and expected replies that tests of the transformers sampler share."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What becomes of a base model's chat template: nothing, or one change with its reason."""
+"""Fixes of a base model's chat template: none, or one change with its reason."""
 
 import re
 
@@ -82,7 +82,7 @@ def test_a_template_that_holds_a_game_stays_as_it_is(template):
     ],
     ids=["none", "thinking", "date", "no system role", "deaf to the system", "all three"],
 )
-def test_what_is_mended_is_said_and_mended_once(template, text, changes):
+def test_a_fix_is_reported_and_made_once(template, text, changes):
     assert mended(template) == FixedTemplate(text, tuple(changes))
     assert mended(text) == FixedTemplate(text, ())
 

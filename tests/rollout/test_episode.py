@@ -152,7 +152,7 @@ def test_a_fresh_chat_is_a_row_of_its_messages_alone():
     assert [turn.drift for turn in trajectory.turns] == [DriftKind.CLEAN] * 3
 
 
-def test_what_the_environment_appends_goes_on_in_the_reply_and_is_not_trained():
+def test_what_the_environment_appends_continues_in_the_reply_and_is_not_trained():
     """A reply may look as the environment's text does: the mask is by who said it."""
     said = ["<code>1</code>", "<output>1</output> 2", "3"]
     replies = [text_sample("chatml", said[0], stop=False), text_sample("chatml", said[1])]
@@ -176,7 +176,7 @@ def test_what_the_environment_appends_goes_on_in_the_reply_and_is_not_trained():
     assert trajectory.turns[1].messages == ({"role": "assistant", "content": "<output>1</output>"},)
 
 
-def test_a_reply_that_has_ended_goes_on_in_a_new_row():
+def test_a_reply_that_has_ended_continues_in_a_new_row():
     replies = [text_sample("chatml", "<code>1</code>"), text_sample("chatml", "2")]
     environment = CountingEnvironment(2, goes_on=["in the reply"])
     trajectory, _, _ = play("chatml", replies, environment=environment)
@@ -288,7 +288,7 @@ def test_weight_version_is_the_oldest():
 @pytest.mark.parametrize(
     "sample", [Sample((), (), "length"), Sample((5, 1), (-0.1,), "stop")], ids=["empty", "short"]
 )
-def test_sample_that_is_no_reply_is_refused(sample):
+def test_sample_that_is_not_a_reply_is_refused(sample):
     with pytest.raises(SamplerError, match="is no reply"):
         play("chatml", [sample])
 

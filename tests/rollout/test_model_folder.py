@@ -40,7 +40,7 @@ def test_a_whole_folder_is_loaded_as_it_is_in_the_dtype_asked_for(whole):
     assert loaded.chat.tokenizer.pad_token == "<|pad|>"
 
 
-def test_a_template_that_is_mended_is_played_with_and_handed_on(tmp_path):
+def test_a_template_that_is_fixed_is_played_with_and_handed_on(tmp_path):
     chat = load_chat(folder_of(build_tokenizer(None), tmp_path))
     assert chat.fixed_template == chat.tokenizer.chat_template == PLAIN
     assert "no chat template" in chat.changes[0]
@@ -74,7 +74,7 @@ def test_what_cannot_be_loaded_is_named(whole, tmp_path):
         load_chat(tmp_path)
 
 
-def test_a_folder_that_holds_no_model_is_told_from_an_adapter(whole, tmp_path):
+def test_a_folder_without_a_model_is_distinguished_from_an_adapter(whole, tmp_path):
     check_model_folder(whole)
     with pytest.raises(ConfigurationError, match=f"^model.path {tmp_path} holds no model"):
         check_model_folder(tmp_path, named="model.path ")

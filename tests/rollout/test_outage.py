@@ -65,7 +65,7 @@ class Watched:
             source,
             Stopwatch(),
             patience=lambda: self.patience,
-            say=self.said.append,
+            note=self.said.append,
             sleep=self._sleep,
         )
 
@@ -146,7 +146,7 @@ async def test_episodes_are_lost_once_patience_is_over(machine: Machine) -> None
     assert len(watched.said) == 1
 
 
-async def test_an_evaluation_goes_on_where_the_servers_come_back(machine: Machine) -> None:
+async def test_an_evaluation_continues_where_the_servers_come_back(machine: Machine) -> None:
     source = GradedSource([machine.start()])
     watched = Watched(source, restarts(machine, at=2))
     policy = CountedPolicy(kills(machine, at=10))

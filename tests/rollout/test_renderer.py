@@ -226,7 +226,7 @@ def test_a_reply_that_is_last_is_gone_on_with(name):
 
 
 @pytest.mark.parametrize("template", [CHATML, SPACED, PLAIN])
-def test_a_reply_is_encoded_as_it_stands_in_the_chat(template):
+def test_a_reply_is_encoded_as_it_is_in_the_chat(template):
     renderer = ChatRenderer(build_tokenizer(template))
     ids = renderer.encode_reply("12 -> [P0]Bid: 13")
     assert ids[-1] == renderer.eos_token_id

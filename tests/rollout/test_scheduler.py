@@ -169,7 +169,7 @@ def test_too_long_episode_is_lost_at_once_and_counted():
     assert (stats.lost_episodes, stats.too_long_episodes, stats.episodes) == (2, 2, 0)
 
 
-def test_groups_without_variance_are_those_whose_members_are_all_worth_the_same():
+def test_groups_without_variance_are_those_with_equal_rewards():
     """One of two replies is a number, so that scores differ; what they are worth may not."""
     replies = itertools.cycle([number("1"), number("x")])
     source = PlannedSource([], capacity=1)  # one episode after another, of one reply each
@@ -252,7 +252,7 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
     assert RolloutStats.merged(parts[1:2]).score is None
 
 
-def test_every_episode_has_a_session_of_its_own_which_ends():
+def test_every_episode_has_a_separate_session_which_ends():
     sampler = ScriptedSampler(lambda _: number())
     scheduler = Scheduler(PlannedSource([]), sampled(sampler, RENDERER, EPISODE), retry=RETRY)
     asyncio.run(scheduler.run([Group(build_task(i), 2) for i in range(3)]))
@@ -303,7 +303,7 @@ def test_each_further_attempt_comes_after_a_longer_pause(failures, seconds):
     assert paused == pytest.approx(seconds)
 
 
-def test_an_episode_that_is_lost_is_not_paused_for_once_more():
+def test_there_is_no_pause_after_the_last_try_of_an_episode():
     source = PlannedSource([[(InfrastructureError, 0)] * 2])
     retry = RetryParams(infrastructure_attempts=2, pause_seconds=3.0)
     (result,), paused = run_paused(schedule(source, retry=retry).run([Group(build_task(0), 1)]))

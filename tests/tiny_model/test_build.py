@@ -159,7 +159,7 @@ def test_tokens_of_one_number_and_of_one_spelling_start_out_alike():
     assert alike("<|user|>", "<|system|>") > alike("<|pad|>", "\n") + 0.1
 
 
-def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeypatch, capsys):
+def test_the_command_reports_what_it_does_and_keeps_what_is_there(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["tiny_model", f"--out={tmp_path / 'model'}", "--steps=2"])
     main()
     first = capsys.readouterr().out.splitlines()
@@ -171,7 +171,7 @@ def test_the_command_says_what_it_does_and_keeps_what_is_there(tmp_path, monkeyp
     assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == made
 
 
-def test_the_key_tells_recipes_and_seeds_apart():
+def test_the_key_distinguishes_recipes_and_seeds():
     longer = replace(SMALL, warm_start=WarmStartRecipe(steps=4))
     keys = {content_key(SMALL, 0), content_key(SMALL, 1), content_key(longer, 0)}
     assert len(keys) == 3

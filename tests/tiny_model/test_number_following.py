@@ -42,7 +42,7 @@ def test_each_sheet_lists_exactly_the_ids_that_may_be_answered():
             assert sum(turn.probabilities) == pytest.approx(1)
 
 
-def test_what_the_rule_looks_at_stands_in_the_sheet():
+def test_what_the_rule_looks_at_is_in_the_sheet():
     nearest = ((Rule.NEAREST, 1.0),)
     for conversation in conversations(rules=nearest, sharpness=(40.0,)):
         for turn in conversation.turns:

@@ -46,7 +46,7 @@ def test_option_lines_of_the_game_are_single_tokens(seat):
     assert len(encode(lines)) == 16
 
 
-def test_prose_that_it_was_told_of_is_compact():
+def test_known_prose_is_compact():
     told = PromptFormat.own("goofspiel").system_text
     assert len(encode(told)) < 20 < len(encode(told.upper()))
 

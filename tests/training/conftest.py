@@ -1,4 +1,4 @@
-"""What training tests share: a base model that knows hardly more than the form, the command."""
+"""Shared by training tests: a base model that knows hardly more than the form, the command."""
 
 from dataclasses import replace
 

@@ -62,7 +62,7 @@ def short_context(base: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_bad_base_has_its_sentence_and_is_handed_over_if_it_loads(
+def test_a_bad_base_has_its_sentence_and_is_published_if_it_loads(
     train: Callable[..., tuple[int, pytest.CaptureResult[str]]],
     tmp_path: Path,
     base: Path,

@@ -84,7 +84,7 @@ def test_code_agents_are_trained(work: Work) -> None:
         (HIGH + "    problems = 20", (), "10 held-out episodes were asked for, High has 4"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_made(
+def test_a_mistake_is_reported_before_anything_is_made(
     work: Work, text: str, overrides: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

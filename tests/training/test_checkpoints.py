@@ -1,4 +1,4 @@
-"""Which checkpoints are written, what they cost, and a disk that has no room for them."""
+"""Checkpoints: their times, their cost, and a disk that has no room for them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Steps:
         return self.now
 
     def step(self, now: float, *, ending: bool = False) -> bool:
-        """Whether the step that ends at `now` writes one."""
+        """True if the step that ends at `now` writes one."""
         self.now = now
         self._state.global_step += 1
         control = TrainerControl(should_save=True, should_training_stop=ending)
@@ -116,7 +116,7 @@ def test_there_is_one_and_another_only_while_it_is_written(tmp_path: Path) -> No
     assert not (tmp_path / "checkpoint-2").exists()
 
 
-def test_the_base_is_no_checkpoint_to_continue_from(tmp_path: Path) -> None:
+def test_the_base_is_not_a_checkpoint_to_continue_from(tmp_path: Path) -> None:
     for step, begun in ((0, False), (1, True)):
         folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
         folder.mkdir(parents=True)

@@ -65,7 +65,7 @@ def kill_at_checkpoint(process, tmp_path, step):
     process.kill()
 
 
-def test_one_run_goes_on_through_a_kill_and_a_stop(tmp_path, rough_base, start):
+def test_one_run_continues_through_a_kill_and_a_stop(tmp_path, rough_base, start):
     """Each start goes on from the last checkpoint; the model at the output path is always whole."""
     published = tmp_path / "out" / "task" / "repo"
     arguments = [

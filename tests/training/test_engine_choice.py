@@ -1,4 +1,4 @@
-"""Which engine is opened, and the servers that are refused before anything is played."""
+"""Choice of the engine, and servers that are refused before any episode."""
 
 import sys
 import threading
@@ -64,7 +64,7 @@ def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
     assert beats
 
 
-def test_without_a_gpu_the_colocated_engine_says_so(loop, tmp_path):
+def test_without_a_gpu_the_colocated_engine_reports_it(loop, tmp_path):
     settings = settings_for(tmp_path, "rollout.engine=vllm_colocated")
     with pytest.raises(ConfigurationError, match="needs a CUDA GPU"):
         open_engine(settings, None, None, loop, lambda: None, Ranks())

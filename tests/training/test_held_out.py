@@ -99,7 +99,7 @@ def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):
     assert world.publisher.steps == [(10, 1.0, 39)]
 
 
-def test_a_base_that_could_not_be_evaluated_is_no_yardstick(tmp_path):
+def test_a_base_that_could_not_be_evaluated_is_not_a_yardstick(tmp_path):
     world = World(tmp_path, [None] * 25 + [1.0] * 15)
     with pytest.raises(InfrastructureError, match="25 of the base model's 40 held-out episodes"):
         world.held_out.start()
@@ -169,7 +169,7 @@ def two_games(evaluation):
 
 
 @pytest.mark.parametrize(("in_b", "published"), [(1.0, True), (0.0, False)])
-def test_the_gate_wants_every_game_and_says_which_it_has_not_seen(tmp_path, in_b, published):
+def test_the_gate_wants_every_game_and_reports_which_it_has_not_seen(tmp_path, in_b, published):
     half = [0.0, 1.0] * 15
     world = World(
         tmp_path, mixed(half, half), mixed([1.0] * 30, [in_b or x for x in [0.0] * 30]), gated=True

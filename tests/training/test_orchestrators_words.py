@@ -1,4 +1,4 @@
-"""What the trainer says to the orchestrator, read by the orchestrator's own functions."""
+"""The trainer's reports to the orchestrator, read by the orchestrator's own functions."""
 
 from __future__ import annotations
 

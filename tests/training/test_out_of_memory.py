@@ -60,7 +60,7 @@ def test_what_less_memory_would_help(error: Exception, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("part", ["weights", "kv_cache"])
-def test_an_engine_that_cannot_wake_for_want_of_memory_is_no_crash(
+def test_an_engine_that_cannot_wake_for_want_of_memory_is_not_a_crash(
     work: Work, monkeypatch: pytest.MonkeyPatch, train: Any, part: str
 ) -> None:
     """vLLM's allocator maps an engine's memory again when it wakes."""

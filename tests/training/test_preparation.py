@@ -54,7 +54,7 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     assert not best.exists()
 
 
-def test_a_base_without_a_template_is_handed_over_with_one(settings, base):
+def test_a_base_without_a_template_is_published_with_one(settings, base):
     build_tokenizer(chat_template=None).save_pretrained(base)
     (base / "chat_template.jinja").unlink(missing_ok=True)
     prepare_run(settings, in_process=True)
@@ -62,7 +62,7 @@ def test_a_base_without_a_template_is_handed_over_with_one(settings, base):
     assert "### assistant" in (settings.output.dir / "chat_template.jinja").read_text()
 
 
-def test_a_base_is_handed_over_alone_with_a_template_that_holds_a_game(settings, base, train):
+def test_a_base_is_published_alone_with_a_template_that_holds_a_game(settings, base, train):
     """As a job's whose games nobody here can train."""
     build_tokenizer(chat_template=None).save_pretrained(base)
     (base / "chat_template.jinja").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a step leaves behind beside TRL's log."""
+"""Records of a step beside TRL's log."""
 
 from types import SimpleNamespace
 

@@ -197,7 +197,7 @@ def test_a_fall_is_one_that_chance_does_not_explain(low, falls: bool, tmp_path: 
     assert world.held_out.fall(30) is None  # nobody has evaluated these
 
 
-def test_a_fall_is_one_from_the_highest_score_whatever_was_published_since(tmp_path: Path) -> None:
+def test_a_fall_is_measured_from_the_highest_score(tmp_path: Path) -> None:
     """Three games of forty are chance, so they are published; three more are not."""
     lower, lowest = [0.0] * 3 + [1.0] * 37, [0.0] * 6 + [1.0] * 34
     world = World(tmp_path, BASE, BEST, lower, lowest)

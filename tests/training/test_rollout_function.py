@@ -34,7 +34,7 @@ class Player:
 
 
 def rolled(player, reward=None):
-    """What TRL gets, and the statistics."""
+    """Columns for TRL, and the statistics."""
     prompts = [encode_task(TASKS[0])] * 2 + [encode_task(TASKS[1])] * 2
     function = RolloutFunction(player, reward or RewardSettings(), EOS, ranks=Ranks())
     return function(prompts, None), function.latest
@@ -75,7 +75,7 @@ def test_a_lost_episode_has_no_reward_and_no_trained_token():
     assert rewards == [1.0, None, 0.0, 1.0]
 
 
-def test_a_step_in_which_everything_was_lost_is_an_error_that_says_why():
+def test_a_step_in_which_everything_was_lost_is_an_error_that_gives_the_reason():
     with pytest.raises(RolloutFailedError, match=r"all 4 episodes.*server gone"):
         roll(Player(lost(), lost(), lost(), lost()))
 

@@ -74,7 +74,7 @@ def ask_to_stop() -> None:
     pytest.fail("for a minute the main thread took no notice of SIGTERM")
 
 
-def test_sigterm_gives_up_the_steps_episodes_at_their_next_turn(
+def test_sigterm_aborts_the_episodes_of_a_step_at_their_next_turn(
     work: Work, at_rollout, at_reply
 ) -> None:
     """Two groups of four: the ninth reply is the second of an episode, of six or more."""
@@ -251,7 +251,7 @@ def at_pause(monkeypatch: pytest.MonkeyPatch):
     return todo
 
 
-def test_a_run_waits_for_a_server_that_went_away_and_goes_on(
+def test_a_run_waits_for_a_server_that_went_away_and_continues(
     work: Work, machine: Machine, at_rollout, at_pause
 ) -> None:
     url = machine.start()
@@ -276,7 +276,7 @@ def test_a_run_waits_for_a_server_that_went_away_and_goes_on(
     ]
 
 
-def test_who_asks_a_run_to_stop_need_not_wait_for_the_server(
+def test_a_stop_request_does_not_wait_for_the_server(
     work: Work, machine: Machine, at_rollout, at_pause
 ) -> None:
     url = machine.start()

@@ -95,7 +95,7 @@ def test_settings_of_a_run_that_never_began_bind_nothing(tmp_path):
     assert Settings.load(tmp_path / "run" / "settings.toml", environ={}).seed == 5
 
 
-def test_records_of_a_run_without_a_checkpoint_start_afresh(tmp_path):
+def test_records_of_a_run_without_a_checkpoint_start_again(tmp_path):
     prepare_run_dir(settings(tmp_path))
     (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
     prepare_run_dir(settings(tmp_path))
@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         prepare_run_dir(settings(tmp_path))
 
 
-def test_a_run_goes_on_with_a_copy_of_its_base_model(tmp_path):
+def test_a_run_continues_with_a_copy_of_its_base_model(tmp_path):
     save_base(tmp_path / "base")
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
     write_checkpoint(tmp_path / "run", 20, complete(20))

@@ -98,7 +98,7 @@ def test_dead_servers_are_an_error_and_no_reason_to_play_in_process(
         )
 
 
-def test_no_servers_are_an_error_unless_a_person_wants_none(tmp_path: Path) -> None:
+def test_no_servers_are_an_error_unless_the_user_wants_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="ENVIRONMENT_SERVER_URLS"):
         source_name(tmp_path)
     assert source_name(tmp_path, "environment.channel=builtin") == "builtin"

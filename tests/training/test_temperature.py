@@ -59,7 +59,7 @@ def test_the_ladder_begins_at_the_temperature_that_is_set():
     assert fit_temperature(0.8, 0.25, answering_until(0.7, [])).temperature == 0.68
 
 
-def test_what_was_found_is_said_also_where_nothing_fits():
+def test_what_was_found_is_reported_also_where_nothing_fits():
     good = fit_temperature(1.0, 0.25, answering_until(0.6, []))
     assert str(good) == (
         "temperature 0.6 (games that the base ended by an invalid reply: at 0.85 10 of 20, "

@@ -48,7 +48,9 @@ class WriterDouble:
 WRITERS: list[WriterDouble] = []
 
 
-def test_a_tracker_is_told_each_steps_metrics(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_gets_the_metrics_of_each_step(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = ModuleType("tensorboardX")
     package.__spec__ = importlib.machinery.ModuleSpec("tensorboardX", None)
     package.SummaryWriter = WriterDouble  # type: ignore[attr-defined]

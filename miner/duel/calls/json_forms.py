@@ -106,7 +106,7 @@ def write_mistral(calls: Sequence[Call]) -> str:
 def calls_in(decoded: Any) -> Iterator[Found]:
     """The calls among decoded values.
 
-    Raises: `ValueError` for a value that is no object: the engine then reports no call at all.
+    Raises: `ValueError` for a value that is not an object: the engine then reports no call at all.
     """
     for value in decoded if isinstance(decoded, list) else [decoded]:
         if not isinstance(value, dict) or isinstance(value.get("name"), list | dict):

@@ -41,7 +41,7 @@ def duel_of(task: EpisodeTask) -> tuple[Game, int, int]:
     """Game, seed and seat of a task. Raises: `ConfigurationError` for one of another channel."""
     if not task.environment.startswith(_PREFIX):
         raise ConfigurationError(
-            f"{task.environment!r} is no duel: tasks of the duel channel are named {_PREFIX}GAME"
+            f"{task.environment!r} is not a duel: tasks of the duel channel are named {_PREFIX}GAME"
         )
     return game_named(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
 

@@ -78,7 +78,7 @@ def _number(specification: str, argument: str) -> int | None:
     if not argument:
         return None
     if not argument.isdecimal() or int(argument) < 1:
-        raise ConfigurationError(f"{specification!r}: {argument!r} is no number from 1 on")
+        raise ConfigurationError(f"{specification!r}: {argument!r} is not a number from 1 on")
     if len(argument) > 9 or int(argument) > MOST_NUMBER:
         raise ConfigurationError(
             f"{specification!r}: at most {MOST_NUMBER:,}; a move would take minutes"

@@ -38,7 +38,7 @@ def advice(result: LeagueResult) -> str:
     """A sentence on who would advance."""
     going = result.advancing()
     if not going:
-        return f"Nobody would advance: the boss {result.boss} is not beaten."
+        return f"No player would advance: the boss {result.boss} is not beaten."
     verb = "would advance" if len(going) == 1 else "would advance, tied"
     return f"{' and '.join(going)} {verb}."
 

@@ -25,9 +25,9 @@ class CodeAgentSource(InProcess):
     """Opens episodes in which the policy may run code.
 
     Args:
-        problems: what it is asked.
-        executor: what runs its code; it belongs to the source, which closes it.
-        form: where outputs go.
+        problems: its problems.
+        executor: the executor that runs its code; it belongs to the source, which closes it.
+        form: placement of outputs.
         max_turns: replies of one episode, the answer included.
     """
 

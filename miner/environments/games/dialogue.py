@@ -22,8 +22,8 @@ class Verdict:
 
     Attributes:
         action: the legal action it named, None if it named none.
-        messages: what is sent back at once: the retry message after an unparsable reply.
-        failed: whether it was the last attempt: the episode is over with score 0.
+        messages: messages sent back at once: the retry message after an unparsable reply.
+        failed: true if it was the last attempt: the episode is over with score 0.
     """
 
     action: int | None

@@ -37,7 +37,7 @@ class PromptFormat:
         system_text: the system message.
         turn_parts: the text before the state block, between it and the seat's number, between
             that and the list of actions, and after the list.
-        action_parts: what stands before each action's id and between id and label.
+        action_parts: text before each action's id and between id and label.
         retry_parts: the text around the attempt's number; one part if it shows no number.
     """
 
@@ -80,7 +80,7 @@ class PromptFormat:
 
         Args:
             messages: system, user, assistant, user, ...; more turns and retries prove more.
-            task_id, seed: what the episode was started with (against the random opponent,
+            task_id, seed: task and seed of the episode (against the random opponent,
                 where the game's text cannot be read back).
 
         Raises: `PromptFormatError` when the messages do not fit one fixed format,

@@ -43,7 +43,7 @@ class GameSession:
         task_id: names the game and its parameters.
         seed: 0 to `LARGEST_SEED`; fixes the agent's seat and both random streams.
         opponent: "random" or "mcts" (both uniformly random in simultaneous games).
-        stream: which of the server's two modes the random streams follow.
+        stream: mode of the server that the random streams follow.
         card_application: "asked" plays the action asked for. "faulty" repeats the defect of the
             real server's /step in simultaneous games: the joint move is packed with the deck
             size, but unpacked as indices into the current hands.

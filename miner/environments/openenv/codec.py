@@ -3,7 +3,7 @@
 Invariants:
 * which way a reply becomes an action is settled before anything is played, by the server's schema
   or by a setting; a schema that leaves a choice is refused, with the way out;
-* a reply that is no action, or not among the observation's `legal_actions`, never reaches a server.
+* a reply that is not an action, or not one of the observation's `legal_actions`, is never sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SAMPLES: Final[Json] = {
 
 
 class InvalidReply(Exception):
-    """The reply is no action; the text gives the policy the reason."""
+    """The reply is not an action; the text gives the policy the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Codec:
         if self.show:
             if self.show not in fields:
                 raise ConfigurationError(
-                    f"environment.openenv.show={self.show!r} is no field of the observation: it "
+                    f"environment.openenv.show={self.show!r} is not a field of the observation: it "
                     f"has {', '.join(fields) or 'none'}"
                 )
             fields = {self.show: fields[self.show]}
@@ -106,7 +106,7 @@ def codec_for(schema: Json, settings: OpenEnvSettings, tools: list[Json] | None 
     """The codec for actions of this JSON Schema.
 
     Args:
-        tools: what an environment of tools (MCP) offers, where `takes_tools` holds.
+        tools: tools of an environment (MCP), where `takes_tools` holds.
 
     Raises: `ConfigurationError` naming the schema and what to set.
     """
@@ -126,8 +126,8 @@ def codec_for(schema: Json, settings: OpenEnvSettings, tools: list[Json] | None 
     name = wanted or _only_field(schema, fields)
     if name not in fields:
         raise ConfigurationError(
-            f"environment.openenv.action={name!r} is no field of the server's actions: they have "
-            f"{_described(schema, fields)}"
+            f"environment.openenv.action={name!r} is not a field of the server's actions: they "
+            f"have {_described(schema, fields)}"
         )
     kind = _kind(fields[name])
     if kind not in ("string", "integer"):

@@ -37,7 +37,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
     Args:
         servers: by base URL.
         settings: of the channel.
-        codec: how the policy speaks with the environment.
+        codec: translation between the policy's text and the environment's actions.
         host: the local server, if there is one; started, and stopped with the source.
     """
 
@@ -70,7 +70,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         return OpenEnvEnvironment(self, self.pool.pick(avoid))
 
     async def health_error(self, server: str) -> str:
-        """Why a server cannot be played on now; "" if it answers. A local one is restarted."""
+        """Reason why a server is unusable; "" if it answers. A local one is restarted."""
         if self._host is not None:
             await revive(self._host)
         return await super().health_error(server)
@@ -214,7 +214,7 @@ class OpenEnvEnvironment(OnServer):
             'reward: raise it, set environment.openenv.unfinished="zero" if only an end that the '
             "policy brings about is rewarded"
             if by_turns
-            else "ended without any reward (null; a reward that is no number looks the same)"
+            else "ended without any reward (null; a reward that is not a number looks the same)"
         )
         if self._source.rewarded:  # others had some
             return self._protocol_error(f"played an episode that {how}")

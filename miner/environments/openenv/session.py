@@ -39,7 +39,7 @@ class ServerFull(InfrastructureError):
     """The server holds as many sessions as it takes.
 
     Args:
-        most: how many that are, by the server's account.
+        most: their largest number, as the server reports it.
     """
 
     def __init__(self, message: str, *, server: str, most: int | None) -> None:

@@ -57,8 +57,8 @@ def load_entry(entry: str) -> type[TextEnvironment]:
         )
     if not (isinstance(found, type) and issubclass(found, TextEnvironment)):
         raise ConfigurationError(
-            f"environment.entry {entry!r} is no environment: write class {name}(TextEnvironment), "
-            "with TextEnvironment from miner.environments.own"
+            f"environment.entry {entry!r} is not an environment: write class "
+            f"{name}(TextEnvironment), with TextEnvironment from miner.environments.own"
         )
     return _checked(found, entry)
 

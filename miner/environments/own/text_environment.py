@@ -26,7 +26,7 @@ class Step:
     Attributes:
         text: the user's next message; empty exactly at the end.
         score: within the class's `score_range`; None exactly before the end.
-        valid: whether the reply was one at all; others cost `reward.invalid_reply_penalty`.
+        valid: true if the reply was one at all; others cost `reward.invalid_reply_penalty`.
     """
 
     text: str = ""
@@ -46,7 +46,7 @@ class TextEnvironment:
         score_range: lowest and highest score; it is mapped to 0..1.
         system: the system message; empty for none.
         stop: texts at the end of which each reply ends.
-        problems: how many different episodes there are. `reset` then gets a number below it in the
+        problems: number of different episodes. `reset` then gets a number below it in the
             place of a seed, and a fifth of the numbers is held out. None: seeds without end.
         seconds: longest time that a method may take; beyond it the episode is lost.
         replies: some that a policy might give; the check before training plays with them.
@@ -65,7 +65,7 @@ class TextEnvironment:
         raise NotImplementedError
 
     def step(self, reply: str) -> Step | Awaitable[Step]:
-        """Go on after the policy's reply."""
+        """Continue after the policy's reply."""
         raise NotImplementedError
 
     def score(self) -> float:

@@ -110,7 +110,7 @@ class _Thread(threading.Thread):
     """An event loop on a thread that does not keep the process alive.
 
     Attributes:
-        moved: when a method began or ended last, in monotonic seconds.
+        moved: last begin or end of a method, in monotonic seconds.
     """
 
     def __init__(self) -> None:

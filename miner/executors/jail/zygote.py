@@ -67,7 +67,7 @@ class Zygote:
         try:
             pid = os.fork()
         except OSError as error:
-            _say(self._control, {"lost": ticket, "why": str(error)})
+            _send(self._control, {"lost": ticket, "why": str(error)})
         else:
             if pid == 0:
                 try:
@@ -83,7 +83,7 @@ class Zygote:
         self._waiting.unregister(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(self._pids.pop(ticket), 0)
-        _say(self._control, {"ended": ticket, "status": os.waitstatus_to_exitcode(status)})
+        _send(self._control, {"ended": ticket, "status": os.waitstatus_to_exitcode(status)})
 
 
 def main() -> None:
@@ -93,9 +93,9 @@ def main() -> None:
     try:
         rules = _prepare(settings)
     except (OSError, ImportError) as error:
-        _say(control, {"refused": str(error)})
+        _send(control, {"refused": str(error)})
         return
-    _say(control, {"ready": True})
+    _send(control, {"ready": True})
     Zygote(control, rules).serve()
 
 
@@ -131,5 +131,5 @@ def _prove(system_calls: kernel.SystemCallFilter) -> None:
         raise OSError("seccomp filters no system calls")
 
 
-def _say(control: socket.socket, message: dict[str, Any]) -> None:
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode())

@@ -66,7 +66,7 @@ class BatchEngine:
     """Synchronous core of the transformers sampler; not thread-safe.
 
     Args:
-        forward: how logits are computed.
+        forward: the computation of logits.
         eos_token_ids: ids that end a reply.
         max_sessions: number of slots: rows that decode plus sessions whose states are kept.
         seed: seed of all sampling.
@@ -134,7 +134,7 @@ class BatchEngine:
             row.cached = 0
 
     def abort(self) -> list[DecodeRow]:
-        """Give up on every row after a failed step; returns them without replies."""
+        """Abort every row after a failed step; returns them without replies."""
         for row in (*self._waiting, *self._active):
             row.abandoned = True
         self.reset(self._weight_version)

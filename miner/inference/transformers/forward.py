@@ -30,7 +30,7 @@ class Forward(Protocol):
     """Computes float32 next-token logits `[rows, vocabulary]` and advances `cached`.
 
     Attributes:
-        caches: whether rows can share states.
+        caches: true if rows can share states.
     """
 
     caches: bool
@@ -143,7 +143,7 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 
 
 def cache_obstacle(model: PreTrainedModel) -> str | None:
-    """Why the slot cache cannot serve `model` (None if it can): by its config, then by trial."""
+    """Reason against a slot cache for `model` (None without one): by its config, then by trial."""
     obstacle = attention_obstacle(model)
     if obstacle is not None:
         return obstacle
@@ -158,7 +158,7 @@ def cache_obstacle(model: PreTrainedModel) -> str | None:
 
 
 def attention_obstacle(model: PreTrainedModel) -> str | None:
-    """Why, by its config, `model` can take no mask for each query (None if it may)."""
+    """Reason in its config why `model` takes no mask for each query (None without one)."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:

@@ -68,7 +68,7 @@ class TransformersSampler:
         seed: seed of all sampling; ids are reproducible given the order of sessions' arrival.
 
     Attributes:
-        out_of_memory: why the model failed last, if that was it.
+        out_of_memory: cause of the model's last failure, if it was that.
     """
 
     def __init__(

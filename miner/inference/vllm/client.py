@@ -45,7 +45,7 @@ class VllmServer(JsonServer):
         reply_timeout_s: longest wait for the reply to one prompt.
 
     Attributes:
-        engines: how many serve the model side by side; 1 until `config` was read.
+        engines: number of engines side by side; 1 until `config` was read.
     """
 
     what = "the inference server"
@@ -99,7 +99,7 @@ class VllmServer(JsonServer):
         return sorted(choices, key=lambda choice: choice.index)
 
     async def health_error(self) -> str:
-        """Why it is unusable: vLLM answers 200 while its engine lives, a proxy other statuses."""
+        """Reason why it is unusable: vLLM answers 200 while its engine lives, a proxy others."""
         try:
             await self._get("health")
         except SamplerError as error:

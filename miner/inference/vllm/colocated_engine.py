@@ -21,7 +21,7 @@ class ColocatedEngine:
     Args:
         opened: the engine; one that sleeps is asleep.
         sampler: over that engine.
-        sleeps: whether the engine gives its memory back in between; vLLM on a CPU cannot.
+        sleeps: true if the engine gives its memory back in between; vLLM on a CPU cannot.
         reloading: entered while weights are loaded into the engine.
     """
 

@@ -14,7 +14,7 @@ class ColocatedLLM:
     Args:
         base: folder of the base model, whose weights it begins with.
         weights: yields the weights to sample with, one by one; collective under ZeRO-3.
-        sleeps: whether it gives its memory back in between, which vLLM for CPUs cannot; if so it is
+        sleeps: true if it gives its memory back in between, which vLLM for CPUs cannot; if so it is
             asleep at first, and without weights.
         options: vLLM's, such as `dtype`.
 

@@ -74,7 +74,7 @@ class VllmColocatedSampler:
     Args:
         engine: vLLM's LLMEngine; its calls and the fields of its replies that are used are listed
             in `tests.vllm_surface`, which is held against the installed vLLM.
-        rules: what may be asked and answered.
+        rules: rules of requests and replies.
         make_params: builds the engine's sampling parameters.
         prepare_thread: run once on the worker thread, such as choosing its CUDA device.
     """

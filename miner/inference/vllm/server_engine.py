@@ -57,7 +57,7 @@ class ServerEngine:
     def sync_weights(self) -> None:
         """A server without a push has the base's weights.
 
-        A server that died since the last push is waited for; a push that fails is made once more.
+        A server that died since the last push is waited for; a push that fails is repeated.
         """
         if self._pushed == self._version:
             return

@@ -25,7 +25,7 @@ class VllmServerSampler:
 
     Args:
         server: one or several engines side by side (`--data-parallel-size`).
-        rules: what may be asked and answered.
+        rules: rules of requests and replies.
         seed: of all draws; each process needs another.
         tries: requests for one sample at most.
         pause_s: pause before the second try; it doubles with each further one.

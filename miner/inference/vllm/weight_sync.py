@@ -49,9 +49,9 @@ class WeightSync:
     Args:
         weights: the whole model's on rank 0; collective.
         loop: that the server's client is used from.
-        folder: where the file is for as long as a push takes.
+        folder: folder of the file during a push.
         seconds: longest wait for the server to load them.
-        leads: whether this is rank 0, which alone sends.
+        leads: true if this is rank 0, which alone sends.
     """
 
     def __init__(

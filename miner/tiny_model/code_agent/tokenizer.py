@@ -1,6 +1,6 @@
 """A tokenizer whose numbers are whole tokens, as a tiny model needs them to copy numbers.
 
-Invariant: every text encodes and decodes to itself; what is no token falls back to bytes.
+Invariant: every text encodes and decodes to itself; what is not a token falls back to bytes.
 """
 
 from __future__ import annotations

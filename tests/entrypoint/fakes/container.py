@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from entrypoint.console import say
+from entrypoint.console import print_line
 from entrypoint.main import run_programs
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, watchdog_program
@@ -21,7 +21,7 @@ def main() -> int:
         for name, command in commands.items()
     ]
     end = run_programs(plan, [*programs, watchdog_program(plan)], os.environ)
-    say(f"exit {end.status.value} ({end.status.label}): {end.message}")
+    print_line(f"exit {end.status.value} ({end.status.label}): {end.message}")
     return end.status.value
 
 

@@ -73,7 +73,7 @@ def texts(trajectory: Trajectory, tokenizer: str = "chatml") -> tuple[str, str]:
     return decode([*row.prompt_ids, *row.completion_ids]), marked
 
 
-async def test_inline_output_goes_on_in_the_assistants_own_message() -> None:
+async def test_inline_output_continues_in_the_assistants_own_message() -> None:
     trajectory, sampler = await play(["<code>6*7</code>", "so 42"])
     whole, trained = texts(trajectory)
     assert whole.endswith("<code>6*7</code><output>42</output>so 42<|im_end|>")

@@ -47,7 +47,7 @@ def test_other_games_are_refused(task_id: int) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="'chess' is no game of the tournament: choose"):
+    with pytest.raises(ConfigurationError, match="'chess' is not a game of the tournament: choose"):
         game_named("chess")
 
 

@@ -57,7 +57,7 @@ def test_a_tie_is_minus_three() -> None:
         ("", 1, ()),
     ],
 )
-def test_prizes_without_separators_are_told_apart_by_the_hand(
+def test_prizes_without_separators_are_distinguished_by_the_hand(
     digits: str, held: int, cards: tuple[int, ...]
 ) -> None:
     hand = " ".join(str(card) for card in range(1, held + 1)) + " "

@@ -238,7 +238,7 @@ def test_the_searching_opponent_beats_the_random_one() -> None:
     assert lost("mcts") > 0.8 > lost("random")
 
 
-def test_goofspiel_meets_the_random_opponent_whatever_it_is_called() -> None:
+def test_goofspiel_has_the_random_opponent_under_any_name() -> None:
     plain, named = GameSession(3, 5), GameSession(3, 5, opponent="mcts")
     for action in (0, 1, 2):
         plain.play(action)

@@ -1,4 +1,4 @@
-"""What is found out before training: seeds, sessions, rewards, and servers that do not fit."""
+"""Checks before training: seeds, sessions, rewards, and servers that do not fit."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ async def test_seeds_are_judged_by_what_they_do(word, seeds: str) -> None:
     assert findings.to_json()["scoring"] == "A score is the sum of an episode's rewards."
 
 
-async def test_what_scores_are_mapped_from_is_told() -> None:
+async def test_what_scores_are_mapped_from_is_reported() -> None:
     findings = await looked_at(Double(shows(str)), return_range=(-1.0, 1.0))
     assert "-1 scores 0 and 1 scores 1" in findings.to_json()["scoring"]
     assert findings.to_json()["notes"][0].startswith("OpenEnv environment")
 
 
-async def test_rewards_tell_games_apart_as_well() -> None:
+async def test_rewards_distinguish_games_as_well() -> None:
     counter = itertools.count()
 
     def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:

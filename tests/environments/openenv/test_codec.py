@@ -63,7 +63,7 @@ def test_replies_may_be_json() -> None:
         (schema("a", a="array"), {}, "a (array, required)"),
         (schema(), {}, "no fields"),
         ({}, {}, "no fields"),
-        (schema("a", a="string"), {"action": "b"}, "'b' is no field"),
+        (schema("a", a="string"), {"action": "b"}, "'b' is not a field"),
         (schema("a", "b", a="array", b="string"), {"action": "a"}, "takes array"),
         (schema("a", a="string"), {"action": {"a": "hello"}}, "no place for the reply"),
     ],

@@ -76,7 +76,7 @@ async def test_an_episode_is_one_session_with_the_seed_the_replies_and_the_sum_o
     ("rewards", "unfinished", "score"),
     [((0.5, 0.25), "sum", 0.75), ((0.5, 0.25), "zero", 0.0), ((None, None), "zero", 0.0)],
 )
-async def test_an_episode_that_goes_on_and_on_ends_after_max_turns(
+async def test_an_episode_without_end_is_ended_after_max_turns(
     rewards: tuple[float | None, ...], unfinished: str, score: float
 ) -> None:
     double = Double(game(*rewards, done=False))
@@ -154,7 +154,7 @@ async def test_a_fault_is_typed_bounded_and_no_score(
     ],
     ids=["done at reset", "no reward", "no reward yet", "too much", "too little", "no such field"],
 )
-async def test_what_cannot_be_scored_is_said(
+async def test_what_cannot_be_scored_is_reported(
     answer, settings: dict, kind: type[Exception], says: str
 ) -> None:
     async with serving(Double(answer)) as server, source_of(server, **settings) as source:
@@ -165,8 +165,8 @@ async def test_what_cannot_be_scored_is_said(
                 source.open()
 
 
-async def test_where_rewards_were_seen_an_episode_without_any_is_an_error_of_its_own() -> None:
-    """A reward that is no number arrives as null: the episode is lost, the run goes on."""
+async def test_where_rewards_were_seen_an_episode_without_any_is_a_distinct_error() -> None:
+    """A reward that is not a number arrives as null: the episode is lost, the run goes on."""
     rewards = iter([0.5, None, 0.5])
 
     def answer(kind: str, data: dict, turn: int) -> dict:
@@ -179,7 +179,7 @@ async def test_where_rewards_were_seen_an_episode_without_any_is_an_error_of_its
         assert (await play(source, "a"))[0] == 0.5
 
 
-async def test_a_message_that_nobody_asked_for_ends_the_episode() -> None:
+async def test_an_unrequested_message_ends_the_episode() -> None:
     async def chatty(socket: web.WebSocketResponse) -> None:
         await socket.send_json(observation("you have won", reward=1.0, done=True))
 

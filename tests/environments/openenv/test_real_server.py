@@ -140,7 +140,7 @@ async def test_a_server_killed_in_mid_episode_is_revived_and_no_episode_is_lost(
             source,
             Stopwatch(),
             patience=lambda: 1.0,
-            say=said.append,
+            note=said.append,
             sleep=lambda _: asyncio.sleep(0.1),
         )
         results = await scheduler(source, outages, [*["well"] * 5, "die", "well"]).run(GROUPS)
@@ -178,7 +178,7 @@ def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
     assert opening in asked, "the example's base has read what is asked here"
 
 
-def test_the_command_says_what_to_set(monkeypatch, capsys, server: LocalApp) -> None:
+def test_the_command_reports_what_to_set(monkeypatch, capsys, server: LocalApp) -> None:
     status, _, err = probed(monkeypatch, capsys, f"environment.servers={server.url}", TOO_LITTLE)
     assert status
     assert "environment.openenv.return_range" in err

@@ -1,4 +1,4 @@
-"""What may be named as one's own environment, and what is said of everything else."""
+"""Entries that name a custom environment, and the errors of all others."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ async def test_a_method_that_never_returns_loses_its_episode_and_is_named(
         await other.reset(task(blocked))
 
 
-async def test_a_coroutine_that_never_returns_blocks_nobody() -> None:
+async def test_a_coroutine_that_never_returns_blocks_no_other() -> None:
     source = OwnSource(Sleeping)
     for _ in range(MOST_STUCK + 1):
         environment = source.open()
