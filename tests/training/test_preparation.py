@@ -1,6 +1,8 @@
 """The base model at the output path: there before anything else, and never over a better one."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -28,6 +30,15 @@ def published(settings):
 def publish_step(settings, step):
     publisher = Publisher(settings.output.dir, in_process=True)
     publisher.publish(save_base, PublishedScore(step, 0.9, 100))
+
+
+def test_a_launcher_does_not_import_what_only_its_ranks_need():
+    """It prepares before they start, again after each fault."""
+    needless = "('transformers.modeling_utils', 'peft', 'trl', 'accelerate')"
+    look = "import sys, miner.training.preparation; "
+    look += f"print([name for name in {needless} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_better_model_of_this_run_stays_though_no_checkpoint_was_written(settings, base):
