@@ -25,7 +25,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chaos_run import DISK_FULL, FAULTS, ChaosRun, Plan, defect, may_mount
+from benchmarks.chaos_run import (
+    DISK_FULL,
+    FAULTS,
+    GROUPS,
+    RANKS,
+    ChaosRun,
+    Plan,
+    defect,
+    may_mount,
+)
 
 
 def draw_plan(seed: int, steps: int, fraction: float, kinds: Sequence[str] = FAULTS) -> Plan:
@@ -70,6 +79,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", allow_abbrev=False)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of a run")
+    parser.add_argument(
+        "--groups",
+        type=int,
+        default=GROUPS,
+        help="of a step: more make it longer, as on GPUs, where a fault costs no more than here",
+    )
     parser.add_argument("--fraction", type=float, default=0.1, help="faults a step")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--vllm", type=Path, help="its command, in place of tests/stub_vllm")
@@ -80,6 +95,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--seeds {asked.seeds}: expected different numbers from 0 on")
     if not 2 <= asked.steps <= 10_000:
         parser.error(f"--steps {asked.steps}: expected 2 to 10,000")
+    if not 2 <= asked.groups <= 256 or asked.groups % RANKS:
+        parser.error(f"--groups {asked.groups}: expected an even number from 2 to 256")
     if not 0 < asked.fraction <= 1:
         parser.error(f"--fraction {asked.fraction}: expected more than 0 and at most 1")
     if not 0 <= asked.kills <= 100_000:
@@ -118,7 +135,7 @@ def main() -> None:
         plan = draw_plan(seed, asked.steps, asked.fraction, asked.faults)
         walls = []
         for name, faults in (("plain", {}), ("chaos", plan)):
-            run = ChaosRun(folder / name, base, seed, asked.steps, faults, asked.vllm)
+            run = ChaosRun(folder / name, base, seed, asked.steps, faults, asked.vllm, asked.groups)
             outcome = run.play()
             walls.append(outcome.wall)
             print(f"seed {seed}, {len(faults)} faults: {outcome.line()}", flush=True)

@@ -36,6 +36,8 @@ FAULT_SECONDS = 5.0
 SILENT_SECONDS = 10.0
 """Until the watchdog starts a silent vLLM anew, for steps of seconds; 60 in production."""
 RANKS = 2
+GROUPS = 4
+"""Of a step, by default; each has 8 games."""
 DISK_BYTES = 256 << 20
 CHECKED = "CHAOS_CHECKED"
 """Variable that names the file of the episodes: each one's score, and what its replies are worth
@@ -45,7 +47,6 @@ SETTINGS = (
     "environment.channel=graded",
     "environment.deck_sizes=[8]",
     "rollout.engine=vllm_server",
-    "rollout.groups_per_step=4",
     "rollout.episode_seconds=20",
     "evaluation.episodes=40",
     "evaluation.every_steps=10",
@@ -124,14 +125,23 @@ class ChaosRun:
     Args:
         plan: faults that strike.
         vllm: its command; None for tests/stub_vllm.
+        groups: of a step.
     """
 
     def __init__(
-        self, folder: Path, base: Path, seed: int, steps: int, plan: Plan, vllm: Path | None
+        self,
+        folder: Path,
+        base: Path,
+        seed: int,
+        steps: int,
+        plan: Plan,
+        vllm: Path | None,
+        groups: int = GROUPS,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder.resolve()
         self._base, self._seed, self._steps, self._vllm = base.resolve(), seed, steps, vllm
+        self._groups = groups
         self._faults = dict(plan)
         self._outcome = Outcome(asked=steps)
         self._well_again = 0.0
@@ -191,6 +201,7 @@ class ChaosRun:
             f"output.dir={self._plan.output_dir}",
             f"seed={self._seed}",
             f"optimizer.max_steps={self._steps}",
+            f"rollout.groups_per_step={self._groups}",
             f"rollout.server=http://127.0.0.1:{port}",
             *SETTINGS,
         )

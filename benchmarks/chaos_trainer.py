@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.chaos_run import CHECKED, TRAINER
@@ -48,7 +49,13 @@ def main() -> None:
         return outcome
 
     Scheduler._member = checked  # type: ignore[method-assign, assignment]
-    command.launch = lambda count, command: launch(count, [*TRAINER, *command[4:]])
+
+    def launch_checked(
+        count: int, command: Sequence[str], prepare: Callable[[], None] = lambda: None
+    ) -> int:
+        return launch(count, [*TRAINER, *command[4:]], prepare)
+
+    command.launch = launch_checked
     sys.argv[:1] = ["miner", "train"]
     miner()
 

@@ -176,7 +176,7 @@ def temperature_of(run_dir: Path) -> float:
 
 def last_weights(base: Path, run_dir: Path) -> Path:
     """The newest checkpoint's model, whether or not it was published."""
-    from miner.learning.checkpoints import newest_checkpoint
+    from miner.config.run_files import newest_checkpoint
     from miner.learning.learner import write_checkpoint_model
 
     checkpoint = newest_checkpoint(run_dir / CHECKPOINTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, to_toml
 from miner.config.statuses import TrainerStatus
-from miner.distributed.launch import launch, launched
+from miner.distributed.launch import launch, launched, wait_until_prepared
 from miner.heavy_imports import heavy_imports, quiet_libraries
 from miner.training.ownership import owned, undone_if_refused
 
@@ -67,13 +68,15 @@ def train_command(
         )
     checked_paths(settings)
     with owned(settings), undone_if_refused(settings.run_dir):
-        prepare_run(settings, in_process=processes == 1 and not settings.optimizer.zero_stage)
+        in_process = processes == 1 and not settings.optimizer.zero_stage
+        prepare = partial(prepare_run, settings, in_process=in_process)
         if processes == 1:
+            prepare()
             _train(settings)
             return
         options = ["--config", str(config)] if config else []
         rank = [sys.executable, "-m", "miner", "train", *options, *(overrides or ())]
-        _end_like(launch(processes, rank))
+        _end_like(launch(processes, rank, prepare))
 
 
 def _train(settings: Settings) -> None:
@@ -85,6 +88,8 @@ def _train(settings: Settings) -> None:
         from miner.reporting.progress import print_line
         from miner.training.run import train
 
+    if launched():
+        wait_until_prepared()
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)
     print_line(console, f"watch it    python -m miner watch {settings.run_dir}")

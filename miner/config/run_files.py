@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +15,33 @@ CHECKPOINTS: Final = "checkpoints"
 BEST_FILE: Final = "best.json"
 REVERT_FILE: Final = "revert.json"
 BEST_WEIGHTS_FILE: Final = "best-weights.safetensors"
+WEIGHT_FILE: Final = "weights-on-their-way.safetensors"
+"""To an inference server; one that a kill left there is overwritten by the next push."""
 COMPLETE: Final = "complete.json"
 """Written into a checkpoint last: one without it is never resumed from."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint folder, its optimizer step and the training seconds until then."""
+
+    path: Path
+    step: int
+    elapsed: float
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the complete checkpoint with the highest step, None without one."""
+    found = []
+    for path in folder.glob("checkpoint-*"):
+        match = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        try:
+            marker = json.loads((path / COMPLETE).read_text())
+        except (OSError, ValueError):
+            continue
+        if match and marker.get("step") == int(match[1]):
+            found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None)
 
 
 def has_checkpoint(run_dir: Path) -> bool:

@@ -4,7 +4,7 @@ torchrun would do the same but for two things that the orchestrator lives on: th
 the rank that failed, and a SIGTERM that is answered by a clean end however long that takes.
 
 Invariants: when one rank fails, even to start, none is left behind; a signal reaches every rank
-once, whenever it comes; ranks do not outlive the launcher.
+once, whenever it comes; ranks do not outlive the launcher; they begin once all is prepared.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from miner.lifeline import hold_lifeline, lifeline
+from miner.lifeline import ORPHAN_STATUS, hold_lifeline, lifeline
 
 POLL_S = 0.1
 LAST_WORDS_S = 5.0
@@ -28,12 +30,18 @@ CAUSE_S = 30.0
 """For the rank that knows the cause, as long as the others only report that they failed."""
 
 GENERIC_STATUS = 1
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+PREPARED = "MINER_PREPARED_FD"
+"""Variable with a file descriptor that has a byte for each rank once all is prepared."""
 
 
-def launch(count: int, command: Sequence[str]) -> int:
+def launch(count: int, command: Sequence[str], prepare: Callable[[], None] = lambda: None) -> int:
     """Run `command` as `count` ranks (RANK, WORLD_SIZE, MASTER_ADDR, ... in their environment).
 
-    SIGTERM and SIGINT are forwarded to every rank. Returns 0 if all ranks end with 0, else the most
+    `prepare` is called while they start, which takes as long; they wait for it in
+    `wait_until_prepared`. What it raises ends them. SIGTERM and SIGINT end it as they would without
+    ranks, else they are forwarded to every rank. Returns 0 if all ranks end with 0, else the most
     informative of their exit statuses; -n means signal n.
     """
     world = lifeline() | {
@@ -46,21 +54,44 @@ def launch(count: int, command: Sequence[str]) -> int:
     }
     ranks: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []  # not handed on in the handler: some ranks may be still to be started
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: asked.append(number))
+    before = _handled(dict.fromkeys(SIGNALS, lambda number, _: asked.append(number)))
+    prepared, preparing = os.pipe()
     try:
         for index in range(count):
-            names = {"RANK": str(index), "LOCAL_RANK": str(index)}
+            names = {"RANK": str(index), "LOCAL_RANK": str(index), PREPARED: str(prepared)}
             # A separate session: a signal to the launcher's group would arrive twice.
             ranks.append(
-                subprocess.Popen(command, env=os.environ | world | names, start_new_session=True)
+                subprocess.Popen(
+                    command,
+                    env=os.environ | world | names,
+                    start_new_session=True,
+                    pass_fds=(prepared,),
+                )
             )
+        if not asked:
+            handlers = _handled(before)  # a request to end ends the preparation at once
+            prepare()
+            _handled(handlers)
+            os.write(preparing, bytes(count))
         return _wait(ranks, asked)
     finally:
+        os.close(preparing)
+        os.close(prepared)
         for rank in ranks:
             with contextlib.suppress(ProcessLookupError):  # with what it started, if it is gone
                 os.killpg(rank.pid, signal.SIGKILL)
             rank.wait()
+
+
+def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
+    """Take these handlers of signals; returns those before."""
+    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+
+def wait_until_prepared() -> None:
+    """In a rank: return once the launcher has prepared the run; exit where it has ended."""
+    if not os.read(int(os.environ[PREPARED]), 1):
+        sys.exit(ORPHAN_STATUS)
 
 
 def launched() -> bool:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +32,6 @@ from miner.publishing.structure import weight_files
 
 SHARE = 0.05
 """Of the time until a kill, at most, for writing checkpoints."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A complete checkpoint folder, its optimizer step and the training seconds until then."""
-
-    path: Path
-    step: int
-    elapsed: float
-
-
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the complete checkpoint with the highest step, None without one."""
-    found = []
-    for path in folder.glob("checkpoint-*"):
-        match = re.fullmatch(r"checkpoint-(\d+)", path.name)
-        try:
-            marker = json.loads((path / COMPLETE).read_text())
-        except (OSError, ValueError):
-            continue
-        if match and marker.get("step") == int(match[1]):
-            found.append(Checkpoint(path, marker["step"], float(marker["elapsed"])))
-    return max(found, key=lambda checkpoint: checkpoint.step, default=None)
 
 
 def refused_by_disk(error: Exception) -> bool:

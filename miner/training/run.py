@@ -17,18 +17,16 @@ from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
 from miner.config.channel_facts import FACTS
 from miner.config.heartbeat import HeartbeatWriter
-from miner.config.run_files import CHECKPOINTS
+from miner.config.run_files import CHECKPOINTS, Checkpoint, newest_checkpoint
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments.outages import Stopwatch
 from miner.inference.engines import NewWeights
 from miner.inference.merged_weights import weights_on_cpu
 from miner.learning.checkpoints import (
-    Checkpoint,
     Checkpoints,
     RunDisk,
     checkpoint_bytes,
-    newest_checkpoint,
 )
 from miner.learning.learner import Learner
 from miner.learning.schedule import Schedule

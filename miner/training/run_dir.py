@@ -21,12 +21,12 @@ from miner.config.run_files import (
     CHECKPOINTS,
     COMPLETE,
     REVERT_FILE,
+    WEIGHT_FILE,
     has_begun,
+    newest_checkpoint,
     write_atomically,
 )
 from miner.config.settings import Settings, to_toml
-from miner.inference.vllm.weight_sync import WEIGHT_FILE
-from miner.learning.checkpoints import newest_checkpoint
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.training.temperature import TEMPERATURE_FILE

@@ -38,6 +38,7 @@ def test_a_seed_draws_the_same_faults_at_the_wanted_rate():
         (["--steps", "1"], "expected 2 to 10,000"),
         (["--faults", "flood"], "invalid choice: 'flood'"),
         (["--steps", "30", "--fraction", "0.01"], "seed 0 draws no fault"),
+        (["--groups", "3"], "--groups 3: expected an even number from 2 to 256"),
         (["--kills", "-3"], "--kills -3: expected 0 to 100,000"),
         (["--vllm", "no/vllm"], "--vllm no/vllm is no program"),
     ],

@@ -152,3 +152,35 @@ pathlib.Path(os.environ["PLACE"], f"env-{rank}").write_text(" ".join(os.environ[
     worlds = [(tmp_path / f"env-{rank}").read_text().split() for rank in range(3)]
     assert [world[:3] for world in worlds] == [[str(r), str(r), "3"] for r in range(3)]
     assert len({tuple(world[3:]) for world in worlds}) == 1
+
+
+WAITING = """
+from miner.distributed.launch import wait_until_prepared
+wait_until_prepared()
+pathlib.Path(os.environ["PLACE"], f"began-{rank}").touch()
+"""
+
+PREPARING = """
+def prepare():
+    place = os.environ["PLACE"]
+    while not all(os.path.exists(place + name) for name in ("/pid-0", "/pid-1")):
+        time.sleep(0.02)
+    assert not os.path.exists(place + "/began-0")
+    {more}
+launch_now = launch
+launch = lambda count, command: launch_now(count, command, prepare)
+"""
+
+
+def test_ranks_start_while_the_run_is_prepared_and_begin_after_it(start, tmp_path):
+    process = start(WAITING, before=PREPARING.format(more=""))
+    assert process.communicate()[0] == "0\n"
+    assert (tmp_path / "began-0").exists()
+    assert (tmp_path / "began-1").exists()
+
+
+def test_ranks_of_a_run_that_cannot_be_prepared_end(start, tmp_path):
+    process = start(WAITING, before=PREPARING.format(more="raise SystemExit(7)"))
+    assert process.wait() == 7
+    assert all(map(gone, pids(tmp_path)))
+    assert not (tmp_path / "began-0").exists()

@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from miner.config.run_files import Checkpoint, newest_checkpoint
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.learning.checkpoints import Checkpoint, newest_checkpoint
 from miner.learning.trainer import EpisodeTrainer
 from miner.reporting.run_folder import RunFolder
 from miner.training import run as training

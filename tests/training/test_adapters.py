@@ -8,11 +8,11 @@ from transformers import TrainerCallback
 
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
-from miner.config.run_files import BEST_FILE
+from miner.config.run_files import BEST_FILE, newest_checkpoint
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.inference.merged_weights import weights_on_cpu
-from miner.learning.checkpoints import Checkpoints, RunDisk, newest_checkpoint
+from miner.learning.checkpoints import Checkpoints, RunDisk
 from miner.learning.learner import Learner
 from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer, grpo_config

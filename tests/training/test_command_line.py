@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import miner.__main__
-from miner.learning.checkpoints import newest_checkpoint
+from miner.config.run_files import newest_checkpoint
 from miner.learning.learner import write_checkpoint_model
 from miner.learning.schedule import Schedule
 from miner.publishing import deadline

@@ -1,6 +1,8 @@
 """Before a run: the base model at the output path, and numbers of episodes that memory holds."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -29,6 +31,15 @@ def published(settings):
 def publish_step(settings, step):
     publisher = Publisher(settings.output.dir, in_process=True)
     publisher.publish(save_base, PublishedScore(step, 0.9, 100))
+
+
+def test_a_launcher_does_not_import_what_only_its_ranks_need():
+    """It prepares before they start, again after each fault."""
+    needless = "('transformers.modeling_utils', 'peft', 'trl', 'accelerate')"
+    look = "import sys, miner.training.preparation; "
+    look += f"print([name for name in {needless} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_better_model_of_this_run_stays_though_no_checkpoint_was_written(settings, base):

@@ -6,9 +6,8 @@ import shutil
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import COMPLETE
+from miner.config.run_files import COMPLETE, newest_checkpoint
 from miner.config.settings import Settings
-from miner.learning.checkpoints import newest_checkpoint
 from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
 from tests.builders import build_qwen3, save_base
 

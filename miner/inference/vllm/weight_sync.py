@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from miner.background_loop import BackgroundLoop
+from miner.config.run_files import WEIGHT_FILE
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.client import VllmServer
 
@@ -30,9 +31,6 @@ CACHE_RESETS = 20
 """Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
 
 CACHE_PAUSE_S = 0.25
-
-WEIGHT_FILE = "weights-on-their-way.safetensors"
-"""In the run folder; one that a kill left there is overwritten by the next push."""
 
 UNFINISHED = "on their way"
 """Version of weights in transit, so that half of them is never taken for a model."""
