@@ -36,18 +36,36 @@ class Forest:
 
     Args:
         ends: of each node the first that is no longer below it, shape (tokens,).
+        queries: nodes, ascending, whose attention is needed; None: all.
+        last: number of the last layer, and this forest with the queries needed there.
     """
 
-    def __init__(self, ends: Ints, device: torch.device) -> None:
+    def __init__(
+        self,
+        ends: Ints,
+        device: torch.device,
+        queries: Ints | None = None,
+        last: tuple[int, Forest] | None = None,
+    ) -> None:
         self._ends = ends
         self._device = device
-        self._starts = range(0, len(ends), QUERIES)
+        self._queries = queries
+        self._last = last
         self._hidden: dict[torch.dtype, list[Tensor]] = {}
+
+    def of_layer(self, number: int | None) -> Forest:
+        """This forest with the queries that are needed in that layer."""
+        return self._last[1] if self._last and self._last[0] == number else self
+
+    @cached_property
+    def queries(self) -> Tensor | None:
+        """Nodes whose attention is needed; None: all."""
+        return None if self._queries is None else torch.from_numpy(self._queries).to(self._device)
 
     @cached_property
     def keys(self) -> list[Ints]:
         """Of each block of queries the keys that one of them sees, ascending."""
-        return [np.flatnonzero(self._ends[: at + QUERIES] > at) for at in self._starts]
+        return [keys for keys, _ in self._blocks]
 
     @cached_property
     def all_keys(self) -> Tensor:
@@ -62,14 +80,22 @@ class Forest:
                 torch.zeros(seen.shape, dtype=dtype)
                 .masked_fill_(torch.from_numpy(~seen), -torch.inf)
                 .to(self._device)
-                for seen in map(self._seen, self._starts, self.keys)
+                for _, seen in self._blocks
             ]
         return self._hidden[dtype]
 
-    def _seen(self, start: int, keys: Ints) -> np.ndarray:
-        query = np.arange(start, min(start + QUERIES, len(self._ends)))[:, None]
+    @cached_property
+    def _blocks(self) -> list[tuple[Ints, np.ndarray]]:
+        """Keys of each block of queries, and which query sees which of them."""
+        every = np.arange(len(self._ends)) if self._queries is None else self._queries
+        return [self._block(every[at : at + QUERIES]) for at in range(0, len(every), QUERIES)]
+
+    def _block(self, queries: Ints) -> tuple[Ints, np.ndarray]:
+        keys = np.flatnonzero(self._ends[: queries[-1] + 1] > queries[0])
+        query = queries[:, None]
         seen: np.ndarray = (keys <= query) & (query < self._ends[keys])
-        return seen
+        by_any = seen.any(0)
+        return (keys, seen) if by_any.all() else (keys[by_any], seen[:, by_any])
 
     @cached_property
     def block_mask(self) -> BlockMask:
@@ -113,13 +139,15 @@ def tree_attention(
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves float32 here
+    forest = forest.of_layer(getattr(module, "layer_idx", None))
     return attend(query, key, value, forest, scale).transpose(1, 2).contiguous(), None
 
 
 def in_blocks(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
-    """PyTorch's attention of one block of queries after the other."""
+    """PyTorch's attention of one block of queries after the other; 0 where none is needed."""
     sizes = [len(keys) for keys in forest.keys]
-    queries = query.split(QUERIES, dim=2)
+    needed = forest.queries
+    queries = (query if needed is None else query.index_select(2, needed)).split(QUERIES, dim=2)
     keys, values = (
         whole.index_select(2, forest.all_keys).split(sizes, dim=2) for whole in (key, value)
     )
@@ -127,11 +155,12 @@ def in_blocks(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: 
         scaled_dot_product_attention(q, k, v, attn_mask=hidden, scale=scale, enable_gqa=True)
         for q, k, v, hidden in zip(queries, keys, values, forest.hidden(query.dtype), strict=True)
     ]
-    return torch.cat(done, dim=2)
+    out = torch.cat(done, dim=2)
+    return out if needed is None else torch.zeros_like(query).index_copy(2, needed, out)
 
 
 def by_flex(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
-    """FlexAttention, compiled, which fuses what it does not skip."""
+    """FlexAttention, compiled, which fuses what it does not skip; all queries, needed or not."""
     mask = forest.block_mask
     return _compiled_flex()(query, key, value, block_mask=mask, scale=scale, enable_gqa=True)
 

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from miner.inference.transformers.forward import attention_obstacle, evaluation_mode
-from miner.inference.transformers.last_layer import last_feed_forward_at
+from miner.inference.transformers.last_layer import last_layer_at, trims_last_layer
 from miner.learning.forest import Row, Tree, grow, single
 from miner.learning.tree_attention import BLOCKS, FLEX, Forest, flex_obstacle, register
 
@@ -57,14 +57,14 @@ def score(
     # rows may read the same node, and most of the same tokens after it: legal replies do
     pairs, pair = torch.cat([read, targets[None]]).unique(dim=1, return_inverse=True)
     # a checkpoint computes a layer again in backward, when it must find it as it was
-    whole_layer = backbone.is_gradient_checkpointing
+    whole_layer = backbone.is_gradient_checkpointing or not trims_last_layer(inner)
     once = pairs[:2].unique_consecutive(dim=1)
     with (
-        nullcontext() if whole_layer else last_feed_forward_at(inner, *once),
+        nullcontext() if whole_layer else last_layer_at(inner, *once),
         read_at(backbone, *pairs[:2]),
     ):
         output = model(
-            **pass_inputs(trees, inner),
+            **pass_inputs(trees, inner, None if whole_layer else once[1]),
             **({"output_router_logits": True} if aux_loss else {}),
             shift_labels=pairs[2:],
             fused_lm_head=True,
@@ -105,8 +105,14 @@ def read_places(trees: Sequence[Tree], *, in_line: bool) -> np.ndarray:
     return np.concatenate([np.stack(np.broadcast_arrays(*place)) for place in places], axis=1)
 
 
-def pass_inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, Any]:
-    """A model's inputs for these trees: one line of shape (1, tokens), or (rows, longest)."""
+def pass_inputs(
+    trees: Sequence[Tree], model: PreTrainedModel, read: Tensor | None = None
+) -> dict[str, Any]:
+    """A model's inputs for these trees: one line of shape (1, tokens), or (rows, longest).
+
+    Args:
+        read: nodes, ascending, that the last layer is to attend from; None: all.
+    """
     if not takes_trees(model):
         rows = [torch.from_numpy(tree.ids) for tree in trees]
         return {"input_ids": pad_sequence(rows, batch_first=True).to(model.device)}
@@ -116,10 +122,14 @@ def pass_inputs(trees: Sequence[Tree], model: PreTrainedModel) -> dict[str, Any]
     def in_line(parts: Sequence[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts))[None].to(model.device)
 
+    last = None
+    if read is not None:
+        layers: int = model.config.get_text_config().num_hidden_layers
+        last = layers - 1, Forest(ends, model.device, read.cpu().numpy())
     return {
         "input_ids": in_line([tree.ids for tree in trees]),
         "position_ids": in_line([tree.depths for tree in trees]),
-        "forest": Forest(ends, model.device),
+        "forest": Forest(ends, model.device, last=last),
         # given, transformers makes no mask
         "attention_mask": torch.ones((1, 1, 1, 1), dtype=torch.bool, device=model.device),
     }

@@ -1,4 +1,4 @@
-"""The last feed-forward network at a few tokens: the same answers and gradients, less work."""
+"""The last layer at a few tokens: the same answers and gradients, less work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, MixtralConfig, PreTrainedModel, Qwen3ForCausalLM
 
-from miner.inference.transformers.last_layer import last_feed_forward_at
+from miner.inference.transformers.last_layer import last_layer_at
 from tests.builders import build_qwen3
 
 IDS = torch.arange(3, 23).reshape(2, 10)
@@ -27,13 +27,18 @@ def gradients(model: PreTrainedModel, hidden: Tensor) -> dict[str, Tensor]:
 
 @contextmanager
 def counted(model: Qwen3ForCausalLM) -> Iterator[list[int]]:
-    """Tokens that went through the last feed-forward network, call by call."""
+    """Tokens that the last layer's queries, output and feed-forward network were computed at."""
     tokens: list[int] = []
-    hook = model.model.layers[-1].mlp.down_proj.register_forward_pre_hook(
-        lambda module, inputs: tokens.append(inputs[0].shape[:-1].numel())
-    )
+    layer = model.model.layers[-1]
+    hooks = [
+        module.register_forward_hook(
+            lambda module, inputs, output: tokens.append(int(output.any(-1).sum()))
+        )
+        for module in (layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp)
+    ]
     yield tokens
-    hook.remove()
+    for hook in hooks:
+        hook.remove()
 
 
 @pytest.mark.parametrize("adapters", [False, True])
@@ -46,17 +51,17 @@ def test_what_is_read_and_its_gradients_are_the_same(adapters: bool) -> None:
         model = tuned.get_base_model()
     plain = model.base_model(input_ids=IDS).last_hidden_state
     expected = gradients(model, plain)
-    with counted(model) as tokens, last_feed_forward_at(model, ROW, COLUMN):
+    with counted(model) as tokens, last_layer_at(model, ROW, COLUMN):
         hidden = model.base_model(input_ids=IDS).last_hidden_state
     found = gradients(model, hidden)
-    assert tokens == [3]
+    assert tokens == [3] * 3
     torch.testing.assert_close(hidden[ROW, COLUMN], plain[ROW, COLUMN])
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, msg=name)
     with counted(model) as tokens:
         torch.testing.assert_close(model.base_model(input_ids=IDS).last_hidden_state, plain)
-    assert tokens == [20]
+    assert tokens == [20] * 3
 
 
 def test_a_mixture_of_experts_runs_as_ever() -> None:
@@ -66,5 +71,5 @@ def test_a_mixture_of_experts_runs_as_ever() -> None:
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     plain = model.base_model(input_ids=IDS).last_hidden_state
-    with last_feed_forward_at(model, ROW, COLUMN):
+    with last_layer_at(model, ROW, COLUMN):
         torch.testing.assert_close(model.base_model(input_ids=IDS).last_hidden_state, plain)

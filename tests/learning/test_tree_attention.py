@@ -70,6 +70,28 @@ def test_blocks_attend_to_ancestors_alone(ends, queries, monkeypatch):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("queries", [16, 10_000])
+def test_the_last_layer_attends_from_the_nodes_that_are_read(ends, queries, monkeypatch):
+    monkeypatch.setattr(tree_attention, "QUERIES", queries)
+    cpu = torch.device("cpu")
+    read = np.r_[3, np.arange(7, len(ends), 5)]
+    forest = Forest(ends, cpu, last=(1, Forest(ends, cpu, read)))
+    assert forest.of_layer(0) is forest
+    assert sum(map(len, forest.of_layer(1).keys)) < sum(map(len, forest.keys))
+
+    def of(layer):
+        def attend(*given):
+            out = tree_attention.in_blocks(*given, forest.of_layer(layer), 0.3)
+            return out[:, :, read]
+
+        return learned(attend, len(ends))
+
+    for ours, theirs in zip(of(1), of(0), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    out = tree_attention.in_blocks(*states(len(ends)), forest.of_layer(1), 0.3)
+    assert not out[:, :, np.setdiff1d(np.arange(len(ends)), read)].any()
+
+
 def test_a_block_looks_at_no_other_tree_and_no_finished_branch(ends):
     forest = Forest(ends, torch.device("cpu"))
     seen = sum(len(keys) for keys in forest.keys)

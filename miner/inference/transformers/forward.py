@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from miner.inference.transformers.last_layer import last_feed_forward_at
+from miner.inference.transformers.last_layer import last_layer_at
 from miner.inference.transformers.slot_cache import SlotCache
 
 
@@ -106,7 +106,7 @@ class CachedForward:
         mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
         mask.masked_fill_(hidden, torch.finfo(dtype).min)
         every = torch.arange(len(rows), device=device)
-        with last_feed_forward_at(self._model, every, torch.full_like(every, ids.shape[1] - 1)):
+        with last_layer_at(self._model, every, torch.full_like(every, ids.shape[1] - 1)):
             output = self._model(
                 input_ids=ids,
                 attention_mask=mask[:, None],

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 
 @contextmanager
-def last_feed_forward_at(model: Any, row: Tensor, column: Tensor) -> Iterator[None]:
-    """Within it, `model` computes its last feed-forward network at the tokens (row[i], column[i])
-    of a batch only, and leaves its output zero elsewhere.
+def last_layer_at(model: Any, row: Tensor, column: Tensor) -> Iterator[None]:
+    """Within it, `model` computes its last layer's queries, output projection and feed-forward
+    network at the tokens (row[i], column[i]) of a batch only, and leaves them zero elsewhere.
 
-    The model's outputs at these tokens, and its gradient, are the same: nothing comes after that
-    network but the head. A model without a plain one (such as a mixture of experts) runs unchanged,
-    and so does one that computes its activations again in the backward pass, which comes later.
+    The model's outputs at these tokens, and its gradient, are the same: other tokens need no more
+    of that layer than keys and values. A model of which `trims_last_layer` is false runs unchanged.
 
     Args:
         model: a transformers model with a `base_model`.
         row, column: integers, both of shape (tokens,); no token twice, or it would count twice in
             backward.
     """
-    again = model.training and getattr(model, "is_gradient_checkpointing", False)
-    network = _last_feed_forward(model)
-    if network is None or again:
-        yield
-        return
-    whole = network.forward
 
-    def at_tokens(hidden: Tensor) -> Tensor:
-        computed: Tensor = whole(hidden[row, column])
-        out = computed.new_zeros(hidden.shape)  # autocast may give another dtype than it gets
+    def at_tokens(whole: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        computed = whole(hidden[row, column])
+        # autocast may give another dtype than it gets
+        out = computed.new_zeros((*hidden.shape[:-1], computed.shape[-1]))
         out[row, column] = computed
         return out
 
-    network.forward = at_tokens
+    parts = _parts(model) if trims_last_layer(model) else []
+    for part in parts:
+        part.forward = partial(at_tokens, part.forward)
     try:
         yield
     finally:
-        del network.forward  # the class's own shows again
+        for part in parts:
+            del part.forward  # the class's own shows again
 
 
-def _last_feed_forward(model: Any) -> Any:
+def trims_last_layer(model: Any) -> bool:
+    """Return whether `last_layer_at` saves anything.
+
+    It does not where the feed-forward network is no plain one (such as a mixture of experts), or
+    activations are computed again in the backward pass, which comes later.
+    """
+    again = model.training and getattr(model, "is_gradient_checkpointing", False)
+    return bool(_parts(model)) and not again
+
+
+def _parts(model: Any) -> list[Any]:
+    """The modules of the last layer whose output is needed at tokens that are read alone."""
     layers = getattr(model.base_model, "layers", None)
     network = getattr(layers[-1], "mlp", None) if layers else None
-    return network if hasattr(network, "down_proj") else None
+    if not layers or not hasattr(network, "down_proj"):
+        return []
+    attention = getattr(layers[-1], "self_attn", None)
+    projections = [getattr(attention, name, None) for name in ("q_proj", "o_proj")]
+    return [network, *projections] if all(projections) else [network]
