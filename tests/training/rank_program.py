@@ -22,8 +22,10 @@ from tests.builders import build_qwen3, build_tokenizer
 
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 3
 
-Row = dict[str, object]
+RULES = list(range(2, 26))
+"""That every prompt begins with, so that trees have rows of games that other ranks play."""
 
+Row = dict[str, object]
 
 ROWS = (1, 4)
 """Of each episode of an even and of an odd game: one rank has many more rows than the other."""
@@ -31,8 +33,9 @@ ROWS = (1, 4)
 
 def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
     """The rows of an episode, two turns in each, and TRL's columns of it."""
+    prompt = RULES + random.Random(game).choices(range(26, 300), k=5)  # of the whole group
     rng = random.Random(f"{game}/{member}")
-    rows = [row(rng, first=2 * number) for number in range(ROWS[int(game) % 2])]
+    rows = [row(rng, prompt, first=2 * number) for number in range(ROWS[int(game) % 2])]
     rewards = [(turn, rng.random()) for turn in range(2 * len(rows))]
     return rows, {
         "turn_ids": [row["turn_ids"] for row in rows],
@@ -46,12 +49,12 @@ def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
     }
 
 
-def row(rng: random.Random, first: int) -> Row:
+def row(rng: random.Random, prompt: list[int], first: int) -> Row:
     """TRL's columns of a row with the turns `first` and the one after it."""
     length = rng.randrange(6, 30)
     turns = [rng.choice((-1, first, first + 1)) for _ in range(length - 2)] + [first, first + 1]
     return {
-        "prompt_ids": [rng.randrange(2, 300) for _ in range(rng.randrange(3, 8))],
+        "prompt_ids": prompt[: rng.randrange(len(RULES), len(prompt))],
         "completion_ids": [rng.randrange(2, 300) for _ in range(length)],
         "logprobs": [0.0] * length,
         "env_mask": [int(turn >= 0) for turn in turns],
@@ -79,7 +82,7 @@ def settings_of(run_dir: Path, overrides: list[str]) -> Settings:
             f"rollout.group_size={GROUP_SIZE}",
             f"optimizer.max_steps={STEPS}",
             "rollout.max_episode_tokens=64",
-            "optimizer.micro_batch_tokens=60",
+            "optimizer.micro_batch_tokens=100",
             *overrides,
         ],
         environ={},
