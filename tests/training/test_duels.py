@@ -12,6 +12,7 @@ from rich.console import Console
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.tiny_base.build import DuelRecipe, build_duel_base
+from miner.duel.tiny_base.tokenizer import duel_tokenizer
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 from miner.training.preparation import prepare_run
@@ -61,3 +62,11 @@ def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
     page = write_report(tmp_path / "run").read_text()
     assert "illegal action" in page
     assert "best response" not in page  # of the servers' game
+
+
+def test_what_shows_an_opponents_rule_are_single_tokens() -> None:
+    tokenizer = duel_tokenizer(["Win sequence: 0 1 \n"], (5,))
+    shown = tokenizer.tokenize("Win sequence: -3 -3 0 1 \n")
+    assert [tokenizer.convert_tokens_to_string([token]) for token in shown] == [
+        *("Win sequence:", " -3", " -3", " 0", " 1", " ", "\n")
+    ]

@@ -18,6 +18,9 @@ from miner.tiny_model.tokenizer import piece_tokenizer
 CALL = '<tool_call>\n{"name": "game_action", "arguments": {"action_id": ', "}}\n</tool_call>"
 """A move's call around its id."""
 
+TIE = " -3"
+"""Goofspiel: in the place of a round's winner."""
+
 NUMBERS = 65
 """Numbers below this are single tokens: ids of all games but Clobber and gin rummy's melds."""
 
@@ -28,8 +31,8 @@ _PIECES = "|".join(
         r"\n\d+ -> [^\n]*",
         r"\d[.xo]{5,6}(?=\n)",  # a row of Clobber's board
         r" \[\d(?:, \d)*\]| \(showing[^)]*\)",  # a hand of Liar's dice
-        r" ?\d+(?=[ \n}]|$)",
-        r"(?:(?! \d+(?:[ \n}]|$)| \[\d,)[^\n])+",
+        r" ?-?\d+(?=[ \n}]|$)",  # a tie in Goofspiel is -3
+        r"(?:(?! -?\d+(?:[ \n}]|$)| \[\d,)[^\n])+",
         r"\n+",
     )
 )
@@ -45,7 +48,7 @@ def duel_tokenizer(
         ids: numbers below this are single tokens too.
     """
     numbers = [text for number in range(max(ids, NUMBERS)) for text in (str(number), f" {number}")]
-    return piece_tokenizer(_PIECES, (*CALL, *numbers, *_hands(), *_rows(sizes), *texts))
+    return piece_tokenizer(_PIECES, (*CALL, TIE, *numbers, *_hands(), *_rows(sizes), *texts))
 
 
 def _hands() -> Iterator[str]:
