@@ -67,7 +67,7 @@ def program(prompt: str, rng: Random) -> str:
 
 
 def words(prompt: str, rng: Random) -> str:
-    """Something to say."""
+    """Text of a reply."""
     return " ".join(rng.choices(WORDS, k=rng.randint(1, 7)))
 
 

@@ -150,11 +150,11 @@ class ChatClient(JsonServer):
             pause = min(2 * pause, MAX_PAUSE_S)
         raise AssertionError("not reached")
 
-    def _away(self, said: str) -> Exception:
-        return ChatAwayError(said)
+    def _away(self, message: str) -> Exception:
+        return ChatAwayError(message)
 
-    def _broken(self, said: str) -> Exception:
-        return ChatError(said)
+    def _broken(self, message: str) -> Exception:
+        return ChatError(message)
 
     def _refused(self, path: str, status: int, body: bytes) -> Exception:
         kind = ChatError if status < 500 else ChatAwayError  # 408 and 429 too are final

@@ -161,10 +161,10 @@ class JsonServer:
         """Close the connections (idempotent)."""
         await self._connections.close()
 
-    def _away(self, said: str) -> Exception:
+    def _away(self, message: str) -> Exception:
         raise NotImplementedError
 
-    def _broken(self, said: str) -> Exception:
+    def _broken(self, message: str) -> Exception:
         raise NotImplementedError
 
     def _at(self, path: str) -> str:

@@ -55,13 +55,13 @@ def menu(choices: Sequence[tuple[int, str]]) -> str:
     return f"Legal Actions:\n{lines}\nAnswer with one ID:"
 
 
-def invalid_action(said: str, choices: Sequence[tuple[int, str]]) -> str:
+def invalid_action(reply: str, choices: Sequence[tuple[int, str]]) -> str:
     """Observation of /step without a legal action."""
     lines = "".join(f"  {action} -> {label}\n" for action, label in choices[:_MENU_LIMIT])
     if len(choices) > _MENU_LIMIT:
         lines += f"  ... and {len(choices) - _MENU_LIMIT} more\n"
     return (
-        f'Invalid action: "{said}"\n\nThe first number in the text must be the ID of a legal '
+        f'Invalid action: "{reply}"\n\nThe first number in the text must be the ID of a legal '
         f"action.\n\nLegal Actions:\n{lines}\nAnswer with one ID:"
     )
 

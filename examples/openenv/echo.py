@@ -24,7 +24,7 @@ class EchoObservation(Observation):
 
 
 class EchoEnvironment(Environment):
-    """Says what it is told; the reward is the length of that, 1.0 from `BEST_LENGTH` on."""
+    """Repeats a text; the reward is the length of that, 1.0 from `BEST_LENGTH` on."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

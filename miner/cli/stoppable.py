@@ -1,4 +1,4 @@
-"""Commands that keep what they have done when they are told to end."""
+"""Commands that keep what they have done when they are asked to end."""
 
 from __future__ import annotations
 

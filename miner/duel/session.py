@@ -110,14 +110,14 @@ async def _play(
         bar = progress.add_task("playing", total=matches * most if most else None)
 
         counts: Counter[tuple[str, str, str]] = Counter()
-        said = time.monotonic()
+        printed_at = time.monotonic()
 
         def on_game(first: str, second: str, record: GameRecord) -> None:
-            nonlocal said
+            nonlocal printed_at
             progress.update(bar, advance=1, description=f"{record.game}: {first}, {second}")
             counts[key := (record.game, first, second)] += 1
-            if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
-                said = time.monotonic()
+            if not console.is_terminal and time.monotonic() - printed_at > LINE_EVERY_S:
+                printed_at = time.monotonic()
                 of = f" of {most}" if most else ""
                 print_line(
                     console, f"{record.game}: {first} against {second}: {counts[key]}{of} games"

@@ -148,11 +148,11 @@ class ChannelStats:
 class EnvironmentServer(JsonServer):
     """Client of an environment server: what fails there is never a score."""
 
-    def _away(self, said: str) -> Exception:
-        return InfrastructureError(said, server=self.url)
+    def _away(self, message: str) -> Exception:
+        return InfrastructureError(message, server=self.url)
 
-    def _broken(self, said: str) -> Exception:
-        return ProtocolError(said, server=self.url)
+    def _broken(self, message: str) -> Exception:
+        return ProtocolError(message, server=self.url)
 
 
 C = TypeVar("C", bound=EnvironmentServer)
@@ -179,9 +179,9 @@ class OnServers(Generic[C]):
         return self.pool.urls
 
     async def health_error(self, server: str) -> str:
-        said = await self.clients[server].health_error()
-        self.pool.report_presence(server, there=not said)
-        return said
+        error = await self.clients[server].health_error()
+        self.pool.report_presence(server, there=not error)
+        return error
 
     async def close(self) -> None:
         """Close the connections (idempotent)."""

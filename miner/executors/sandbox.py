@@ -201,15 +201,15 @@ class _Run:
             )
         if late or status == -signal.SIGXCPU:
             return CodeFailure("time", f"stopped: not finished after {limits.seconds:g} s")
-        said = _text(err, limits).rstrip("\n")
+        printed = _text(err, limits).rstrip("\n")
         if status == 0:
             return None
         if status < 0:
             return CodeFailure("crash", f"crashed: {signal.Signals(-status).name}")
         if status == OUT_OF_MEMORY:
-            return CodeFailure("memory", said or "MemoryError")
-        if status == FAILED and said:
-            return CodeFailure("exception", said)
+            return CodeFailure("memory", printed or "MemoryError")
+        if status == FAILED and printed:
+            return CodeFailure("exception", printed)
         return CodeFailure("exit", f"exited with status {status}")
 
 

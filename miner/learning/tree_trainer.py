@@ -196,10 +196,10 @@ class TreeTrainer(GRPOTrainer):
             model, trees or IDLE, part["completion_ids"], part["completion_mask"]
         )
         mask = (part["completion_mask"] * part["tool_mask"] * bool(trees)).bool()
-        said = part["sampling_per_token_logps"]
-        sampled = mask & ~said.isnan()
+        sampling = part["sampling_per_token_logps"]
+        sampled = mask & ~sampling.isnan()
         self._learned_passes.append((trees, logprobs.detach()))
-        gap = logprobs.detach() - said
+        gap = logprobs.detach() - sampling
         self._gaps.append(gap[sampled])
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
         self._unsampled_nll.append((others.detach() * logprobs.detach()).sum())

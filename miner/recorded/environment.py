@@ -1,6 +1,6 @@
 """Held-out conversations as episodes: the policy replies at some places, the record continues.
 
-Invariant: what the policy says is looked at for its form alone; each prompt is the recorded past.
+Invariant: only the form of the policy's replies counts; each prompt is the recorded past.
 """
 
 from __future__ import annotations

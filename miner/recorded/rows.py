@@ -1,4 +1,4 @@
-"""Rows of recorded conversations: loss on what the assistant says, on each reply once."""
+"""Rows of recorded conversations: loss on the assistant's text, on each reply once."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def _rows(
     builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
     learned = 0
     for at, following in zip(replies, [*replies[1:], len(messages)], strict=True):
-        said = messages[at]["content"]
-        ids = renderer.encode_reply(said)
+        reply = messages[at]["content"]
+        ids = renderer.encode_reply(reply)
         if len(builder.prompt_ids) + len(ids) > most_tokens:
             break
         builder.add_reply(Sample(ids, (math.nan,) * len(ids), "stop"))
         shown = messages[at + 1 : following]
-        builder.add_transition(Transition(shown, 0.0, done=not shown, recorded=said))
+        builder.add_transition(Transition(shown, 0.0, done=not shown, recorded=reply))
         learned += 1
     rows = builder.build(0.0).rows if learned else ()
     return [_weighted(row) for row in rows if any(row.loss_mask)]

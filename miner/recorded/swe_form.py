@@ -28,7 +28,7 @@ Messages = list[dict[str, str]]
 
 
 def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
-    """Return the messages of a row in the agent's form; nothing is added to what was said.
+    """Return the messages of a row in the agent's form; no text is added.
 
     A call of a tool with a `command` becomes the reply's block, and its result an observation. A
     reply without exactly one block goes, with the answer to it, and so does what comes after the

@@ -12,7 +12,7 @@ from miner.tiny_model.warm_start import WarmStartRecipe
 
 
 def main() -> None:
-    """Parse the command line, make the model unless it is there already, and say where it is."""
+    """Parse the command line, make the model unless it is there already, and print its path."""
     quiet_libraries()
     parser = argparse.ArgumentParser(prog="python -m miner.tiny_model", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")

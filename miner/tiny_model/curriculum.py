@@ -39,7 +39,7 @@ class CurriculumRecipe:
 
 
 class Curriculum:
-    """Lessons and learning rates by step; `measured` tells it how far the model is."""
+    """Lessons and learning rates by step; `measured` takes the progress of the model."""
 
     def __init__(self, recipe: CurriculumRecipe) -> None:
         self._recipe = recipe

@@ -72,8 +72,8 @@ def _learn(
         for row, (tokens, own) in enumerate(rows):
             ids[row, : len(tokens)] = torch.tensor(tokens)
             labels[row, : len(own)] = torch.tensor(own)
-        told: Tensor = model(input_ids=ids, labels=labels).loss
-        return told
+        found: Tensor = model(input_ids=ids, labels=labels).loss
+        return found
 
     descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
 
@@ -93,13 +93,13 @@ def descend(
     )
     model.train()
     for step in range(steps):
-        told = loss()
+        value = loss()
         optimizer.zero_grad()
-        told.backward()
+        value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        progress(step + 1, float(told.detach()))
+        progress(step + 1, float(value.detach()))
     model.eval()
 
 

@@ -32,7 +32,7 @@ class NetworkRecipe:
 
     Attributes:
         initializer_range: the default of 0.02 is too small for so few steps.
-        rope_theta: below the usual 10,000, so that more of the few frequencies tell a sheet's
+        rope_theta: below the usual 10,000: more of the few frequencies distinguish a sheet's
             tokens from those of the sheet before.
         number_features: size of the features of number tokens, 0 for none.
         number_names: size of a random direction that all tokens of a number share, so that an id in

@@ -54,7 +54,7 @@ def build_tokenizer(
     cut = _pre_tokenizer(_PIECES)
     counts = Counter(piece for text in texts for piece in _pieces(cut, text))
     common = sorted((p for p, n in counts.items() if n >= 2), key=lambda p: (-counts[p], p))
-    told = dict.fromkeys(piece for text in prose for piece in _pieces(cut, text))
+    words = dict.fromkeys(piece for text in prose for piece in _pieces(cut, text))
     pairs = _learn_merges(prose, merges)
     vocabulary: dict[str, int] = {}
     for token in (
@@ -65,7 +65,7 @@ def build_tokenizer(
         *("".join(pair) for pair in pairs),
         *_number_tokens(cut),
         *common,
-        *told,
+        *words,
     ):
         vocabulary.setdefault(token, len(vocabulary))
     return chat_tokenizer(vocabulary, pairs, cut)

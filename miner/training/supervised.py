@@ -1,4 +1,4 @@
-"""Supervised learning on recorded conversations, and what held-out ones say of it.
+"""Supervised learning on recorded conversations, judged by held-out ones.
 
 Invariant: the conversations of a step are a function of the run's seed and the step, so that a
 resumed run has the same ones, and none comes again before all have come.
@@ -77,7 +77,7 @@ def likelihood(
     """Evaluate on held-out conversations; collective.
 
     Args:
-        play: has the model reply in them, which tells its form.
+        play: has the model reply in them, to judge its form.
 
     Returns: the result of `play`, with the geometric mean of the probabilities of the recorded
         tokens as scores; None for a conversation of which no reply fits.

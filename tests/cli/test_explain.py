@@ -80,7 +80,7 @@ def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path
     file = run_dir / "tokens" / "000009.0.npz"
     part.write(file)
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(ConfigurationError, match="no record of tokens"):
+    with pytest.raises(ConfigurationError, match="not a record of tokens"):
         explanation(run_dir, 9, None)
     file.unlink()
 

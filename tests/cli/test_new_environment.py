@@ -34,7 +34,7 @@ def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:
     (tmp_path / "riddle.py").write_text("mine")
     for words, message in (
         (("Riddle", "--in", str(tmp_path)), "is there already"),
-        (("my-game",), "no name of a class"),
+        (("my-game",), "not a name of a class"),
         (("Riddle", "--in", str(tmp_path / "none")), "there is no folder"),
     ):
         assert message in refusal("new-environment", *words)

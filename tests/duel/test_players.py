@@ -158,8 +158,8 @@ def test_specifications_name_players() -> None:
     ("specification", "games", "said"),
     [
         ("nobody", ["othello"], "neither a folder nor a player"),
-        ("mcts:x", ["othello"], "no number"),
-        ("mcts:0", ["othello"], "no number"),
+        ("mcts:x", ["othello"], "not a number"),
+        ("mcts:0", ["othello"], "not a number"),
         ("mcts:100000000", ["othello"], "at most 10,000"),
         ("cfr:10001", ["leduc_poker"], "at most 10,000"),
         ("bid", ["othello", "goofspiel"], "plays goofspiel only"),
@@ -174,5 +174,5 @@ def test_what_is_not_a_player_is_reported(specification: str, games: list[str], 
 def test_games_are_chosen_by_name() -> None:
     assert chosen_games(None) == list(GAMES)
     assert chosen_games("othello, clobber,othello") == ["othello", "clobber"]
-    with pytest.raises(ConfigurationError, match="'chess' is no game"):
+    with pytest.raises(ConfigurationError, match="'chess' is not a game"):
         chosen_games("chess")

@@ -127,7 +127,7 @@ def test_a_model_that_is_not_there_is_planned_for_by_size_or_config(tmp_path: Pa
             ExitStatus.ARGUMENTS,
             f"expected a model's config.json or one of {', '.join(SIZES)}",
         ),
-        ("{", ExitStatus.MODEL, "no valid JSON"),
+        ("{", ExitStatus.MODEL, "not valid JSON"),
         ('{"hidden_size": 1}', ExitStatus.MODEL, "has no number num_hidden_layers"),
     ],
 )

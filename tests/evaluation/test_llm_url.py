@@ -154,5 +154,5 @@ async def test_a_dead_endpoint_is_noticed_at_once(unused_tcp_port: int) -> None:
 
 @pytest.mark.parametrize("url", ["localhost:30000", "ftp://host/v1", "http://", ""])
 def test_what_is_not_a_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="no URL of a model endpoint"):
+    with pytest.raises(ConfigurationError, match="not a URL of a model endpoint"):
         LlmUrlPolicy(url)

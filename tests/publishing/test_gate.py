@@ -85,7 +85,7 @@ def test_capital_does_not_grow_on_average_while_the_claim_is_true() -> None:
 
 
 def test_what_is_not_a_result_is_refused() -> None:
-    with pytest.raises(ValueError, match="no result of a pair"):
+    with pytest.raises(ValueError, match="not a result of a pair"):
         Bet(0.5).add(1.5)
 
 

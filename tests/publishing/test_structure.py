@@ -137,7 +137,7 @@ class TestShards:
     def test_index_leading_out_of_the_folder(self, model: Path, shards: list[Path]) -> None:
         weight_map = {"a": "../elsewhere.safetensors"}
         set_json(model / "model.safetensors.index.json", weight_map=weight_map)
-        with pytest.raises(UnverifiedModelError, match="no file beside it"):
+        with pytest.raises(UnverifiedModelError, match="not a file beside it"):
             verify_model(model, load=False)
 
     @pytest.mark.parametrize("weight_map", [None, {}])

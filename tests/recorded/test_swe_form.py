@@ -159,7 +159,7 @@ def test_what_is_not_of_the_form_is_reported(row: list[dict[str, str]], words: s
     ("message", "words"),
     [
         ({"role": "critic", "content": "x"}, "known role: 'critic'"),
-        ({"role": "user", "content": [{"type": "text"}]}, "no text"),
+        ({"role": "user", "content": [{"type": "text"}]}, "not text"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]},
             "without a command",

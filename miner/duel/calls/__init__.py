@@ -89,8 +89,8 @@ def content_of(family: str, text: str, calls: Sequence[ToolCall]) -> str:
     return text if not calls else before if mark else ""
 
 
-def write_calls(family: str, calls: Sequence[ToolCall], said: str = "") -> str:
-    """Return the text of a reply that says `said` and makes `calls`, in order.
+def write_calls(family: str, calls: Sequence[ToolCall], content: str = "") -> str:
+    """Return the text of a reply of `content` and `calls`, in order.
 
     The calls' arguments are JSON objects. Where a family's calls are read only at the beginning of
     a reply, its mark of a call comes between.
@@ -100,10 +100,10 @@ def write_calls(family: str, calls: Sequence[ToolCall], said: str = "") -> str:
     """
     decoded = [(call.name, json.loads(call.arguments)) for call in calls]
     if not decoded:
-        return said
+        return content
     form = FORMS[family]
     written = form.write(decoded)
-    texts = [f"{said}\n{mark}{written}" for mark in ("", form.begin)] if said else [written]
+    texts = [f"{content}\n{mark}{written}" for mark in ("", form.begin)] if content else [written]
     schemas = {
         name: {
             key: {"type": _SCHEMA_TYPES.get(type(value), "object")} for key, value in args.items()

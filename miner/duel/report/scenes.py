@@ -17,9 +17,9 @@ def frames(record: GameRecord) -> list[Scene]:
     )
     if (forfeit := record.forfeit) is not None:
         move = f"no legal move ({forfeit.cause.value})"
-        told = {"mover": forfeit.player, "move": move, "said": forfeit.reply}
+        forfeited = {"mover": forfeit.player, "move": move, "said": forfeit.reply}
         position = {key: shown[-1][key] for key in shown[-1] if key not in ("notes", "said")}
-        shown.append(position | told)
+        shown.append(position | forfeited)
     return shown
 
 

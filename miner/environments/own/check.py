@@ -45,7 +45,7 @@ class Episode:
 
     task: EpisodeTask
     opening: str
-    said: tuple[tuple[str, str, bool], ...]
+    exchanges: tuple[tuple[str, str, bool], ...]
     score: float
 
 
@@ -78,12 +78,12 @@ def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findi
     """Facts and remarks; an episode in full for the terminal."""
     name, (low, high) = kind.__name__, kind.score_range
     scores = [episode.score for episode in episodes]
-    turns = [len(episode.said) for episode in episodes]
+    turns = [len(episode.exchanges) for episode in episodes]
     openings = len({episode.opening for episode in episodes})
-    longest = max(episodes, key=lambda episode: (episode.score, len(episode.said)))
+    longest = max(episodes, key=lambda episode: (episode.score, len(episode.exchanges)))
     seed = longest.task.seed
     lines = [f"One episode in full, with replies drawn at random (seed {seed}):", longest.opening]
-    for reply, answer, valid in longest.said:
+    for reply, answer, valid in longest.exchanges:
         mark = "" if valid else " (not valid)"
         lines.append(f"  > {reply[:80]!r}{mark}  {answer[:200]}".rstrip())
     mapped = "." if (low, high) == (0, 1) else f", whose {low:g} is shown as 0 and {high:g} as 1."
@@ -169,7 +169,7 @@ def _remarks(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> list[s
         )
     if _one_game(episodes):
         remarks.append("every seed seems to be the same episode: does reset use its seed?")
-    if not any(valid for episode in episodes for _, _, valid in episode.said):
+    if not any(valid for episode in episodes for _, _, valid in episode.exchanges):
         remarks.append("no reply was valid: each costs reward.invalid_reply_penalty")
     return remarks
 
@@ -178,11 +178,11 @@ def _one_game(episodes: Sequence[Episode]) -> bool:
     """Return whether equal beginnings were always answered alike, for all seeds."""
     answers: dict[tuple[object, ...], object] = {(): episodes[0].opening}
     for episode in episodes:
-        said: list[object] = []
+        replies: list[object] = []
         if answers[()] != episode.opening:
             return False
-        for reply, *answer in episode.said:
-            said.append(reply)
-            if answers.setdefault(tuple(said), answer) != answer:
+        for reply, *answer in episode.exchanges:
+            replies.append(reply)
+            if answers.setdefault(tuple(replies), answer) != answer:
                 return False
     return True

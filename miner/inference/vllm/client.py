@@ -159,11 +159,11 @@ class VllmServer(JsonServer):
             method, path, data, limit=limit, patience=patience, headers=headers
         )
 
-    def _away(self, said: str) -> Exception:
-        return EngineLostError(said)
+    def _away(self, message: str) -> Exception:
+        return EngineLostError(message)
 
-    def _broken(self, said: str) -> Exception:
-        return SamplerError(said)
+    def _broken(self, message: str) -> Exception:
+        return SamplerError(message)
 
     def _refusal(self, path: str, status: int, detail: str, wanted: int = 200) -> Exception:
         if status == 404 and not path.startswith("v1/"):
