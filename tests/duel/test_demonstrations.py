@@ -14,9 +14,9 @@ from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstr
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
-from miner.duel.tools import MOVE, move_of, offered_tools
+from miner.duel.tools import MOVE, move_of, offered_tools, reflection_tools
 from miner.duel.turn import Request
-from miner.duel.values import DuelValues
+from miner.duel.values import DuelValues, note_text
 from miner.duel.wording import own_wording
 from miner.games import GAMES
 
@@ -122,6 +122,16 @@ def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
     assert all(len(turn.values) == 1 for turn in after)
     shown = {note for turn in turns if (seen := _read(turn)) is not None for note in seen.notes}
     assert "They bid the prize." in shown
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_notes_are_written_in_the_models_own_form(family: str) -> None:
+    offered = offered_tools(reflection_tools(own_wording()))
+    for note in teacher_of("goofspiel").notes:
+        (call,) = parse_calls(family, note_text(family, note), offered)
+        notes = Notes(WordCounter())
+        notes.call(call.name, call.decoded())
+        assert notes.long_term.texts[0] == note
 
 
 def test_a_teacher_without_notes_ends_a_game_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
