@@ -83,8 +83,8 @@ def url(models: Path) -> Iterator[str]:
 
 
 def match(player: Player) -> MatchResult:
-    """A few pairs of Goofspiel against random bids."""
-    rules = Rules(6, own_wording(), keep_plies=True, turn_limit_s=600)
+    """A few pairs of Goofspiel against random bids, with the cards that the base has seen."""
+    rules = Rules(6, own_wording(), sizes=DuelRecipe().sizes, keep_plies=True, turn_limit_s=600)
 
     async def play() -> MatchResult:
         try:

@@ -348,15 +348,15 @@ def test_session_ends_when_the_environment_fails():
 def test_a_picked_reply_is_played_and_kept_and_has_no_loss():
     shown = []
 
-    def pick(text):
-        shown.append(text)
+    def pick(messages):
+        shown.append(messages)
         return "7" if len(shown) == 1 else None
 
     replies = [text_sample("chatml", "7"), text_sample("chatml", "9")]
     plain, _, _ = play("chatml", replies)
     params = replace(PARAMS, guide=lambda task: pick)
     episode, sampler, environment = play("chatml", replies[1:], rounds=2, params=params)
-    assert shown == [turn.messages[-1]["content"] for turn in episode.turns]
+    assert shown == [turn.messages for turn in episode.turns]
     assert environment.replies == ["7", "9"]
     assert len(sampler.params) == 1
     assert [turn.sampled_tokens for turn in episode.turns] == [0, plain.turns[1].sampled_tokens]

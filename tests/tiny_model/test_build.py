@@ -100,7 +100,7 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="no tiny model"):
+    with pytest.raises(FileExistsError, match="not a tiny model"):
         build_tiny_model(tmp_path, recipe=SMALL)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

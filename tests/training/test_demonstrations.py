@@ -119,7 +119,7 @@ def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
         Table(GAMES["leduc_poker"], 7), [Notes(WordCounter())] * 2, own_wording()
     )
     assert request is not None
-    own = pick(request.user)
+    own = pick(request.messages)
     assert own is not None
     assert own.startswith(("Raise\n", "Call\n", "Fold\n")) == named
     taught = {RENDERER.encode_reply(f"{word}\n")[:-1] for word in ("Raise", "Call", "Fold")}

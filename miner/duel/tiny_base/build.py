@@ -142,18 +142,19 @@ def _learn(
     def loss() -> Tensor:
         rows, wanted = [], []
         for prompt, turn in rng.sample(list(zip(prompts, turns, strict=True)), recipe.batch):
-            rows.append([*prompt, *before, numbers[rng.choice(turn.legal)], *after])
-            wanted.append(_odds(turn, len(numbers), recipe.misread))
+            odds = _odds(turn, len(numbers), recipe.misread)
+            wanted.append(odds)
+            rows.append([*prompt, *before, *rng.choices(numbers, odds), *after])
         longest = max(map(len, rows))
         padded = [[tokenizer.pad_token_id] * (longest - len(row)) + row for row in rows]
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
         ids = torch.tensor(padded)
         reply = len(before) + 1 + len(after)
         logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=reply + 1).logits
-        odds = logits[:, :-1].log_softmax(-1)
-        said = odds.gather(-1, ids[:, -reply:, None])[..., 0]
+        logprobs = logits[:, :-1].log_softmax(-1)
+        said = logprobs.gather(-1, ids[:, -reply:, None])[..., 0]
         form = torch.cat([said[:, : len(before)], said[:, len(before) + 1 :]], dim=1)
-        choice = (odds[:, len(before), numbers] * torch.tensor(wanted)).sum(-1)
+        choice = (logprobs[:, len(before), numbers] * torch.tensor(wanted)).sum(-1)
         return -form.mean() - choice.mean()
 
     descend(model, loss, steps=recipe.steps, learning_rate=recipe.learning_rate, progress=progress)
