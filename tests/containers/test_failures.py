@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "model": {"job": {"--model": "acme/other"}},
-    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.03"}},
+    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.05"}},
     "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
     "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
 }
