@@ -85,7 +85,7 @@ def demo_command(
     dtype = dtype_of(model)
     console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
+        stack.enter_context(ending_children())
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
@@ -116,8 +116,17 @@ def _show_results(run_dir: Path, published: Path, console: Console) -> None:
     print_line(console, f"model      {published}")
 
 
+@contextmanager
+def ending_children() -> Iterator[None]:
+    """Let SIGTERM end this process as an error does, so that what it has started ends too."""
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """End as after an error: what was started ends too, as a signal alone would not have it."""
     sys.exit(128 + number)
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
-from miner.cli.demo import move_aside, train
+from miner.cli.demo import ending_children, move_aside, train
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import print_line
@@ -51,7 +51,8 @@ def duel_demo_command(
         *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
         *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
     )
-    train(RECIPE, overrides, os.environ)
+    with ending_children():
+        train(RECIPE, overrides, os.environ)
     console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))
     summary = _summary(published, pairs, console)
     summary["seconds"] = round(time.monotonic() - began, 1)
