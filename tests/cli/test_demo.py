@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,3 +74,21 @@ def test_the_demo_makes_trains_grades_and_reports(
 )
 def test_games_are_shared_evenly_by_processes(games: int, cores: int, processes: int) -> None:
     assert demo.trainer_processes(games, cores) == processes
+
+
+def test_a_demo_that_is_ended_ends_what_it_has_started(tmp_path: Path) -> None:
+    """Its child writes its own number and waits; SIGTERM comes to the parent alone."""
+    number = tmp_path / "child"
+    child = f"import os, time; open({str(number)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    program = (
+        "import subprocess, sys\nfrom miner.cli.demo import ending_children\n"
+        f"with ending_children():\n    subprocess.run([sys.executable, '-c', {child!r}])"
+    )
+    demo = subprocess.Popen([sys.executable, "-c", program])
+    while not number.is_file() or not number.read_text():
+        assert demo.poll() is None
+        time.sleep(0.05)
+    demo.terminate()
+    assert demo.wait() == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
