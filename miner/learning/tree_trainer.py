@@ -302,12 +302,13 @@ class TreeTrainer(GRPOTrainer):
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         obstacle: str | None = "its experts are balanced over whole rows"
-        if not self.aux_loss_enabled:
-            obstacle = let_take_trees(inner)
+        with self.accelerator.autocast():  # a trial of what training computes
+            if not self.aux_loss_enabled:
+                obstacle = let_take_trees(inner)
+            if not obstacle and self.ref_model is not None:
+                let_take_trees(self.accelerator.unwrap_model(self.ref_model))
         if obstacle:
             logger.warning("rows are computed one by one: the model takes no trees: %s", obstacle)
-        elif self.ref_model is not None:
-            let_take_trees(self.accelerator.unwrap_model(self.ref_model))
         return not obstacle
 
     @contextmanager
