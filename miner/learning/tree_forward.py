@@ -7,7 +7,7 @@ that cannot take that it is a rectangle with a row in each line, padded on the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -135,10 +135,16 @@ def pass_inputs(
     }
 
 
-def let_take_trees(model: PreTrainedModel) -> str | None:
+def let_take_trees(
+    model: PreTrainedModel, gather: Callable[[Any], list[Any]] = lambda value: [value]
+) -> str | None:
     """Set `model` to attention that takes trees, unless it cannot; it attends to rows as before.
 
     The trial runs under the caller's autocast; where FlexAttention fails in it, blocks are tried.
+    Collective: all processes use the same attention, and an obstacle of one counts for all.
+
+    Args:
+        gather: this process's value -> those of all processes.
 
     Returns: why not (None if it can): by its config, then by trial.
     """
@@ -149,16 +155,20 @@ def let_take_trees(model: PreTrainedModel) -> str | None:
         return "it leaves attention out at random"
     before = model.config.get_text_config()._attn_implementation
     register()
-    if _best_implementation(model) == FLEX:
-        obstacle = _trial_obstacle(model, FLEX)
+    if BLOCKS not in gather(_best_implementation(model)):
+        obstacle = _obstacle_of_any(gather(_trial_obstacle(model, FLEX)))
         if obstacle is None:
             return None
         logger.warning("trees are computed in blocks, as FlexAttention failed: %s", obstacle)
         model.set_attn_implementation(before)
-    obstacle = _trial_obstacle(model, BLOCKS)
+    obstacle = _obstacle_of_any(gather(_trial_obstacle(model, BLOCKS)))
     if obstacle is not None:
         model.set_attn_implementation(before)
     return obstacle
+
+
+def _obstacle_of_any(obstacles: Sequence[str | None]) -> str | None:
+    return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
 
 def _trial_obstacle(model: PreTrainedModel, implementation: str) -> str | None:

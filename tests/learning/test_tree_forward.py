@@ -1,6 +1,8 @@
 """Scores of tokens with loss: of rows together what they are of each alone."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -101,3 +103,58 @@ def test_the_trial_computes_in_the_dtype_that_training_does(model, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         assert let_take_trees(model) is None
     assert seen == {torch.bfloat16}
+
+
+class TwoRanks:
+    """Two threads that exchange values; `calls` are of each."""
+
+    def __init__(self):
+        self._barrier = threading.Barrier(2, timeout=60)
+        self._values = [None, None]
+        self.calls = [0, 0]
+
+    def gather_of(self, rank):
+        def gather(value):
+            self.calls[rank] += 1
+            self._values[rank] = value
+            self._barrier.wait()
+            values = list(self._values)
+            self._barrier.wait()
+            return values
+
+        return gather
+
+
+@pytest.mark.parametrize(
+    ("best", "failing", "attentions"),
+    [
+        ((FLEX, FLEX), {(1, FLEX)}, {BLOCKS}),
+        ((FLEX, BLOCKS), {(0, FLEX)}, {BLOCKS}),
+        ((BLOCKS, BLOCKS), {(0, BLOCKS)}, {"sdpa"}),
+        ((FLEX, FLEX), {(0, FLEX), (1, BLOCKS)}, {"sdpa"}),
+        ((FLEX, FLEX), set(), {FLEX}),
+    ],
+)
+def test_ranks_agree_on_attention(model, monkeypatch, best, failing, attentions):
+    models, ranks = [model, copy.deepcopy(model)], TwoRanks()
+
+    def number(model):
+        return next(rank for rank in range(2) if models[rank] is model)
+
+    def trial(model, implementation):
+        if (number(model), implementation) in failing:
+            raise RuntimeError("only here")
+        model.set_attn_implementation(implementation)
+        return 0.0
+
+    monkeypatch.setattr(tree_forward, "_best_implementation", lambda model: best[number(model)])
+    monkeypatch.setattr(tree_forward, "_trial", trial)
+    with ThreadPoolExecutor(2) as threads:
+        found = [
+            threads.submit(let_take_trees, models[rank], ranks.gather_of(rank)) for rank in range(2)
+        ]
+        obstacles = [each.result() for each in found]
+    assert obstacles[0] == obstacles[1]
+    assert set(map(attention, models)) == attentions
+    assert (obstacles[0] is None) == (attentions != {"sdpa"})
+    assert ranks.calls[0] == ranks.calls[1]
