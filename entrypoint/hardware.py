@@ -15,7 +15,7 @@ from pathlib import Path
 import pynvml
 
 from entrypoint.exit_status import ExitStatus, Failure
-from miner.config.control_groups import cgroup_folders, read_or_empty, total_memory
+from miner.config.control_groups import total_memory, usable_cpus
 
 GIB = 1 << 30
 
@@ -59,7 +59,7 @@ def detect_hardware(environ: Mapping[str, str] = os.environ, root: Path = Path("
     return Hardware(
         gpus=gpus,
         driver=driver,
-        cpus=_count_cpus(root),
+        cpus=usable_cpus(root),
         memory=total_memory(root),
         shared_memory=_shared_memory(root / "dev/shm"),
         note=note,
@@ -116,19 +116,6 @@ def select_visible(found: list[tuple[Gpu, str]], visible: str | None) -> tuple[G
             break
         chosen += matches[:1]
     return tuple(chosen)
-
-
-def _count_cpus(root: Path) -> int:
-    quotas = []
-    for folder in cgroup_folders(root, "cpu"):
-        quota, _, period = read_or_empty(folder / "cpu.max").partition(" ")
-        if not quota:
-            files = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
-            quota, period = map(read_or_empty, files)
-        if quota.isdigit() and period.isdigit() and int(period):
-            quotas.append(int(quota) / int(period))
-    allowed = len(os.sched_getaffinity(0))
-    return max(1, int(min([allowed, *quotas])))
 
 
 def _shared_memory(path: Path) -> int:

@@ -71,10 +71,12 @@ def _adapters(settings: Settings) -> Settings:
     return settings.having(model={"tuning": "lora"})
 
 
+_SHARE = Rung("a smaller share for vLLM", _smaller_share)
+
 LADDER = (
     Rung("gradient checkpointing", _recompute),
     Rung("half of a pass", _half_a_pass),
-    Rung("a smaller share for vLLM", _smaller_share),
+    _SHARE,
     Rung("half of a pass again", _half_a_pass),
     Rung("ZeRO-3", _spread_weights, restarts=True),
     Rung("shorter episodes", _shorter_episodes),
@@ -102,11 +104,22 @@ def step_down(
         lower = settings if begun and rung.restarts else rung.lower(settings)
         if lower == settings:
             continue
-        lowered = ", ".join(differences(settings, lower))
+        what = _described(rung, settings, lower)
         if adapter_learning_rate and lower.model.tuning != settings.model.tuning:
             lower = lower.having(optimizer={"learning_rate": adapter_learning_rate})
-        return lower, position + 1, f"{rung.name} ({lowered})"
+        return lower, position + 1, what
     return None
+
+
+def smaller_share(settings: Settings, taken: int) -> tuple[Settings, int, str] | None:
+    """As `step_down`, for vLLM that found no memory where the trainer's passes did: out of turn, so
+    that it takes no rung. None where vLLM has no share to lower."""
+    lower = _SHARE.lower(settings)
+    return None if lower == settings else (lower, taken, _described(_SHARE, settings, lower))
+
+
+def _described(rung: Rung, settings: Settings, lower: Settings) -> str:
+    return f"{rung.name} ({', '.join(differences(settings, lower))})"
 
 
 def without_vllm(settings: Settings) -> Settings | None:

@@ -169,7 +169,7 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         cost=cost,
         recipe=wanted.recipe.name,
         settings=wanted.planned(paths, plan, topology, hardware.cpus, cost),
-        programs=plan_programs(plan, topology, paths.model_dir),
+        programs=plan_programs(plan, topology, paths.model_dir, hardware.cpus),
     )
 
 

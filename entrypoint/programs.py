@@ -14,25 +14,39 @@ CODE = Path(__file__).resolve().parents[1]
 ONE_HOST = {"VLLM_HOST_IP": "127.0.0.1"}
 """Address of vLLM's own process groups: it would ask a default route, which may be missing."""
 
+MOST_THREADS = 8
+"""Of a trainer process's libraries; more gain little beside a GPU."""
 
-def plan_programs(plan: RunPlan, topology: Topology, model_dir: Path) -> tuple[Program, ...]:
+
+def plan_programs(
+    plan: RunPlan, topology: Topology, model_dir: Path, cpus: int
+) -> tuple[Program, ...]:
     """Inference where it has dedicated GPUs, the trainer, the watchdog."""
-    programs = (trainer_program(plan, topology), watchdog_program(plan))
+    programs = (trainer_program(plan, topology, cpus), watchdog_program(plan))
     if topology.layout == "split":
         return (inference_program(plan, topology, model_dir), *programs)
     return programs
 
 
-def trainer_program(plan: RunPlan, topology: Topology) -> Program:
-    """The trainer; with several GPUs it starts one process for each."""
+def trainer_program(plan: RunPlan, topology: Topology, cpus: int) -> Program:
+    """The trainer; with several GPUs it starts one process for each.
+
+    Args:
+        cpus: that the container may use; libraries would take one thread for each of the host's.
+    """
     processes: tuple[str, ...] = ()
     if topology.processes > 1:
         processes = ("--processes", str(topology.processes))
+    threads = max(1, min(MOST_THREADS, cpus // topology.processes))
     train = ("-m", "miner", "train", "--config", str(plan.settings_file))
     return Program(
         name=TRAINER,
         command=(sys.executable, *train, *processes),
-        environment={**_visible(topology.trainer_gpus), **ONE_HOST},
+        environment={
+            **_visible(topology.trainer_gpus),
+            **ONE_HOST,
+            "OMP_NUM_THREADS": str(threads),
+        },
         starts_itself=False,
     )
 

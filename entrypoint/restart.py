@@ -1,8 +1,8 @@
 """Decision after a trainer attempt: done, another attempt, or the end of the run.
 
-Invariants: at most `max_restarts` restarts, and one for each rung of the ladder that memory trouble
-takes; a setting is only ever lowered (see `ladder`); the decision depends on the ends so far and on
-nothing else.
+Invariants: at most `max_restarts` restarts, and one for each rung of the ladder or smaller share
+for vLLM that memory trouble takes; a setting is only ever lowered (see `ladder`); the decision
+depends on the ends so far and on nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, step_down, without_vllm
+from entrypoint.ladder import LADDER, smaller_share, step_down, without_vllm
 from entrypoint.outcome import Outcome
 from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
@@ -26,6 +26,7 @@ class EndKind(Enum):
 
     PUBLISHED = "it published its model"
     OUT_OF_MEMORY = "it ran out of memory"
+    ENGINE_OUT_OF_MEMORY = "its vLLM ran out of memory"
     KILLED = "it was killed from outside, as the kernel does when memory is short"
     CRASHED = "it crashed"
     UNWRITTEN = "it could not write its model"
@@ -57,6 +58,11 @@ class NextAttempt:
     reason: str
 
 
+SHARES_FIRST = 2
+"""Smaller shares for vLLM before the ladder; more could leave it no room for its weights."""
+
+_MEMORY_TROUBLE = (EndKind.OUT_OF_MEMORY, EndKind.ENGINE_OUT_OF_MEMORY, EndKind.KILLED)
+
 _FINAL_STATUS = {
     EndKind.HUNG: ExitStatus.STALLED,
     EndKind.UNREACHABLE: ExitStatus.ENVIRONMENT,
@@ -71,6 +77,7 @@ def end_of_exit(exit_status: int) -> AttemptEnd:
     kind = {
         TrainerStatus.PUBLISHED: EndKind.PUBLISHED,
         TrainerStatus.OUT_OF_MEMORY: EndKind.OUT_OF_MEMORY,
+        TrainerStatus.ENGINE_OUT_OF_MEMORY: EndKind.ENGINE_OUT_OF_MEMORY,
         TrainerStatus.REFUSED: EndKind.REFUSED,
         TrainerStatus.DISK: EndKind.UNWRITTEN,
         TrainerStatus.UNREACHABLE: EndKind.UNREACHABLE,
@@ -91,11 +98,12 @@ def after_attempt(
 ) -> NextAttempt | Outcome:
     """Decide after the last of `ends`.
 
-    Memory trouble takes a rung of the ladder at once; a first crash or hang is tried again as it
-    was, and so is a disk that refuses, or a loss of environment or inference servers; a second
-    crash takes a rung too, since memory trouble has many faces. vLLM is dropped after a second loss
-    of the inference server (or hang, which may be one), a third crash, or where the server does not
-    stay up.
+    Memory trouble takes a rung of the ladder at once; that of vLLM in the trainer's process first
+    takes `SHARES_FIRST` smaller shares for it. A first crash or hang is tried again as it was, and
+    so is a disk that refuses, or a loss of environment or inference servers; a second crash takes a
+    rung too, since memory trouble has many faces. vLLM is dropped after a second loss of the
+    inference server (or hang, which may be one), a third crash, or where the server does not stay
+    up.
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
@@ -110,8 +118,9 @@ def after_attempt(
         status = ExitStatus.REFUSED if len(ends) == 1 else ExitStatus.TRAINER
         return Outcome(status, f"the trainer cannot start: {last}; see its last lines")
     kinds = Counter(end.kind for end in ends)
-    out_of_memory = kinds[EndKind.OUT_OF_MEMORY] + kinds[EndKind.KILLED]
-    counted = len(ends) - min(out_of_memory, len(LADDER))
+    shares = min(kinds[EndKind.ENGINE_OUT_OF_MEMORY], SHARES_FIRST)
+    out_of_memory = sum(kinds[kind] for kind in _MEMORY_TROUBLE) - shares
+    counted = len(ends) - shares - min(out_of_memory, len(LADDER))
     if counted > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")
@@ -120,9 +129,14 @@ def after_attempt(
     out_of_touch = lost > 1 and last.kind in (EndKind.INFERENCE_LOST, EndKind.HUNG)
     if alone and (last.kind is EndKind.UNSERVED or out_of_touch or crashes > 2):
         return NextAttempt(alone, rungs, f"{last}: again from its last checkpoint, without vLLM")
-    memory_trouble = last.kind in (EndKind.OUT_OF_MEMORY, EndKind.KILLED)
     lower = None
-    if memory_trouble or (last.kind is EndKind.CRASHED and crashes > 1):
+    if last.kind is EndKind.ENGINE_OUT_OF_MEMORY and (
+        kinds[EndKind.ENGINE_OUT_OF_MEMORY] <= SHARES_FIRST
+    ):
+        lower = smaller_share(settings, rungs)
+    if lower is None and (
+        last.kind in _MEMORY_TROUBLE or (last.kind is EndKind.CRASHED and crashes > 1)
+    ):
         lower = step_down(settings, rungs, begun=begun, adapter_learning_rate=adapter_learning_rate)
     if lower is None:
         return NextAttempt(settings, rungs, f"{last}: again from its last checkpoint, as it was")

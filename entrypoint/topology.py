@@ -35,6 +35,7 @@ from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer does not pay for its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
+UNSPREAD_SHARE = 0.90  # filled at most beside Adam's states without ZeRO: see `_filled_share`
 AS_FAST = 1.05  # the estimate is no more exact than this; the candidate named first is taken
 
 
@@ -237,7 +238,7 @@ def _rollout(
     if candidate.layout == "colocated":
         kept = tuple(item for item in trainer_states(load) if item[0] not in ONLY_LEARNING)
         resident = (*kept, ("CUDA context", CONTEXT_BYTES))
-        limit = total * USABLE_SHARE
+        limit = total * _filled_share(candidate)
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
     episode = (batch.work.held or batch.episode_tokens) * load.shape.kv_bytes_per_token
@@ -248,6 +249,16 @@ def _rollout(
     sizes = (engine, cache, ENGINE_WORKSPACE_BYTES)  # vLLM refuses less than one longest episode
     items = (*resident, *zip(_ENGINE_ITEMS, sizes, strict=True))
     return live, MemoryPlan(moment, total, items)
+
+
+def _filled_share(candidate: _Candidate) -> float:
+    """Share of a shared GPU that the KV cache may fill.
+
+    torch allocates Adam's states after the first step's activations, in many parts: segments that
+    it cannot return to vLLM hold more than tensors do. ZeRO's are few and large, adapters' small.
+    """
+    in_fragments = candidate.tuning == "full" and not candidate.zero_stage
+    return UNSPREAD_SHARE if in_fragments else USABLE_SHARE
 
 
 def _plan_cpu(

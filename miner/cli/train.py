@@ -83,7 +83,7 @@ def _train(settings: Settings) -> None:
     """One trainer process, alone or a rank; its exit status is for the user and the watchdog."""
     with heavy_imports():
         from miner.distributed.ranks import LeadFailedError, join_ranks
-        from miner.inference.engines import is_out_of_memory
+        from miner.inference.engines import EngineMemoryError, is_out_of_memory
         from miner.learning.update_guard import TrainingDivergedError
         from miner.reporting.progress import print_line
         from miner.training.run import train
@@ -107,12 +107,12 @@ def _train(settings: Settings) -> None:
     except (MemoryError, RuntimeError, ValueError) as error:
         if not is_out_of_memory(error):
             raise
-        typer.echo(
-            f"error: out of memory: {error}; lower optimizer.micro_batch_tokens or "
-            "rollout.max_episode_tokens",
-            err=True,
-        )
-        raise typer.Exit(TrainerStatus.OUT_OF_MEMORY) from None
+        status = TrainerStatus.OUT_OF_MEMORY
+        lower = "optimizer.micro_batch_tokens or rollout.max_episode_tokens"
+        if isinstance(error, EngineMemoryError):
+            status, lower = TrainerStatus.ENGINE_OUT_OF_MEMORY, "rollout.memory_share"
+        typer.echo(f"error: out of memory: {error}; lower {lower}", err=True)
+        raise typer.Exit(status) from None
     ranks.detach()
     score = "not evaluated" if result.score is None else f"held-out score {result.score:.3f}"
     print_line(console, f"published step {result.step} ({score}) at {result.output_dir}")

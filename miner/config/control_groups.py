@@ -1,4 +1,5 @@
-"""Memory of the machine, or of the container that this process runs in: its control groups."""
+"""Memory and CPUs of the machine, or of the container that this process runs in: its control
+groups."""
 
 from __future__ import annotations
 
@@ -20,6 +21,21 @@ def total_memory(root: Path = Path("/")) -> int:
         if text.isdigit() and int(text) < UNLIMITED_CGROUP_V1:
             limits.append(int(text))
     return min(limits)
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """CPUs that this process may use, at least 1: by its affinity, or fewer by a container's
+    quota."""
+    quotas = []
+    for folder in cgroup_folders(root, "cpu"):
+        quota, _, period = read_or_empty(folder / "cpu.max").partition(" ")
+        if not quota:
+            files = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+            quota, period = map(read_or_empty, files)
+        if quota.isdigit() and period.isdigit() and int(period):
+            quotas.append(int(quota) / int(period))
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, int(min([allowed, *quotas])))
 
 
 def cgroup_folders(root: Path, controller: str) -> list[Path]:

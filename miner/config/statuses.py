@@ -21,5 +21,7 @@ class TrainerStatus(IntEnum):
     """With less it would continue."""
     INFERENCE_LOST = 76
     """The inference server was lost, or does not take weights."""
+    ENGINE_OUT_OF_MEMORY = 77
+    """vLLM in the trainer's process: with a smaller share of the GPU it would continue."""
     INTERRUPTED = 130
     """Ctrl-C ended an evaluation or a league; what was played is written."""

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from miner.config.control_groups import usable_cpus
 from miner.lifeline import ORPHAN_STATUS, hold_lifeline, lifeline
 
 POLL_S = 0.1
@@ -49,8 +50,7 @@ def launch(count: int, command: Sequence[str], prepare: Callable[[], None] = lam
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")
-        or str(max(1, (os.cpu_count() or 1) // count)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, usable_cpus() // count)),
     }
     ranks: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []  # not handed on in the handler: some ranks may be still to be started

@@ -66,6 +66,21 @@ class GenerationEngine(Protocol):
         ...
 
 
+class EngineMemoryError(MemoryError):
+    """vLLM in the trainer's process found no memory; with a smaller share of the GPU it would."""
+
+
+@contextmanager
+def engine_memory() -> Iterator[None]:
+    """Inside, vLLM takes memory. Raises: `EngineMemoryError` where there is none."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise EngineMemoryError(str(error)) from error
+        raise
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether less memory would help: by its type, or by the text that vLLM and CUDA's
     libraries give a RuntimeError where they take memory themselves, and vLLM a ValueError as it

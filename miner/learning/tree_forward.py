@@ -7,7 +7,7 @@ that cannot take that it is a rectangle with a row in each line, padded on the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -135,8 +135,16 @@ def pass_inputs(
     }
 
 
-def let_take_trees(model: PreTrainedModel) -> str | None:
+def let_take_trees(
+    model: PreTrainedModel, gather: Callable[[Any], list[Any]] = lambda value: [value]
+) -> str | None:
     """Set `model` to attention that takes trees, unless it cannot; it attends to rows as before.
+
+    The trial runs under the caller's autocast; where FlexAttention fails in it, blocks are tried.
+    Collective: all processes use the same attention, and an obstacle of one counts for all.
+
+    Args:
+        gather: this process's value -> those of all processes.
 
     Returns: why not (None if it can): by its config, then by trial.
     """
@@ -147,16 +155,40 @@ def let_take_trees(model: PreTrainedModel) -> str | None:
         return "it leaves attention out at random"
     before = model.config.get_text_config()._attn_implementation
     register()
+    if BLOCKS not in gather(_best_implementation(model)):
+        obstacle = _obstacle_of_any(gather(_trial_obstacle(model, FLEX)))
+        if obstacle is None:
+            return None
+        logger.warning("trees are computed in blocks, as FlexAttention failed: %s", obstacle)
+        model.set_attn_implementation(before)
+    obstacle = _obstacle_of_any(gather(_trial_obstacle(model, BLOCKS)))
+    if obstacle is not None:
+        model.set_attn_implementation(before)
+    return obstacle
+
+
+def _obstacle_of_any(obstacles: Sequence[str | None]) -> str | None:
+    return next((obstacle for obstacle in obstacles if obstacle is not None), None)
+
+
+def _trial_obstacle(model: PreTrainedModel, implementation: str) -> str | None:
+    """Reason against this attention (None without one); `model` may be left with it."""
     try:
-        difference = _trial(model, _best_implementation(model))
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-        model.set_attn_implementation(before)
-        return f"a trial with a tree failed: {type(error).__name__}: {error}"
-    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
-    if not difference <= tolerance:
-        model.set_attn_implementation(before)
+        difference = _trial(model, implementation)
+    except Exception as error:  # also of a compiler, and of what it starts
+        return f"a trial with a tree failed: {type(error).__name__}: {str(error)[:300]}"
+    if not difference <= (1e-3 if _computes_in(model) == torch.float32 else 5e-2):
         return f"a trial with a tree gave hidden states off by {difference:.2g} (relative)"
     return None
+
+
+def _computes_in(model: PreTrainedModel) -> torch.dtype:
+    """The dtype of `model`'s matrix products here."""
+    kind = model.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    dtype: torch.dtype = model.dtype
+    return dtype
 
 
 def _best_implementation(model: PreTrainedModel) -> str:

@@ -298,16 +298,21 @@ class TreeTrainer(GRPOTrainer):
 
     @cached_property
     def _takes_trees(self) -> bool:
-        """Return whether rows become trees: by what this model can take."""
+        """Return whether rows become trees, in all processes alike: by what the model can take."""
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
+        before = inner.config.get_text_config()._attn_implementation
         obstacle: str | None = "its experts are balanced over whole rows"
-        if not self.aux_loss_enabled:
-            obstacle = let_take_trees(inner)
+        with self.accelerator.autocast():  # a trial of what training computes
+            if not self.aux_loss_enabled:
+                obstacle = let_take_trees(inner, self._gather_values)
+            if not obstacle and self.ref_model is not None:
+                reference = self.accelerator.unwrap_model(self.ref_model)
+                obstacle = let_take_trees(reference, self._gather_values)
+                if obstacle:
+                    inner.set_attn_implementation(before)
         if obstacle:
             logger.warning("rows are computed one by one: the model takes no trees: %s", obstacle)
-        elif self.ref_model is not None:
-            let_take_trees(self.accelerator.unwrap_model(self.ref_model))
         return not obstacle
 
     @contextmanager

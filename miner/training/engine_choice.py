@@ -14,7 +14,7 @@ from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, ensure_world_variables
-from miner.inference.engines import GenerationEngine, TransformersEngine
+from miner.inference.engines import GenerationEngine, TransformersEngine, engine_memory
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.sampler import SamplerError
 from miner.inference.transformers.sampler import TransformersSampler
@@ -50,7 +50,7 @@ def open_engine(
         alive: called while a server is waited for.
 
     Raises: `ConfigurationError` where a server's flags do not fit, `EngineLostError` where it does
-        not answer.
+        not answer, `EngineMemoryError` where vLLM's share of the GPU is not free.
     """
     if settings.rollout.engine == "vllm_server":
         return _server_engine(settings, learner, loop, alive, ranks)
@@ -91,16 +91,17 @@ def _colocated_engine(
     rules = learner.reply_rules(rollout.episode_limit)
 
     ensure_world_variables()  # vLLM asks them which of the ranks this process is
-    opened = ColocatedLLM(
-        str(learner.base),
-        partial(merged_weights, learner.model),
-        sleeps=on_gpu,
-        dtype=settings.model.dtype,
-        seed=_sampling_seed(settings, ranks),
-        gpu_memory_utilization=rollout.memory_share,
-        max_model_len=rules.context,
-        max_num_seqs=settings.episodes_per_step // ranks.count,
-    )
+    with engine_memory():
+        opened = ColocatedLLM(
+            str(learner.base),
+            partial(merged_weights, learner.model),
+            sleeps=on_gpu,
+            dtype=settings.model.dtype,
+            seed=_sampling_seed(settings, ranks),
+            gpu_memory_utilization=rollout.memory_share,
+            max_model_len=rules.context,
+            max_num_seqs=settings.episodes_per_step // ranks.count,
+        )
     trainer.accelerator.wait_for_everyone()  # DeepSpeed hangs where some of them go on
     if on_gpu:
         sampler = VllmColocatedSampler(

@@ -184,3 +184,11 @@ def test_ranks_of_a_run_that_cannot_be_prepared_end(start, tmp_path):
     assert process.wait() == 7
     assert all(map(gone, pids(tmp_path)))
     assert not (tmp_path / "began-0").exists()
+
+
+def test_ranks_share_the_containers_cpus(start):
+    """Not the host's."""
+    before = "os.environ.pop('OMP_NUM_THREADS', None)\n"
+    before += "import miner.distributed.launch as l; l.usable_cpus = lambda: 7"
+    body = "sys.exit(0 if os.environ['OMP_NUM_THREADS'] == '3' else 9)"
+    assert int(start(body, before=before).communicate()[0]) == 0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import comb
 from random import Random
+from threading import Barrier, BrokenBarrierError
 
+import numpy as np
 import pyspiel
 import pytest
 
@@ -16,7 +20,7 @@ from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, label, teacher_of
+from miner.duel.teachers import Seen, label, liars_dice, teacher_of
 from miner.duel.teachers.liars_dice import LIAR
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
@@ -244,6 +248,26 @@ def test_certain_bids_are_called_and_true_ones_are_not() -> None:
     high = Seen(lines, 0, {59: "10-6", LIAR: "Liar"})
     assert teacher.values(true)[LIAR] == 0
     assert label(teacher, high).move == LIAR
+
+
+def test_threads_that_ask_at_once_have_liars_dice_solved_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The teachers' thread and the event loop of games do."""
+    solving = list[int]()
+    both = Barrier(2)
+
+    def solve(solver: object, sweeps: int) -> object:
+        solving.append(sweeps)
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)  # for a second thread, which must not come here
+        return np.zeros(1)
+
+    monkeypatch.setattr(liars_dice._Solver, "solve", solve)
+    with ThreadPoolExecutor(2) as threads:
+        tables = list(threads.map(liars_dice.solved, (-1, -1)))  # of no other test
+    assert solving == [-1]
+    assert tables[0] is tables[1]
 
 
 def test_clobber_finds_the_win_where_there_is_one() -> None:

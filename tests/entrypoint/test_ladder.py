@@ -109,6 +109,7 @@ def test_adapters_learn_with_the_rate_that_the_recipe_gives_them() -> None:
         (69, EndKind.UNREACHABLE),
         (76, EndKind.INFERENCE_LOST),
         (75, EndKind.OUT_OF_MEMORY),
+        (77, EndKind.ENGINE_OUT_OF_MEMORY),
         (74, EndKind.UNWRITTEN),
         (-1, EndKind.KILLED),
     ],
@@ -171,6 +172,31 @@ def test_out_of_memory_takes_every_rung_with_any_number_of_restarts() -> None:
         settings, rungs = decision.settings, decision.rungs
     assert (settings.optimizer.zero_stage, settings.model.tuning) == (3, "lora")
     assert len(ends) == len(LADDER) + 4 + 1
+
+
+def test_vllm_that_ran_out_of_memory_has_smaller_shares_before_passes_are_halved() -> None:
+    settings, rungs, ends = COLOCATED, 0, list[AttemptEnd]()
+    lowered = []
+    for kind in (*[EndKind.ENGINE_OUT_OF_MEMORY] * 3, EndKind.OUT_OF_MEMORY):
+        ends.append(AttemptEnd(kind, ""))
+        decision = after_attempt(ends, settings, rungs, max_restarts=0)
+        assert isinstance(decision, NextAttempt)
+        lowered.append(decision.reason.partition("checkpoint, ")[2])
+        settings, rungs = decision.settings, decision.rungs
+    assert lowered == [
+        "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
+        "a smaller share for vLLM (rollout.memory_share 0.4 -> 0.32)",
+        "gradient checkpointing (model.gradient_checkpointing False -> True)",
+        "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
+    ]
+
+
+def test_without_a_share_to_lower_the_ladder_is_taken() -> None:
+    smallest = COLOCATED.having(rollout={"memory_share": 0.1})
+    ends = [AttemptEnd(EndKind.ENGINE_OUT_OF_MEMORY, "")]
+    decision = after_attempt(ends, smallest, 0, max_restarts=3)
+    assert isinstance(decision, NextAttempt)
+    assert decision.settings.model.gradient_checkpointing
 
 
 LOST, HUNG, CRASHED = EndKind.INFERENCE_LOST, EndKind.HUNG, EndKind.CRASHED

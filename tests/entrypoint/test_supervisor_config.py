@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from supervisor.options import ServerOptions
 
 from entrypoint.exit_status import Failure
+from entrypoint.hardware import detect_hardware
 from entrypoint.memory import ModelShape
 from entrypoint.pretended import pretend_hardware
-from entrypoint.programs import CODE, plan_programs
+from entrypoint.programs import CODE, plan_programs, trainer_program
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, render_supervisor_config
 from entrypoint.topology import BatchShape, plan_topology
@@ -27,8 +29,9 @@ def plan(folder: Path = Path("/"), **fields: object) -> RunPlan:
 
 
 def programs(run: RunPlan, inventory: str) -> tuple[Program, ...]:
-    topology = plan_topology(pretend_hardware(inventory), SHAPE, BatchShape(servers=4))
-    return plan_programs(run, topology, Path("/cache/models/acme--tiny"))
+    hardware = pretend_hardware(inventory)
+    topology = plan_topology(hardware, SHAPE, BatchShape(servers=4))
+    return plan_programs(run, topology, Path("/cache/models/acme--tiny"), hardware.cpus)
 
 
 @pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "4xH100-80GB"])
@@ -36,6 +39,27 @@ def test_configurations_are_as_reviewed(inventory: str, golden: Callable[[str, s
     text = render_supervisor_config(plan(), programs(plan(), inventory))
     portable = text.replace(sys.executable, "python").replace(str(CODE), "/app")
     golden(f"supervisord-{inventory}.conf", portable)
+
+
+@pytest.mark.parametrize(
+    ("quota", "processes", "threads"),
+    [(4, 1, 4), (8, 2, 4), (64, 2, 8), (64, 1, 8), (3, 4, 1), (0.5, 1, 1)],
+)
+def test_the_trainers_threads_are_within_the_containers_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: float, processes: int, threads: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(128))  # the host's
+    for name, text in (
+        ("proc/self/cgroup", "0::/"),
+        ("sys/fs/cgroup/cpu.max", f"{quota * 100_000:.0f} 100000"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    hardware = pretend_hardware(f"{processes}xH100-80GB")
+    topology = plan_topology(hardware, SHAPE, BatchShape(servers=4))
+    topology = replace(topology, trainer_gpus=tuple(range(processes)))
+    program = trainer_program(plan(), topology, detect_hardware({}, tmp_path).cpus)
+    assert program.environment["OMP_NUM_THREADS"] == str(threads)
 
 
 def read_back(run: RunPlan, listed: tuple[Program, ...]) -> ServerOptions:

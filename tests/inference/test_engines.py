@@ -11,7 +11,7 @@ import torch
 
 from miner.background_loop import BackgroundLoop
 from miner.distributed.ranks import Ranks
-from miner.inference.engines import TransformersEngine
+from miner.inference.engines import EngineMemoryError, TransformersEngine
 from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
@@ -336,7 +336,7 @@ def test_the_colocated_engine_sleeps_after_the_last_step_of_a_request_that_was_a
     ("failure", "leaves_as"),
     [
         (RuntimeError("device-side assert"), EngineLostError),
-        (torch.OutOfMemoryError("device-side assert"), torch.OutOfMemoryError),
+        (torch.OutOfMemoryError("device-side assert"), EngineMemoryError),
     ],
 )
 def test_a_colocated_engine_that_fails_ends_the_run_and_gives_the_reason(

@@ -47,11 +47,10 @@ def make_trainer(tmp_path, rollout_func=None, model=None, corrected=False, **kwa
 def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
     tmp_path, monkeypatch, autocast, dtype
 ):
-    """The sampler's forward runs in accelerate's."""
+    """The sampler's forward runs in accelerate's; the trial of trees, with the first loss."""
     trainer = make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]))
     trainer.current_gradient_accumulation_steps = 1
     rows = scored(trainer)
-    trainer._takes_trees  # noqa: B018  its trial runs in the model's own dtype
     context = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=autocast)
     monkeypatch.setattr(trainer.accelerator, "autocast", context)
     seen = set()

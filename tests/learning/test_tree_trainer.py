@@ -144,10 +144,36 @@ def test_processes_share_the_trees_of_a_step_out(tmp_path, monkeypatch, processe
 
 
 def test_without_gradient_processes_run_as_many_passes_as_the_one_with_most(tmp_path):
-    trainer = make_trainer(tmp_path, BUDGET, beta=0.5, gather=lambda passes: [passes, 7])
+    def gather(value):
+        return [value, 7 if isinstance(value, int) else value]
+
+    trainer = make_trainer(tmp_path, BUDGET, beta=0.5, gather=gather)
     ours = batch(trainer)["ref_per_token_logps"]
     theirs = batch(make_trainer(tmp_path, WHOLE, beta=0.5))["ref_per_token_logps"]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_process_computes_rows_where_another_can_take_no_trees(tmp_path, caplog):
+    """Passes differ in number otherwise, and each waits for all processes."""
+
+    def gather(value):
+        return [value, "kernel failed there" if value is None else value]
+
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True))
+    trainer = make_trainer(tmp_path, WHOLE, gather=gather)
+    ours = learned(trainer)
+    assert not trainer._takes_trees
+    assert "takes no trees: kernel failed there" in caplog.text
+    assert ours[2]["computed_tokens"] == ours[2]["row_tokens"]
+    assert_same(ours, theirs)
+
+
+def test_rows_are_computed_where_the_reference_model_takes_no_trees(tmp_path):
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, beta=0.5))
+    trainer = make_trainer(tmp_path, WHOLE, beta=0.5)
+    trainer.ref_model.config.attention_dropout = 0.1
+    assert_same(learned(trainer), theirs)
+    assert not trainer._takes_trees
 
 
 def without(columns, rows):

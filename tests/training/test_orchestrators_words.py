@@ -14,6 +14,7 @@ from miner.__main__ import main
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter, read_heartbeat
 from miner.environments import InfrastructureError, ProtocolError
+from miner.inference.engines import EngineMemoryError
 from miner.inference.sampler import EngineLostError
 from miner.learning.update_guard import TrainingDivergedError
 from miner.publishing.errors import PublishingError
@@ -24,6 +25,7 @@ ENDS = [
     (None, EndKind.PUBLISHED),
     (MemoryError("no room"), EndKind.OUT_OF_MEMORY),
     (torch.OutOfMemoryError("no room"), EndKind.OUT_OF_MEMORY),
+    (EngineMemoryError("no room"), EndKind.ENGINE_OUT_OF_MEMORY),
     (RolloutFailedError("all episodes were lost"), EndKind.UNREACHABLE),
     (InfrastructureError("no server"), EndKind.UNREACHABLE),
     (ProtocolError("no game server"), EndKind.UNREACHABLE),

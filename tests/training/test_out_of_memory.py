@@ -15,10 +15,12 @@ from miner.__main__ import main
 from miner.config.run_files import has_checkpoint
 from miner.config.settings import Settings, to_toml
 from miner.config.statuses import TrainerStatus
+from miner.distributed.ranks import Ranks
 from miner.inference.engines import is_out_of_memory
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.learning.trainer import EpisodeTrainer
+from miner.training import engine_choice
 from miner.training import run as training
 from tests.builders import build_tokenizer
 from tests.deepspeed_here import needs_deepspeed
@@ -59,18 +61,33 @@ def test_what_less_memory_would_help(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
 
 
-@pytest.mark.parametrize("part", ["weights", "kv_cache"])
-def test_an_engine_that_cannot_wake_for_want_of_memory_is_not_a_crash(
+@pytest.mark.parametrize("part", ["start", "weights", "kv_cache", "sampling"])
+def test_an_engine_that_finds_no_memory_is_not_a_crash(
     work: Work, monkeypatch: pytest.MonkeyPatch, train: Any, part: str
 ) -> None:
-    """vLLM's allocator maps an engine's memory again when it wakes."""
+    """vLLM's allocator maps an engine's memory again when it wakes. Another share would help, not
+    shorter passes."""
+    message = AT_START if part == "start" else MAPPING
 
     def wake_up(tags: list[str]) -> None:
         raise RuntimeError(MAPPING)
 
+    def step() -> None:
+        raise RuntimeError(MAPPING)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError(AT_START)
+
     def open_engine(settings: Settings, learner: Any, *others: Any) -> ColocatedEngine:
+        if part == "start":
+            monkeypatch.setattr(engine_choice, "ColocatedLLM", refuse)
+            monkeypatch.setattr(engine_choice, "_vllm_for_cpus", lambda: True)
+            return engine_choice._colocated_engine(settings, learner, None, Ranks())
         double: Any = ColocatedDouble(learner.model)
-        double.llm.wake_up = wake_up
+        if part == "sampling":
+            double.llm.llm_engine.step = step
+        else:
+            double.llm.wake_up = wake_up
         if part == "weights":
             double.sync_weights = lambda: wake_up(["weights"])
         rules = learner.reply_rules(1024)
@@ -81,8 +98,8 @@ def test_an_engine_that_cannot_wake_for_want_of_memory_is_not_a_crash(
     settings = work.folder / "settings.toml"
     settings.write_text(to_toml(work.settings("rollout.engine=vllm_colocated")))
     status, printed = train("--config", str(settings))
-    assert status == TrainerStatus.OUT_OF_MEMORY
-    assert f"error: out of memory: {MAPPING}" in printed.err
+    assert status == TrainerStatus.ENGINE_OUT_OF_MEMORY
+    assert f"error: out of memory: {message}; lower rollout.memory_share" in printed.err
 
 
 def out_of_memory_in_each_step(*arguments: str) -> None:

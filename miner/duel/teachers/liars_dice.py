@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,15 +94,24 @@ def _chance(bid: int, dice: Sequence[int]) -> float:
     )
 
 
-@cache
 def solved(sweeps: int = SWEEPS, rule: float = RULE) -> Table:
     """Chances to win against the field, shape (61 nodes, 252 hands, 61 actions).
 
-    Node 0 is before any bid, node n after bid n - 1; illegal actions have chance 0.
+    Node 0 is before any bid, node n after bid n - 1; illegal actions have chance 0. Thread-safe:
+    the game is solved once, by the thread that asks first, and the others wait.
 
     Args:
         rule: as `RULE`; 0 solves the game itself.
     """
+    with _SOLVING:
+        return _solved(sweeps, rule)
+
+
+_SOLVING = Lock()
+
+
+@cache
+def _solved(sweeps: int, rule: float) -> Table:
     return _Solver(rule).solve(sweeps)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from miner.inference.engines import EngineLoss, is_out_of_memory
+from miner.inference.engines import EngineLoss, engine_memory, is_out_of_memory
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.colocated_llm import ColocatedLLM
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
@@ -44,10 +44,10 @@ class ColocatedEngine:
         self._version = version
 
     def sync_weights(self) -> None:
-        """Wakes the part of the engine that holds weights."""
+        """Wakes the part of the engine that holds weights. Raises: `EngineMemoryError`."""
         if self._loaded == self._version:
             return
-        with self._reloading(self._engine.llm):
+        with engine_memory(), self._reloading(self._engine.llm):
             self._engine.sync_weights()
         self._loaded = self.sampler.weight_version = self._version
 
@@ -55,7 +55,8 @@ class ColocatedEngine:
     def playing(self) -> Iterator[None]:
         self.sync_weights()
         if self._sleeps:
-            self._engine.llm.wake_up(tags=["kv_cache"])
+            with engine_memory():
+                self._engine.llm.wake_up(tags=["kv_cache"])
         try:
             yield
         finally:
@@ -65,12 +66,13 @@ class ColocatedEngine:
                 self._loaded = None
 
     def engine_loss(self) -> EngineLoss | None:
-        """Raises: an error of which `is_out_of_memory` holds."""
+        """Raises: `EngineMemoryError`."""
         failure = self.sampler.failure
         if failure is None:
             return None
         if is_out_of_memory(failure):
-            raise failure
+            with engine_memory():
+                raise failure
         return EngineLoss(
             f"the vLLM engine failed: {type(failure).__name__}: {failure}", noticed=True
         )
