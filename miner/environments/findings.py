@@ -22,7 +22,8 @@ class Findings:
         reason: reason why one can train on it, in a sentence.
         environment: name of the environment.
         scoring: meaning of a score, in a sentence; empty where the report need not explain it.
-        warning: reason why training may be in vain, printed before and after it; empty for none.
+        warning: reason why training may be in vain, printed before it; empty for none.
+        repeated: the part of `warning` that is printed after training as well; None for all.
         notes: facts and remarks, a sentence each.
         picture: shown in a terminal before the sentences, and in the report.
         details: further keys of `probe.json`.
@@ -34,6 +35,7 @@ class Findings:
     environment: str = ""
     scoring: str = ""
     warning: str = ""
+    repeated: str | None = None
     notes: tuple[str, ...] = ()
     picture: RenderableType | None = None
     details: Mapping[str, Any] = field(default_factory=dict)

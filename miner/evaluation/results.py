@@ -9,8 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -194,13 +193,3 @@ class EvaluationResult(BaseModel):
         return grouped(
             (k, e.score) for e in self.episodes if e.score is not None and (k := key(e)) is not None
         )
-
-
-def interleaved(parts: Sequence[EvaluationResult]) -> EvaluationResult:
-    """One result of `parts`, which took turns in taking episodes from one list."""
-    if len(parts) == 1:
-        return parts[0]
-    rounds = zip_longest(*(part.episodes for part in parts))
-    episodes = tuple(episode for played in rounds for episode in played if episode is not None)
-    seconds = max(part.seconds for part in parts)
-    return parts[0].model_copy(update={"episodes": episodes, "seconds": seconds})

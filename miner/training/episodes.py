@@ -78,7 +78,7 @@ def training_source(
         findings = ranks.lead_does(look)
         if not opened:
             opened.append(loop.run(channel.open(findings)))
-        with _printed_twice(findings.warning, console):
+        with _warned(findings, console):
             yield opened[0]
     finally:
         for source in opened:
@@ -86,11 +86,15 @@ def training_source(
 
 
 @contextmanager
-def _printed_twice(warning: str, console: Console) -> Iterator[None]:
-    """Print `warning` before and after all that would have to be scrolled past."""
-    if warning:
-        console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
+def _warned(found: Findings, console: Console) -> Iterator[None]:
+    """Print the warning before, and what is to be repeated after all that would have to be scrolled
+    past."""
+    _print_warning(found.warning, console)
     yield
+    _print_warning(found.warning if found.repeated is None else found.repeated, console)
+
+
+def _print_warning(warning: str, console: Console) -> None:
     if warning:
         console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
 

@@ -114,7 +114,7 @@ class HeldOut(TrainerCallback):
         Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it.
         """
         if self._best is None:
-            result = self._evaluate()
+            result = self._measured()
             base = _evaluated(0, result)
             lost = base.scores.count(None)
             if 2 * lost > len(base.scores):
@@ -132,8 +132,7 @@ class HeldOut(TrainerCallback):
         if self._best is None or step == self._last_step:
             return
         self._last_step, self._undecided = step, []
-        with self._schedule.measured("evaluation"):
-            result = self._evaluate()
+        result = self._measured()
         candidate = _evaluated(step, result)
         self._better = self._best.replaced_by(candidate) and self._passes(candidate, result)
         self._lead = _difference(candidate, self._best.highest)
@@ -164,6 +163,10 @@ class HeldOut(TrainerCallback):
         if due and self._ranks.broadcast(self._in_time()):
             self.consider(state.global_step)
             self._last = self._clock()
+
+    def _measured(self) -> EvaluationResult:
+        with self._schedule.measured("evaluation"):
+            return self._evaluate()
 
     def _in_time(self) -> bool:
         apart = self._clock() - self._last >= self._seconds_apart

@@ -22,8 +22,9 @@ from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask
 from miner.environments.outages import Outages, Stopwatch
 from miner.evaluation.policies import SamplerPolicy
-from miner.evaluation.results import EvaluationResult, interleaved
+from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import Rules, evaluate
+from miner.evaluation.shares import joined, shares
 from miner.inference.engines import EngineLoss, GenerationEngine
 from miner.inference.sampler import EngineLostError, SamplingParams
 from miner.learning.learner import Learner
@@ -165,15 +166,15 @@ class Rollouts:
             limits.episode_limit,
         )
         rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
-        share = tasks[self._ranks.rank :: self._ranks.count]
-
+        dealt = shares(tasks, self._ranks.count)
+        own_tasks = [tasks[index] for index in dealt[self._ranks.rank]]
         stopped = never if self._run.trainer.state.global_step else self._run.stop
 
         def play() -> EvaluationResult | None:
             playing = evaluate(
                 policy,
                 self._run.source,
-                share,
+                own_tasks,
                 rules,
                 lambda _: self._run.heartbeat.beat("evaluation"),
                 self._outages,
@@ -182,11 +183,11 @@ class Rollouts:
 
         own = limits.engine == "transformers"
         with self._run.learner.as_published() if own else nullcontext():
-            shares = self._ranks.gather(repeat_until_held(self._engine, play))
-        played = [result for result in shares if result is not None]
-        if len(played) < len(shares):
+            parts = self._ranks.gather(repeat_until_held(self._engine, play))
+        played = [result for result in parts if result is not None]
+        if len(played) < len(parts):
             raise RolloutStopped
-        return interleaved(played)
+        return joined(played, dealt)
 
     def _ended(self, outcome: Outcome) -> None:
         self._run.heartbeat.beat("rollout")

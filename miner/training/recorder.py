@@ -63,6 +63,11 @@ class Recorder(TrainerCallback):
         self._recorded: float | None = None
         self._first_gap: float | None = None
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._schedule.taken_phases()  # the base's evaluation is part of no step
+
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

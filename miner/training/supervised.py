@@ -16,7 +16,8 @@ import numpy as np
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask
-from miner.evaluation.results import EpisodeRecord, EvaluationResult, interleaved
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.shares import joined, shares
 from miner.learning.forest import Row
 from miner.learning.tree_trainer import TreeTrainer
 from miner.recorded.environment import RecordedSource
@@ -83,14 +84,15 @@ def likelihood(
         tokens as scores; None for a conversation of which no reply fits.
     """
     played = play()
-    mine = played.episodes[ranks.rank :: ranks.count]
-    made = [rows.of(task.task_id) for task in tasks[ranks.rank :: ranks.count]]
+    dealt = shares(tasks, ranks.count)
+    mine = [played.episodes[index] for index in dealt[ranks.rank]]
+    made = [rows.of(tasks[index].task_id) for index in dealt[ranks.rank]]
     found = iter(trainer.logprobs_of([_row(row) for some in made for row in some]))
     scored = (
         _scored(record, islice(found, len(rows))) for record, rows in zip(mine, made, strict=True)
     )
     part = played.model_copy(update={"episodes": tuple(scored)})
-    return interleaved(ranks.gather(part))
+    return joined(ranks.gather(part), dealt)
 
 
 def _row(row: RolloutRow) -> Row:

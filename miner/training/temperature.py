@@ -26,7 +26,7 @@ from miner.environments import InfrastructureError
 TEMPERATURE_FILE = "temperature.json"
 
 LADDER = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3)
-"""Temperatures that are tried, relative to the one that is set; bisection asks three of them."""
+"""Temperatures, relative to the one that is set: the first is tried, then three by bisection."""
 
 LEAST_EPISODES = 8
 """Of a round, which has every kind of game equally often."""
@@ -136,6 +136,9 @@ invalid reply. The same result on every rank."""
 class TimeForRounds:
     """Room for another round within `TIME_SHARE`, by the longest round so far.
 
+    The first round starts engines and compiles. It is no part of the share, and stands for the
+    others only until there is a second one.
+
     Args:
         seconds: of training in all.
     """
@@ -144,14 +147,17 @@ class TimeForRounds:
         self._clock = clock
         self._last = clock()
         self._left = TIME_SHARE * seconds
+        self._rounds = 0
         self._longest = 0.0
 
     def __call__(self) -> bool:
         """Return whether another round ends in time; called after each round."""
         took = self._clock() - self._last
         self._last += took
-        self._left -= took
-        self._longest = max(self._longest, took)
+        if self._rounds:
+            self._left -= took
+        self._longest = max(self._longest, took) if self._rounds > 1 else took
+        self._rounds += 1
         return self._longest <= self._left
 
 
@@ -165,8 +171,9 @@ def fit_temperature(
 ) -> FittedTemperature:
     """The highest rung of the ladder at which few enough games end by an invalid reply.
 
-    Bisection: at a higher temperature more replies are invalid. The lowest rung where none fits;
-    without time for another rung, the highest known to fit, or the next that would be tried.
+    The highest rung first, which most bases keep, then bisection: at a higher temperature more
+    replies are invalid. The lowest rung where none fits; without time for another rung, the highest
+    known to fit, or the next that would be tried.
 
     Args:
         highest: the ladder's first temperature.
@@ -181,7 +188,7 @@ def fit_temperature(
     first, beyond = 0, len(rungs)  # the wanted rung is one of these, or none is
     in_time = True
     while first < beyond and in_time:
-        middle = (first + beyond) // 2
+        middle = (first + beyond) // 2 if tried else 0
         found, in_time = _try(test, rungs[middle], play, room)
         tried.append(found)
         if found.fits:

@@ -9,6 +9,7 @@ from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.learning.schedule import Schedule
+from miner.publishing.deadline import SAFETY, Deadline
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -45,17 +46,20 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(self, run_dir, *evaluations, gated=False, seconds_apart=0.0):
+    def __init__(
+        self, run_dir, *evaluations, gated=False, seconds_apart=0.0, took=0.0, deadline=None
+    ):
         self.now = 0.0
+        self.took = took
         self.evaluations = [result(scores) for scores in evaluations]
         self.publisher = PublisherDouble()
         self.notes = []
         self.run_dir = run_dir
         self.held_out = HeldOut(
-            lambda: self.evaluations.pop(0),
+            self.evaluate,
             lambda score: self.publisher.publish(score),
             run_dir,
-            Schedule(max_steps=100),
+            Schedule(max_steps=100, deadline=deadline, clock=lambda: self.now),
             ranks=Ranks(),
             every_steps=10,
             seconds_apart=seconds_apart,
@@ -63,6 +67,10 @@ class World:
             note=self.notes.append,
             gate=undecided_pairs if gated else None,
         )
+
+    def evaluate(self):
+        self.now += self.took
+        return self.evaluations.pop(0)
 
     def records(self):
         return RunFolder(self.run_dir).read().evaluations
@@ -90,6 +98,13 @@ def test_evaluations_that_come_too_soon_are_left_out(tmp_path):
         world.now += 45.0
         world.held_out.on_step_end(None, SimpleNamespace(global_step=step), None)
     assert [record.step for record in world.records()] == [0, 30]
+
+
+@pytest.mark.parametrize("took", [20.0, 2000.0])
+def test_the_bases_evaluation_shows_how_long_one_takes(tmp_path, took):
+    deadline = Deadline(36000.0, started_at=0.0, clock=lambda: 0.0)
+    World(tmp_path, BASE, took=took, deadline=deadline).held_out.start()
+    assert deadline.expected("evaluation") == SAFETY * took
 
 
 def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):

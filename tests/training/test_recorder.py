@@ -14,12 +14,12 @@ from miner.training.recorder import Recorder
 from tests.builders import build_task, build_trajectory
 
 
-def make_recorder(folder, progress):
+def make_recorder(folder, progress, schedule=None):
     result = GroupResult(Group(build_task(), 1), (build_trajectory(),))
     return Recorder(
         folder,
         progress,
-        Schedule(10),
+        schedule or Schedule(10),
         SimpleNamespace(latest=RolloutStats.of([result]), regret=0.02),
         SimpleNamespace(applied_rate=None),
         HeartbeatWriter(folder),
@@ -43,6 +43,18 @@ def test_a_step_shows_what_was_computed_to_learn_and_one_without_any_has_a_line(
     (note,) = notes
     assert note.startswith("step 2: nothing to learn")
     assert RunFolder(tmp_path).read().steps[0].metrics[LEFT_OUT] == 2
+
+
+def test_phases_of_a_step_are_its_own(tmp_path):
+    schedule = Schedule(10)
+    progress = SimpleNamespace(note=None, update=lambda record: None)
+    recorder = make_recorder(tmp_path, progress, schedule)
+    schedule.spend("evaluation", 300.0)  # of the base
+    recorder.on_train_begin(None, None, None)
+    schedule.spend("playing", 7.0)
+    record(recorder, 1)
+    [step] = RunFolder(tmp_path).read().steps
+    assert {**step.phases, "learning": 0.0} == {"learning": 0.0, "playing": 7.0}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,12 @@ from miner.rollout.model_folder import load_chat
 GAMES_TRIED = 4
 """Of each game, to find its longest turn."""
 
+OWN_WORDS = (
+    "prompts are in our own words, and the tournament shows others: copy its files with "
+    "python -m miner prompts --from CLONE (docs/duels.md)"
+)
+"""Warning without a copy of the tournament's sentences."""
+
 
 def look_at(model: Path, games: Sequence[str], source: DuelSource) -> Findings:
     """Look at the model in a folder. Raises: `ConfigurationError` if it cannot be talked to."""
@@ -34,21 +40,22 @@ def look_at(model: Path, games: Sequence[str], source: DuelSource) -> Findings:
     table.columns[1].justify = "right"
     for game, count in longest.items():
         table.add_row(game, f"{count:,} tokens")
+    forfeits = warning_of(
+        "probing" in renderer.render(chat, [tool]), longest, config.get("max_position_embeddings")
+    )
+    own_words = OWN_WORDS if source.wording.is_own else ""
     return Findings(
         channel=DUEL_CHANNEL,
         reason=f"calls are read as {source.family}, prompts are in {source.wording.described}",
-        warning=warning_of(
-            "probing" in renderer.render(chat, [tool]),
-            longest,
-            config.get("max_position_embeddings"),
-        ),
+        warning="; ".join(filter(None, (own_words, forfeits))),
+        repeated=forfeits,
         picture=table,
         details={"family": source.family, "tokens": longest},
     )
 
 
 def warning_of(shows_tools: bool, tokens: Mapping[str, int], context: int | None) -> str:
-    """Warnings for the user; empty for none.
+    """Warnings of forfeits; empty for none.
 
     Args:
         shows_tools: whether the chat template puts the tools into the prompt at all.
