@@ -49,7 +49,8 @@ MOST_SECONDS = 300.0
 """Longest wait for a step's demonstrations; the run then goes on without any."""
 
 SLOW_SECONDS = 60.0
-"""Of a game: a teacher that takes longer is not asked again. Solving Liar's dice takes some ten."""
+"""Processor time of a game: a teacher that takes longer is not asked again. Solving Liar's dice
+takes ten, which are minutes where other work has the cores."""
 
 
 class WarmStart:
@@ -177,7 +178,7 @@ class WarmStart:
         """A game's, none where its teacher fails or was too slow before."""
         if task.environment in self._slow:
             return []
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             made = demonstrate(task, self._style, rng)
         except ConfigurationError:  # of the user's own teacher
@@ -185,7 +186,7 @@ class WarmStart:
         except Exception as error:
             logger.warning("%s: no demonstration: %s: %s", task, type(error).__name__, error)
             made = []
-        if time.monotonic() - began > SLOW_SECONDS:
+        if time.thread_time() - began > SLOW_SECONDS:
             self._slow.add(task.environment)
             logger.warning("%s: its teacher is too slow and asked no more", task.environment)
         return made

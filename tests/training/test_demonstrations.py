@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -183,6 +184,21 @@ def _turns(task: Any, style: Any, rng: Any) -> list[Demonstration]:
     game = duel_of(task)[0].name
     texts = (f"{task} {turn}" for turn in range(2 if game == "leduc_poker" else 6))
     return [Demonstration(game, ({"content": text},), (), {}) for text in texts]  # type: ignore[typeddict-item]
+
+
+def test_a_teacher_that_other_work_holds_up_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, clock = [], itertools.count(0.0, 100.0)
+
+    def noted(task: Any, *args: Any) -> list[Demonstration]:
+        asked.append(task.environment)
+        return _turns(task, *args)
+
+    monkeypatch.setattr(demonstrations, "demonstrate", noted)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    _warm_start(_settings("demonstrations.rows=6"))._demonstrations(0)
+    assert len(asked) > 2
 
 
 def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
