@@ -127,7 +127,10 @@ def train_for_a_quarter_of_an_hour(*arguments):
 
 
 def test_a_run_ends_before_the_kill(tmp_path, rough_base):
-    """Of fifteen minutes nine are kept free for the end, one more for a slower step."""
+    """Of fifteen minutes four are kept free for the end, one more for a slower step.
+
+    The base's evaluation took no time, so that none is kept for the last one.
+    """
     process = Forked(
         tmp_path,
         train_for_a_quarter_of_an_hour,
@@ -139,8 +142,8 @@ def test_a_run_ends_before_the_kill(tmp_path, rough_base):
     )
     assert process.returncode == 0, process.stderr
     last = RunFolder(tmp_path / "run").read()
-    assert [record.step for record in last.steps] == list(range(1, 6))
-    assert last.evaluations[-1].step == 5  # the last weights had their chance
+    assert [record.step for record in last.steps] == list(range(1, 11))
+    assert last.evaluations[-1].step == 10  # the last weights had their chance
     verify_model(tmp_path / "out" / "task" / "repo", load=True)
 
 
