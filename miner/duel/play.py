@@ -51,7 +51,6 @@ class Rules:
         turn_limit_s: longest turn, and longest reflection, in seconds; None: not limited.
         sizes: decks of Goofspiel and boards of Clobber that are played.
         keep_plies: keep moves, texts and notes for replays.
-        reflections: ask for them; without, where no later game sees the notes.
         clock: seconds that pass; for what turns and matches take.
     """
 
@@ -60,7 +59,6 @@ class Rules:
     turn_limit_s: float | None = 30.0
     sizes: Collection[int | str] = (*DUEL_CARDS, *DUEL_BOARDS)
     keep_plies: bool = False
-    reflections: bool = True
     clock: Clock = time.monotonic
 
 
@@ -88,9 +86,8 @@ async def play_game(
     turns = Turns(table, [players[i] for i in order], [notes[i] for i in order], rules)
     await turns.play()
     results = turns.results
-    if rules.reflections:
-        for seat in order:
-            await turns.reflect(seat)
+    for seat in order:
+        await turns.reflect(seat)
     return GameRecord(
         game=game.name,
         seed=seed,

@@ -107,12 +107,13 @@ class _Rounds:
     def rule(self) -> int | None:
         """After the last round: the addition that the opponent's bids had; None for no rule."""
         plus = 0 if self.noted is None else self.noted + 1
-        won, lost = self._winners.count(self._me), len(self._winners) - self._winners.count(_TIE)
+        decided = len(self._winners) - self._winners.count(_TIE)
+        shown = (*self._points, self._winners.count(self._me), decided)
+        prizes = np.arange(1, self.deck + 1)
         for rule in RULES:
             signs = np.sign(_bids(self.deck, plus) - _bids(self.deck, rule))
-            prizes = np.arange(1, self.deck + 1)
-            expected = (signs > 0) @ prizes, (signs < 0) @ prizes
-            if expected == self._points and ((signs > 0).sum(), (signs != 0).sum()) == (won, lost):
+            won, lost = signs > 0, signs < 0
+            if shown == (won @ prizes, lost @ prizes, won.sum(), np.count_nonzero(signs)):
                 return rule
         return 0 if self.noted is None and self.known > 0.5 else None
 
