@@ -113,7 +113,9 @@ ABOVE = [2, 3, 4, 5, 1]
         (ABOVE, CARDS, ["They bid the prize."], "They bid the prize."),
         (CARDS, CARDS, ["They bid the prize."], "They bid the prize."),
         (ABOVE, [2, 1, 5, 3, 4], ["They bid the prize."], "They bid by no rule."),
-        (ABOVE, [1, 5, 3, 2, 4], ["They bid the prize."], "They bid by no rule."),
+        (ABOVE, [3, 4, 5, 1, 2], ["They bid the prize."], "They bid by no rule."),  # lost
+        (ABOVE, [1, 2, 4, 3, 5], ["They bid the prize."], "They bid the prize."),  # won
+        (ABOVE, [1, 2, 4, 3, 5], ["They bid by no rule."], "They bid by no rule."),
         (CARDS, [3, 1, 2, 5, 4], ["on other things"], "They bid by no rule."),
     ],
 )

@@ -56,7 +56,10 @@ class GoofspielTeacher:
         return f"{card} beats a bid of {prize}"
 
     def note(self, seen: Seen) -> str:
-        return RULE if _Rounds(seen, 0).show_rule() else NO_RULE
+        """Bids of the prizes after a game of ties, and as long as games with this note are won."""
+        rounds = _Rounds(seen, 0)
+        tied = rounds.ties == rounds.deck
+        return RULE if tied or (RULE in seen.notes and rounds.lead > 0) else NO_RULE
 
 
 class _Rounds:
@@ -68,22 +71,18 @@ class _Rounds:
     Attributes:
         deck: cards of each side.
         lead: own points less the opponent's.
+        ties: rounds that nobody has won.
         noted: a note says that the opponent bids the prizes, and no round contradicts it.
     """
 
     def __init__(self, seen: Seen, left: int) -> None:
         winners = seen.field("Win sequence").split()
         points = [int(number) for number in seen.field("Points").split()]
-        self._theirs = points[1 - seen.player]
-        self.lead = points[seen.player] - self._theirs
+        self.lead = points[seen.player] - points[1 - seen.player]
         self.deck = left + len(winners)
-        self._ties = winners.count(_TIE)
+        self.ties = winners.count(_TIE)
         lost = winners.count(str(1 - seen.player))
-        self.noted = RULE in seen.notes and lost <= 1 and not self._ties
-
-    def show_rule(self) -> bool:
-        """After the last round: own bids of the prizes tied, or the next cards lost the highest."""
-        return self._ties == self.deck or (self.noted and self._theirs == self.deck)
+        self.noted = RULE in seen.notes and lost <= 1 and not self.ties
 
 
 class _Turn:
