@@ -44,6 +44,10 @@ NOTED = 0.6
 """Share of a pair's players that begin with a note on the opponent, right or wrong: the taught
 answer holds until a round contradicts it."""
 
+UNNOTED = 1 / 3
+"""Share of these pairs in games whose teacher writes no notes: there they teach only that notes of
+other content change nothing."""
+
 RIVALS = 0.3
 """Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
 move would hide what shows them."""
@@ -131,7 +135,8 @@ class _Side:
 
 def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
     game, seed, _ = duel_of(task)
-    paired = rng.random() < style.notes
+    known = teacher_of(game.name).notes
+    paired = rng.random() < style.notes * (1 if known else UNNOTED)
     sides = [_Side(game.name, style, rng, noted=paired) for _ in range(2)]
     for seats in [sides, sides[::-1]] if paired else [sides]:
         table = Table(game, seed)

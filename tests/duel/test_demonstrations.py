@@ -110,6 +110,18 @@ def test_notes_of_other_games_are_in_their_share_of_prompts(share: float) -> Non
     assert bool(noted) == bool(share)
 
 
+def test_fewer_prompts_have_notes_where_the_teacher_writes_none() -> None:
+    noted = {
+        game: sum(
+            any(turn.messages[0]["content"].count("(empty)") < 12 for turn in turns)
+            for seed in range(40)
+            if (turns := demonstrate(duel_task(game, seed, 0, "random"), _style(notes=1.0), rng))
+        )
+        for game, rng in (("goofspiel", Random(1)), ("leduc_poker", Random(1)))
+    }
+    assert 0 < noted["leduc_poker"] < noted["goofspiel"] / 2
+
+
 def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
