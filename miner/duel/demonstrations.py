@@ -31,6 +31,9 @@ from miner.environments.base import EpisodeTask, Message, Tool
 MOST_TURNS = 6
 """Turns of a game that are taken: gin rummy's sixty would drown Leduc's two."""
 
+MOST_NOTES = 1
+"""Replies among these that write a note: what to note is learned later than what to answer it."""
+
 ERRORS = (0.0, 0.3, 1.0)
 """Shares of random moves of a side, drawn for each: games that are won, lost and odd."""
 
@@ -40,6 +43,10 @@ NOTED_ERRORS = (0.0, 0.0, 1.0)
 NOTED = 0.6
 """Share of a pair's players that begin with a note on the opponent, right or wrong: the taught
 answer holds until a round contradicts it."""
+
+UNNOTED = 1 / 3
+"""Share of these pairs in games whose teacher writes no notes: there they teach only that notes of
+other content change nothing."""
 
 RIVALS = 0.3
 """Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
@@ -64,12 +71,14 @@ class Demonstration:
         game: its name.
         messages, tools: as a model is shown them.
         values: the teacher's chance to win by the text of each legal reply; 1 of its note.
+        is_note: the reply writes one.
     """
 
     game: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     values: Mapping[str, float]
+    is_note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +103,12 @@ class Style:
 
 
 def demonstrate(task: EpisodeTask, style: Style, rng: Random) -> list[Demonstration]:
-    """Some turns of the task's game or pair of games, of both players."""
+    """Some turns of the task's game or pair of games, of both players; first those with a note."""
     turns = list(_turns(task, style, rng))
-    return rng.sample(turns, min(MOST_TURNS, len(turns)))
+    notes = [turn for turn in turns if turn.is_note]
+    notes = rng.sample(notes, min(MOST_NOTES, len(notes)))
+    moves = [turn for turn in turns if not turn.is_note]
+    return [*notes, *rng.sample(moves, min(MOST_TURNS - len(notes), len(moves)))]
 
 
 class _Side:
@@ -109,8 +121,8 @@ class _Side:
 
     @property
     def teaches(self) -> bool:
-        """Each move is the teacher's, so that results show how the opponent answers it."""
-        return not self._errors and not self._rival
+        """No move is random, so that results show how the opponent answers."""
+        return self._rival or not self._errors
 
     def move(self, request: Request, taught: Values, rng: Random) -> int:
         """A legal action."""
@@ -123,7 +135,8 @@ class _Side:
 
 def _turns(task: EpisodeTask, style: Style, rng: Random) -> Iterator[Demonstration]:
     game, seed, _ = duel_of(task)
-    paired = rng.random() < style.notes
+    known = teacher_of(game.name).notes
+    paired = rng.random() < style.notes * (1 if known else UNNOTED)
     sides = [_Side(game.name, style, rng, noted=paired) for _ in range(2)]
     for seats in [sides, sides[::-1]] if paired else [sides]:
         table = Table(game, seed)
@@ -144,14 +157,16 @@ def _reflection(table: Table, seat: int, notes: Notes, style: Style) -> Iterator
     result = game_results(table.returns())[seat]
     request = Request(table, seat, notes, style.wording, result=result)
     note = taught_note(request)
-    yield _shown(request, {note_text(style.family, note): 1.0})
+    yield _shown(request, {note_text(style.family, note): 1.0}, is_note=bool(note))
     if note:
         carry_out(request, [note_call(note)])
 
 
-def _shown(request: Request, values: Mapping[str, float]) -> Demonstration:
+def _shown(
+    request: Request, values: Mapping[str, float], *, is_note: bool = False
+) -> Demonstration:
     shown = tuple(request.messages), tuple(shaped(request.tools))
-    return Demonstration(request.table.game.name, *shown, values)
+    return Demonstration(request.table.game.name, *shown, values, is_note)
 
 
 def _notes(game: str, style: Style, rng: Random) -> Notes:

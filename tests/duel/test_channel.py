@@ -135,6 +135,23 @@ async def test_a_share_of_the_games_begins_with_notes_of_a_game_before(
     assert note in shown[1]
 
 
+@pytest.mark.parametrize("seat", [0, 1])
+async def test_the_game_before_is_played_from_the_other_seat(seat: int) -> None:
+    asked = []
+
+    def first_legal(request: Request) -> Reply:
+        asked.append(request.player)
+        return move(request.legal[0])
+
+    opened = source(opponent=Scripted("rival", first_legal))
+    opened.notes = 1.0
+    await opened.open().reset(duel_task("goofspiel", 5, seat, "rival"))
+    before, own = asked[:-1] if seat else asked, asked[-1:] if seat else []
+    assert before
+    assert set(before) == {seat}  # the opponent has the policy's seat of the game that follows
+    assert own == [0] * seat  # it moves first only where it has the first seat
+
+
 async def test_games_whose_teacher_writes_no_notes_begin_without() -> None:
     source = DuelSource(Opponents(["leduc_poker"]), own_wording(), family="qwen25", notes=1.0)
     first = await source.open().reset(duel_task("leduc_poker", 4, 0, "random"))

@@ -10,7 +10,13 @@ import pytest
 import miner.duel.demonstrations as demonstrations
 from miner.duel.calls import FORMS, parse_calls
 from miner.duel.channel.tasks import duel_task
-from miner.duel.demonstrations import MOST_TURNS, Demonstration, Style, demonstrate
+from miner.duel.demonstrations import (
+    MOST_NOTES,
+    MOST_TURNS,
+    Demonstration,
+    Style,
+    demonstrate,
+)
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
@@ -104,6 +110,18 @@ def test_notes_of_other_games_are_in_their_share_of_prompts(share: float) -> Non
     assert bool(noted) == bool(share)
 
 
+def test_fewer_prompts_have_notes_where_the_teacher_writes_none() -> None:
+    noted = {
+        game: sum(
+            any(turn.messages[0]["content"].count("(empty)") < 12 for turn in turns)
+            for seed in range(40)
+            if (turns := demonstrate(duel_task(game, seed, 0, "random"), _style(notes=1.0), rng))
+        )
+        for game, rng in (("goofspiel", Random(1)), ("leduc_poker", Random(1)))
+    }
+    assert 0 < noted["leduc_poker"] < noted["goofspiel"] / 2
+
+
 def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -122,6 +140,19 @@ def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
     assert all(len(turn.values) == 1 for turn in after)
     shown = {note for turn in turns if (seen := _read(turn)) is not None for note in seen.notes}
     assert "They bid the prize." in shown
+
+
+def test_replies_that_write_a_note_are_among_the_few_turns_of_each_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demonstrations, "NOTED_ERRORS", (0.0,))
+    for seed in range(5):
+        task = duel_task("goofspiel", seed, 0, "random")
+        turns = demonstrate(task, _style(notes=1.0), Random(seed))
+        written = [note_text("qwen25", note) for note in teacher_of("goofspiel").notes]
+        assert len(turns) == MOST_TURNS
+        assert sum(turn.is_note for turn in turns) == MOST_NOTES
+        assert all(turn.is_note == (set(turn.values) <= set(written)) for turn in turns)
 
 
 @pytest.mark.parametrize("family", FORMS)

@@ -76,15 +76,11 @@ async def test_raising_beats_the_equilibrium_of_chips_by_the_sign() -> None:
     assert await _score("leduc_poker", equilibrium(50), 200) > 0.62  # 0.72 in 1,000 games
 
 
-async def test_bids_of_the_prize_are_found_out_and_beaten() -> None:
-    assert await _score("goofspiel", bid_the_prize, 50) > 0.75  # 0.92 in 200 games
-
-
 async def test_a_note_beats_bids_of_the_prize_from_the_first_round_of_the_next_game() -> None:
     players = make_player("teacher", ["goofspiel"]), RulePlayer("other", bid_the_prize)
     rules = Rules(3, own_wording(), sizes=(5,))
     match = await play_match(GAMES["goofspiel"], *players, rules, Limits(seconds=1e9, pairs=5))
-    assert [record.result for record in match.games[1:]] == ["win"] * 9
+    assert [record.result for record in match.games] == ["draw", *["win"] * 9]
 
 
 async def test_the_field_by_the_odds_is_beaten_beyond_the_solution_of_the_game() -> None:
@@ -106,7 +102,6 @@ def _after(bids: list[tuple[int, int]], seat: int, *notes: str) -> Seen:
 
 CARDS = [1, 2, 3, 4, 5]
 ABOVE = [2, 3, 4, 5, 1]
-TWO_ABOVE = [3, 4, 5, 1, 2]
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -114,10 +109,13 @@ TWO_ABOVE = [3, 4, 5, 1, 2]
     ("own", "theirs", "before", "note"),
     [
         (CARDS, CARDS, [], "They bid the prize."),
-        (CARDS, ABOVE, [], "They bid the prize plus 1."),
+        (CARDS, ABOVE, [], "They bid by no rule."),
         (ABOVE, CARDS, ["They bid the prize."], "They bid the prize."),
-        (ABOVE, TWO_ABOVE, ["They bid the prize."], "They bid the prize plus 2."),
-        (ABOVE, [1, 5, 3, 2, 4], ["They bid the prize."], "They bid by no rule."),
+        (CARDS, CARDS, ["They bid the prize."], "They bid the prize."),
+        (ABOVE, [2, 1, 5, 3, 4], ["They bid the prize."], "They bid by no rule."),
+        (ABOVE, [3, 4, 5, 1, 2], ["They bid the prize."], "They bid by no rule."),  # lost
+        (ABOVE, [1, 2, 4, 3, 5], ["They bid the prize."], "They bid the prize."),  # won
+        (ABOVE, [1, 2, 4, 3, 5], ["They bid by no rule."], "They bid by no rule."),
         (CARDS, [3, 1, 2, 5, 4], ["on other things"], "They bid by no rule."),
     ],
 )
@@ -129,26 +127,27 @@ def test_goofspiel_notes_the_rule_that_a_whole_game_shows(
 
 
 @pytest.mark.parametrize(
-    ("note", "winners", "card"),
+    ("note", "winners", "points", "hand", "card"),
     [
-        ("They bid the prize.", "", 4),
-        ("They bid the prize plus 1.", "", 5),
-        ("They bid by no rule.", "", 3),
-        ("They bid the prize.", "1 1", 3),  # two lost rounds contradict it
+        ("They bid the prize.", "", "0 0", "12345", 4),
+        ("They bid by no rule.", "", "0 0", "12345", 3),
+        ("on other things", "", "0 0", "12345", 3),
+        ("They bid the prize.", "1 0", "4 5", "234", 4),  # the highest prize goes to the rule
+        ("They bid the prize.", "1 1", "0 9", "123", 3),  # two lost rounds contradict it
+        ("They bid the prize.", "0 -3", "4 0", "123", 3),  # so does a tie
+        ("They bid by no rule.", "-3 -3", "0 0", "123", 3),  # two ties may be luck
     ],
 )
 def test_goofspiel_answers_a_note_until_a_round_contradicts_it(
-    note: str, winners: str, card: int
+    note: str, winners: str, points: str, hand: str, card: int
 ) -> None:
-    lost = len(winners.split())
-    left = {1, 2, 3, 4, 5} - {3} if not lost else {1, 2}
+    left = "12" if winners else "1245"
     state = (
         "You are Player 0 (P0).\nCurrent player: 0\nCurrent point card: 3\n"
-        f"Remaining Point Cards: {''.join(map(str, sorted(left)))}\nPoints: 0 {9 if lost else 0} \n"
+        f"Remaining Point Cards: {left}\nPoints: {points} \n"
         f"P0 hand: \nWin sequence: {winners} \n"
     )
-    hand = sorted({3, *left})
-    seen = Seen(state, 0, {value - 1: f"[P0]Bid: {value}" for value in hand}, (note,))
+    seen = Seen(state, 0, {int(held) - 1: f"[P0]Bid: {held}" for held in hand}, (note,))
     values = teacher_of("goofspiel").values(seen)
     assert label(teacher_of("goofspiel"), seen).move + 1 == card
     assert values[card - 1] == max(values.values())
@@ -217,27 +216,6 @@ def _with_other_cards(table: Table, player: int, deal: slice) -> list[pyspiel.St
         except pyspiel.SpielError:
             continue
     return found
-
-
-@pytest.mark.parametrize(
-    ("winners", "left", "card"),
-    [
-        ("", "1235678", 4),
-        ("-3 -3", "1235", 6),  # they bid the prize as well: 5 for a 4 wins as well as 6 does
-        ("0 -3", "1235", 4),
-    ],
-)
-def test_goofspiel_bids_the_next_card_once_bids_are_copied(
-    winners: str, left: str, card: int
-) -> None:
-    prizes = sorted({4, *map(int, left)})
-    state = (
-        "You are Player 0 (P0).\nCurrent player: 0\nCurrent point card: 4\n"
-        f"Remaining Point Cards: {left}\nPoints: 0 0 \nP0 hand: \nWin sequence: {winners} \n"
-    )
-    seen = Seen(state, 0, {value - 1: f"[P0]Bid: {value}" for value in prizes})
-    move = label(teacher_of("goofspiel"), seen).move
-    assert (move + 1 > 4) == (card > 4)
 
 
 def test_certain_bids_are_called_and_true_ones_are_not() -> None:

@@ -1,67 +1,48 @@
-"""Goofspiel: the i-th lowest card for the i-th lowest prize, until an opponent shows its rule.
+"""Goofspiel: the i-th lowest card for the i-th lowest prize, or what beats an opponent's rule.
 
-Rules are known by what they add to the prize: an opponent that bids the prize (0) ties each round
-against own bids of the prizes, and is beaten by the next card for every prize but the highest; one
-that has learned this (1) is beaten by the next but one, and so on. Ties show a copy of the prizes
-within a game; the result of a whole game shows the other rules, for the note on the opponent. The
-next game begins with the answer to the note, and leaves it once a round contradicts it.
+An opponent that bids the prize ties each round against own bids of the prizes, and is beaten by the
+next card for every prize but the highest. A game of ties shows it, the note after that game keeps
+it, and the next games begin with the next card, and leave it once rounds contradict the note. Two
+ties show it within a game too, but with five cards they are luck once in twenty games, and that
+costs more against other opponents than it gains in the first game of a match.
 
-The values are chances against the rule and against random bids, weighted by Bayes' rule. Against
-random bids the opponent's cards are taken for independent of each other, so that points add up by
-convolution.
+The values are chances to win: while a note holds, against the rule; else against random bids, whose
+cards are taken for independent of each other, so that points add up by convolution.
 """
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 from miner.duel.teachers.base import Seen, Values
 
-PRIOR = 0.1
-"""That an opponent bids the prize, before any round and without a note."""
-
-DENIED = 0.02
-"""The same where a note says that the opponent has no rule."""
-
-NOTED = 0.9
-"""The same of the rule that a note names, until a round contradicts it."""
-
 OFF_PLAN = 0.05
 """Cost of a card beside the next one above the opponent's: most plans still win after it, and the
 plan that is easiest to follow does so less often."""
 
-RULES = range(3)
-"""Additions to the prize that are told apart."""
-
+RULE = "They bid the prize."
 NO_RULE = "They bid by no rule."
 
-_RULE = re.compile(r"They bid the prize(?: plus (\d))?\.$")
 _TIE = "-3"
 
 Cards = NDArray[np.int64]
 
 
-def rule_note(plus: int) -> str:
-    """The note that names a rule."""
-    return f"They bid the prize plus {plus}." if plus else "They bid the prize."
-
-
 class GoofspielTeacher:
     """See the module."""
 
-    notes = (NO_RULE, *map(rule_note, RULES))
+    notes = (RULE, NO_RULE)
 
     def values(self, seen: Seen) -> Values:
         turn = _Turn(seen)
-        planned, values = turn.move(), {}
-        for card in turn.hand:
-            at_random = turn.against_random(np.append(turn.hand[turn.hand != card], card))
-            by_rule = turn.against_rule(card) - OFF_PLAN * (card != planned)
-            values[int(card) - 1] = (1 - turn.known) * at_random + turn.known * by_rule
-        return values
+        if not turn.noted:
+            return {int(card) - 1: turn.against_random(card) for card in turn.hand}
+        planned = turn.move()
+        return {
+            int(card) - 1: turn.against_rule(card) - OFF_PLAN * (card != planned)
+            for card in turn.hand
+        }
 
     def move(self, seen: Seen) -> int:
         return _Turn(seen).move() - 1
@@ -75,9 +56,10 @@ class GoofspielTeacher:
         return f"{card} beats a bid of {prize}"
 
     def note(self, seen: Seen) -> str:
+        """Bids of the prizes after a game of ties, and as long as games with this note are won."""
         rounds = _Rounds(seen, 0)
-        shown = rounds.rule()
-        return NO_RULE if shown is None else rule_note(shown)
+        tied = rounds.ties == rounds.deck
+        return RULE if tied or (RULE in seen.notes and rounds.lead > 0) else NO_RULE
 
 
 class _Rounds:
@@ -88,53 +70,19 @@ class _Rounds:
 
     Attributes:
         deck: cards of each side.
-        noted: addition of the rule that a note names; None without one.
-        known: how likely it is that the opponent follows the rule noted, or else bids the prizes.
+        lead: own points less the opponent's.
+        ties: rounds that nobody has won.
+        noted: a note says that the opponent bids the prizes, and no round contradicts it.
     """
 
     def __init__(self, seen: Seen, left: int) -> None:
-        self._winners = seen.field("Win sequence").split()
-        self._me = str(seen.player)
+        winners = seen.field("Win sequence").split()
         points = [int(number) for number in seen.field("Points").split()]
-        self._points = points[seen.player], points[1 - seen.player]
-        self.lead = self._points[0] - self._points[1]
-        self.deck = left + len(self._winners)
-        named = next(filter(None, map(_RULE.match, seen.notes)), None)
-        self.noted = int(named[1] or 0) if named else None
-        self._prior = DENIED if NO_RULE in seen.notes else PRIOR
-        self.known = self._copied() if self.noted is None else self._confirmed()
-
-    def rule(self) -> int | None:
-        """After the last round: the addition that the opponent's bids had; None for no rule."""
-        plus = 0 if self.noted is None else self.noted + 1
-        decided = len(self._winners) - self._winners.count(_TIE)
-        shown = (*self._points, self._winners.count(self._me), decided)
-        prizes = np.arange(1, self.deck + 1)
-        for rule in RULES:
-            signs = np.sign(_bids(self.deck, plus) - _bids(self.deck, rule))
-            won, lost = signs > 0, signs < 0
-            if shown == (won @ prizes, lost @ prizes, won.sum(), np.count_nonzero(signs)):
-                return rule
-        return 0 if self.noted is None and self.known > 0.5 else None
-
-    def _confirmed(self) -> float:
-        """The own bids are one above the rule's: each round is won but that of its highest card."""
-        lost = sum(winner != self._me for winner in self._winners)
-        return NOTED if lost <= 1 and _TIE not in self._winners else 0.0
-
-    def _copied(self) -> float:
-        """Bayes' rule on the ties that the game began with.
-
-        Once they decide, rounds are won by the next card, but for the one that the highest prize
-        costs; else another round than a tie shows that the opponent does not bid the prizes.
-        """
-        winners = self._winners
-        ties = next((i for i, winner in enumerate(winners) if winner != _TIE), len(winners))
-        by_luck = float(np.prod([1 / (self.deck - number) for number in range(ties)]))
-        copied = self._prior / (self._prior + (1 - self._prior) * by_luck)
-        later = winners[ties:]
-        lost = sum(winner != self._me for winner in later)
-        return copied if not later or (copied > 0.5 and lost <= 1) else 0.0
+        self.lead = points[seen.player] - points[1 - seen.player]
+        self.deck = left + len(winners)
+        self.ties = winners.count(_TIE)
+        lost = winners.count(str(1 - seen.player))
+        self.noted = RULE in seen.notes and lost <= 1 and not self.ties
 
 
 class _Turn:
@@ -143,8 +91,7 @@ class _Turn:
     Attributes:
         hand: own cards, ascending.
         prizes: all that are left, ascending, and then the one that is bid for.
-        bids: of an opponent that follows the rule, for each of `prizes`.
-        known: how likely it is that the opponent follows it.
+        noted: as of its rounds.
     """
 
     def __init__(self, seen: Seen) -> None:
@@ -153,19 +100,22 @@ class _Turn:
         left = _cards(seen.field("Remaining Point Cards"), len(self.hand) - 1)
         self.prizes: Cards = np.array([*left, prize])
         rounds = _Rounds(seen, len(self.hand))
-        self.known, self._lead, self._deck = rounds.known, rounds.lead, rounds.deck
-        self.bids = _bids(self._deck, rounds.noted or 0)[self.prizes - 1]
+        self.noted, self._lead, self._deck = rounds.noted, rounds.lead, rounds.deck
 
     def move(self) -> int:
-        """The card to play: like for like, or what beats the rule at the least cost."""
-        if self.known <= 0.5:
+        """The card to play: like for like, or what beats bids of the prizes at the least cost."""
+        if not self.noted:
             return int(self.hand[(self.prizes < self.prizes[-1]).sum()])
         won = {card: self.against_rule(card) for card in self.hand}
-        bid = self.bids[-1]
-        return int(max(self.hand, key=lambda card: (won[card], card > bid, -card)))
+        prize = self.prizes[-1]
+        return int(max(self.hand, key=lambda card: (won[card], card > prize, -card)))
 
-    def against_random(self, own: Cards) -> float:
-        """Chance to win where each of `prizes` gets the card of `own` and one of the deck."""
+    def against_random(self, card: int) -> float:
+        """Chance to win with `card` for this prize and the rest like for like.
+
+        The opponent's card for each prize is any of the deck.
+        """
+        own = np.append(self.hand[self.hand != card], card)
         most = int(self.prizes.sum())
         odds = np.ones(1)
         for prize, card in zip(self.prizes, own, strict=True):
@@ -176,21 +126,16 @@ class _Turn:
         return float(odds @ ((np.sign(final) + 1) / 2))
 
     def against_rule(self, card: int) -> float:
-        """Chance to win with `card` for this prize, where the opponent follows the rule.
+        """Chance to win with `card` for this prize, where the opponent bids the prizes.
 
         The rest goes like for like, or each prize gets the same number of cards above that.
         """
         rest, count = self.hand[self.hand != card], len(self.hand) - 1
         plans = rest[np.add.outer(np.arange(count), np.arange(count)) % max(1, count)]
-        gained = np.sign(plans - self.bids[:-1]) @ self.prizes[:-1]
+        gained = np.sign(plans - self.prizes[:-1]) @ self.prizes[:-1]
         final = self._lead + (gained.max() if count else 0)
-        final += np.sign(card - self.bids[-1]) * self.prizes[-1]
+        final += np.sign(card - self.prizes[-1]) * self.prizes[-1]
         return float((np.sign(final) + 1) / 2)
-
-
-def _bids(deck: int, plus: int) -> Cards:
-    """The card for each prize from 1 on, by a rule; the highest prizes get the lowest cards."""
-    return np.roll(np.arange(1, deck + 1), -plus)
 
 
 def _cards(shown: str, count: int) -> list[int]:
