@@ -10,13 +10,7 @@ import pytest
 import miner.duel.demonstrations as demonstrations
 from miner.duel.calls import FORMS, parse_calls
 from miner.duel.channel.tasks import duel_task
-from miner.duel.demonstrations import (
-    MOST_NOTES,
-    MOST_TURNS,
-    Demonstration,
-    Style,
-    demonstrate,
-)
+from miner.duel.demonstrations import MOST_NOTES, MOST_TURNS, Demonstration, Style, demonstrate
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.teachers import Seen, label, teacher_of
@@ -103,23 +97,23 @@ def test_sides_of_rivals_make_no_random_moves(monkeypatch: pytest.MonkeyPatch) -
     assert all(set(winners) <= {"-3"} for winners in rounds)
 
 
+def _noted(turn: Demonstration) -> bool:
+    return turn.messages[0]["content"].count("(empty)") < 12
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_notes_of_other_games_are_in_their_share_of_prompts(share: float) -> None:
-    systems = [turn.messages[0]["content"] for turn in _made("liars_dice", _style(notes=share), 8)]
-    noted = [system for system in systems if system.count("(empty)") < 12]
-    assert bool(noted) == bool(share)
+    assert any(map(_noted, _made("liars_dice", _style(notes=share), 8))) == bool(share)
 
 
 def test_fewer_prompts_have_notes_where_the_teacher_writes_none() -> None:
-    noted = {
-        game: sum(
-            any(turn.messages[0]["content"].count("(empty)") < 12 for turn in turns)
-            for seed in range(40)
-            if (turns := demonstrate(duel_task(game, seed, 0, "random"), _style(notes=1.0), rng))
-        )
-        for game, rng in (("goofspiel", Random(1)), ("leduc_poker", Random(1)))
-    }
-    assert 0 < noted["leduc_poker"] < noted["goofspiel"] / 2
+    def noted(game: str) -> int:
+        """Tasks of 40 with a prompt that has notes."""
+        rng, tasks = Random(1), [duel_task(game, seed, 0, "random") for seed in range(40)]
+        made = [demonstrate(task, _style(notes=1.0), rng) for task in tasks]
+        return sum(any(_noted(turn) for turn in turns) for turns in made)
+
+    assert 0 < noted("leduc_poker") < noted("goofspiel") / 2
 
 
 def test_notes_on_an_opponent_are_written_after_a_game_and_shown_in_the_next(
@@ -153,6 +147,16 @@ def test_replies_that_write_a_note_are_among_the_few_turns_of_each_pair(
         assert len(turns) == MOST_TURNS
         assert sum(turn.is_note for turn in turns) == MOST_NOTES
         assert all(turn.is_note == (set(turn.values) <= set(written)) for turn in turns)
+
+
+def test_games_between_rivals_teach_the_note_that_their_ties_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demonstrations, "RIVALS", 1.0)
+    monkeypatch.setattr(demonstrations, "NOTED_ERRORS", (1.0,))
+    turns = _made("goofspiel", _style(notes=1.0), 4)
+    written = [reply for turn in turns if turn.is_note for reply in turn.values]
+    assert set(written) == {note_text("qwen25", "They bid the prize.")}
 
 
 @pytest.mark.parametrize("family", FORMS)

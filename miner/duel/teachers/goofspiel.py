@@ -12,6 +12,8 @@ cards are taken for independent of each other, so that points add up by convolut
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,12 +38,12 @@ class GoofspielTeacher:
 
     def values(self, seen: Seen) -> Values:
         turn = _Turn(seen)
-        if not turn.noted:
+        if not turn.rounds.noted:
             return {int(card) - 1: turn.against_random(card) for card in turn.hand}
         planned = turn.move()
         return {
-            int(card) - 1: turn.against_rule(card) - OFF_PLAN * (card != planned)
-            for card in turn.hand
+            int(card) - 1: value - OFF_PLAN * (card != planned)
+            for card, value in turn.against_rule.items()
         }
 
     def move(self, seen: Seen) -> int:
@@ -91,7 +93,6 @@ class _Turn:
     Attributes:
         hand: own cards, ascending.
         prizes: all that are left, ascending, and then the one that is bid for.
-        noted: as of its rounds.
     """
 
     def __init__(self, seen: Seen) -> None:
@@ -99,15 +100,13 @@ class _Turn:
         prize = int(seen.field("Current point card"))
         left = _cards(seen.field("Remaining Point Cards"), len(self.hand) - 1)
         self.prizes: Cards = np.array([*left, prize])
-        rounds = _Rounds(seen, len(self.hand))
-        self.noted, self._lead, self._deck = rounds.noted, rounds.lead, rounds.deck
+        self.rounds = _Rounds(seen, len(self.hand))
 
     def move(self) -> int:
         """The card to play: like for like, or what beats bids of the prizes at the least cost."""
-        if not self.noted:
+        if not self.rounds.noted:
             return int(self.hand[(self.prizes < self.prizes[-1]).sum()])
-        won = {card: self.against_rule(card) for card in self.hand}
-        prize = self.prizes[-1]
+        won, prize = self.against_rule, self.prizes[-1]
         return int(max(self.hand, key=lambda card: (won[card], card > prize, -card)))
 
     def against_random(self, card: int) -> float:
@@ -120,20 +119,22 @@ class _Turn:
         odds = np.ones(1)
         for prize, card in zip(self.prizes, own, strict=True):
             step = np.zeros(2 * prize + 1)
-            step[0], step[prize], step[-1] = self._deck - card, 1, card - 1
-            odds = np.convolve(odds, step / self._deck)
-        final = self._lead + np.arange(-most, most + 1)
+            step[0], step[prize], step[-1] = self.rounds.deck - card, 1, card - 1
+            odds = np.convolve(odds, step / self.rounds.deck)
+        final = self.rounds.lead + np.arange(-most, most + 1)
         return float(odds @ ((np.sign(final) + 1) / 2))
 
-    def against_rule(self, card: int) -> float:
-        """Chance to win with `card` for this prize, where the opponent bids the prizes.
+    @cached_property
+    def against_rule(self) -> dict[int, float]:
+        """Chance to win with each card for this prize, where the opponent bids the prizes."""
+        return {card: self._against_rule(card) for card in self.hand}
 
-        The rest goes like for like, or each prize gets the same number of cards above that.
-        """
+    def _against_rule(self, card: int) -> float:
+        """The rest goes like for like, or each prize gets the same number of cards above that."""
         rest, count = self.hand[self.hand != card], len(self.hand) - 1
         plans = rest[np.add.outer(np.arange(count), np.arange(count)) % max(1, count)]
         gained = np.sign(plans - self.prizes[:-1]) @ self.prizes[:-1]
-        final = self._lead + (gained.max() if count else 0)
+        final = self.rounds.lead + (gained.max() if count else 0)
         final += np.sign(card - self.prizes[-1]) * self.prizes[-1]
         return float((np.sign(final) + 1) / 2)
 
