@@ -14,7 +14,7 @@ from entrypoint.job import Invocation
 from entrypoint.ladder import LADDER
 from entrypoint.layout import Topology
 from entrypoint.memory import MemoryPlan
-from entrypoint.run_cost import RunCost
+from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
 from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
@@ -48,7 +48,7 @@ def print_cost(cost: RunCost, work: Workload) -> None:
     """Longest times of a run's parts and the steps that fit, with the basis of the estimate."""
     step = cost.step
     of_teachers = f", of them {cost.taught_steps:,} of teachers" if cost.taught_steps else ""
-    apart = f", and at least {cost.seconds_apart:.3g} s apart" if cost.seconds_apart else ""
+    rhythm = f"every {cost.every_steps} steps, {EVALUATION_SHARE:.0%} of the time at most"
     rows = [
         ("seconds a step", f"about {step.seconds:.3g}"),
         ("of them playing", f"{step.rollout:.3g}"),
@@ -56,7 +56,7 @@ def print_cost(cost: RunCost, work: Workload) -> None:
         ("learning", f"{step.learning:.3g}"),
         *([] if cost.taught is None else [("seconds a step of teachers", f"{cost.taught:.3g}")]),
         ("seconds until the base plays", f"{cost.start:.3g}"),
-        ("seconds an evaluation", f"{cost.evaluation:.3g}, every {cost.every_steps} steps{apart}"),
+        ("seconds an evaluation", f"{cost.evaluation:.3g}, {rhythm}"),
         ("seconds a publication", f"{cost.publication:.3g}"),
         ("steps to expect", f"about {cost.steps:,}{of_teachers}"),
         ("assumed", assumptions(work)),

@@ -22,7 +22,7 @@ TEMPERATURE_SHARE = 0.03  # of the time, where the base's temperature is looked 
 CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 LEAST_EVALUATIONS = 6  # of a run; the last one decides what is published all the same
-EVALUATION_SHARE = 0.25  # of the time between two evaluations that the second may take
+EVALUATION_SHARE = 0.2  # of the time, for evaluations and their publications
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class RunCost:
         taught: a step of the warm start; None without one.
         steps: to expect, those of the warm start among them.
         taught_steps: of the warm start.
-        every_steps: between two evaluations.
-        seconds_apart: the same, at least: steps of a warm start are short.
+        every_steps: between two evaluations, as far as `EVALUATION_SHARE` allows: steps of a warm
+            start are short.
     """
 
     step: StepCost
@@ -48,7 +48,6 @@ class RunCost:
     steps: int
     taught_steps: int
     every_steps: int
-    seconds_apart: float
 
 
 def run_cost(
@@ -74,13 +73,13 @@ def run_cost(
     most = settings.optimizer.max_steps
     detour = evaluation + publication
     every = _every(settings, min(left / step.seconds, most), detour / step.seconds)
-    share, taught, apart = settings.demonstrations.share, None, 0.0
+    share, taught = settings.demonstrations.share, None
     steps = (1.0 - share) * min(most, left / (step.seconds + detour / every))
     taught_steps = 0.0
     if share:
-        rows, apart = settings.demonstrations.rows, detour / EVALUATION_SHARE
+        rows = settings.demonstrations.rows
         taught = taught_step_seconds(topology, shape, hardware, rows, work)
-        between = max(every, apart / taught)
+        between = max(every, _between(detour) / taught)
         taught_steps = share * min(most, left / (taught + detour / between))
     return RunCost(
         step=step,
@@ -91,8 +90,12 @@ def run_cost(
         steps=round(steps + taught_steps),
         taught_steps=round(taught_steps),
         every_steps=every,
-        seconds_apart=apart,
     )
+
+
+def _between(detour: float) -> float:
+    """Least time between two evaluations, in the unit of `detour`."""
+    return detour * (1 / EVALUATION_SHARE - 1)
 
 
 def _every(settings: Settings, steps: float, detour: float) -> int:
@@ -102,5 +105,5 @@ def _every(settings: Settings, steps: float, detour: float) -> int:
         steps: that there is time for without any evaluation.
         detour: number of them for an evaluation and its publication.
     """
-    fewer = max(int(steps / LEAST_EVALUATIONS), round(detour / EVALUATION_SHARE))
+    fewer = max(int(steps / LEAST_EVALUATIONS), round(_between(detour)))
     return max(1, min(settings.evaluation.every_steps, fewer))

@@ -9,7 +9,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
 from entrypoint.layout import Topology
 from entrypoint.paths import Paths
-from entrypoint.run_cost import RunCost
+from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
@@ -167,7 +167,7 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             if "every_steps" not in self._by_hand.get("evaluation", {}):
-                rhythm = {"every_steps": cost.every_steps, "seconds_apart": cost.seconds_apart}
+                rhythm = {"every_steps": cost.every_steps, "time_share": EVALUATION_SHARE}
                 planned["evaluation"] = rhythm
             if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
                 # else the trainer asks the model, whose engine is its own

@@ -208,8 +208,11 @@ class RolloutSettings(Section):
 
 class EvaluationSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
-    seconds_apart: float = Field(
-        0.0, ge=0, description="An evaluation that comes sooner after the last one is left out."
+    time_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the time for them: an evaluation that comes too soon is left out.",
     )
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
     base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")

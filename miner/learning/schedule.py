@@ -126,9 +126,10 @@ class Schedule(TrainerCallback):
         spent, self._spent = self._spent, {}
         return spent
 
-    def room_for_evaluation(self) -> bool:
-        """Return whether an evaluation now leaves time for the last one."""
-        return self._deadline is None or self._deadline.room_for_evaluation()
+    def room_for_evaluation(self, before_last: float = 0.0) -> bool:
+        """Return whether an evaluation now leaves time for the last one, `before_last` seconds
+        away."""
+        return self._deadline is None or self._deadline.room_for_evaluation(before_last)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

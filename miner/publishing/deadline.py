@@ -94,11 +94,11 @@ class Deadline:
         """Return whether the next step would run into the reserve."""
         return self.training_left() <= self.expected("step")
 
-    def room_for_evaluation(self) -> bool:
+    def room_for_evaluation(self, before_last: float = 0.0) -> bool:
         """Return whether an evaluation with publication now leaves time for a step before the last
-        one."""
+        one, and at least `before_last` seconds."""
         detour = self.expected("evaluation") + self.expected("publication")
-        return self.training_left() > detour + self.expected("step")
+        return self.training_left() > detour + max(before_last, self.expected("step"))
 
     def begin_training(self) -> None:
         """Set the start of the window over which `fraction_used` runs."""

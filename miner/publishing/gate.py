@@ -1,25 +1,35 @@
 """A gate for duels: a model replaces the start only where pairs of games show that it is no worse.
 
-Each game is a bet against "the candidate scores at most `LEAST`": the capital is
-K_t = prod(1 + l_i (X_i - LEAST)) over pairs of seat-swapped games, X_i the candidate's mean score
-of a pair and l_i a stake chosen before it. If the claim is true, K is a supermartingale, and by
-Ville's inequality it ever reaches a level b with a probability of at most 1 / b, however often one
-looks. Forfeits are a separate bet, over all games together. Candidate number k passes when
-every bet has reached 20 k^2; over all candidates of a run the error is at most
-(1 / 20) sum 1 / k^2 = 0.082. What has not passed leaves the start where it is.
+A pair is two seat-swapped games of a candidate and the start, X in [0, 1] the candidate's mean
+score of them. Every game has to show that it is above `LEAST` on average: even, less a margin.
+
+`miner gate` has the two meet, for as long as it takes (`Gate`). Each game is a bet against "at most
+`LEAST`": the capital is K_t = prod(1 + l_i (X_i - LEAST)), l_i a stake chosen before X_i. If the
+claim is true, K is a supermartingale, and by Ville's inequality it ever reaches a level b with a
+probability of at most 1 / b, however often one looks. Forfeits are a separate bet, over all games
+together. Candidate number k passes when every bet has reached 20 k^2; over all candidates the error
+is at most (1 / 20) sum 1 / k^2 = 0.082.
 
 In training the start would have to be loaded beside the model to meet it. There a pair is a seed
-that both have played against the same opponent, with X_i = (1 + the candidate's score - the
-start's) / 2, which is even at 1/2 as well (`undecided_pairs`). `miner gate` has them meet.
+that both have played against the same opponent, with X = (1 + the candidate's score - the start's)
+/ 2, which is even at 1/2 as well, and the list of pairs is fixed before the run: a candidate is
+looked at once, after all of it (`undecided_pairs`). A bet would pay for looks that nobody takes, so
+the test is another one (`mean_exceeds`). Its error for candidate k is 1 / (40 k^2), candidates
+during training and those at its end counted apart: 0.082 in all again, and the last weights, which
+have learned most, do not pay for the others.
 
-Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting (JRSS-B
-2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
+Source of the bets: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting
+(JRSS-B 2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
+
+import numpy as np
+from scipy.optimize import brentq
 
 from miner.publishing.best import Evaluated
 
@@ -27,9 +37,12 @@ LEAST = 0.45
 """Score against the start that every game has to exceed: even, less a margin."""
 
 FORFEIT_MARGIN = 0.02
-"""Forfeits more than the start's, per game, that are taken for as many."""
+"""Forfeits more than the start's, per game, that are taken for as many; each is a lost game."""
 
 BASE_CAPITAL = 20.0
+ONE_LOOK_ERROR = 1 / 40
+"""Of the first candidate in training, and of the first at its end."""
+
 _BOLDNESS = 0.75
 """Most of the capital that one pair may lose."""
 
@@ -65,7 +78,8 @@ class Bet:
 
 
 GateRule = Callable[[Sequence[str], Evaluated, Evaluated, int], list[str]]
-"""Names of the held-out episodes, candidate, start, its number -> reasons against it."""
+"""Names of the held-out episodes, candidate, start, its number among those during training or at
+its end -> reasons against it."""
 
 
 class Gate:
@@ -108,6 +122,27 @@ class Gate:
         return bool({game, "forfeits"} & set(self.undecided))
 
 
+def mean_exceeds(values: Sequence[float], least: float, error: float) -> bool:
+    """Return whether numbers in [0, 1], looked at once, show that their mean exceeds `least`.
+
+    The log of the empirical likelihood ratio, which is what the best constant stake of a bet would
+    have won in hindsight, is half a squared standard normal if the mean is `least` (Owen 1988). A 0
+    is added to the numbers, so that few of them show nothing and rare losses that have not come up
+    yet are reckoned with: without it the error exceeds its bound (Chen, Variyath and Abraham,
+    Adjusted empirical likelihood, JCGS 2008, add such a number). docs/duels.md has the error and
+    the power by simulation.
+    """
+    gains = np.array([*values, 0.0]) - least
+
+    def slope(stake: float) -> float:
+        return float(np.sum(gains / (1 + stake * gains)))
+
+    if slope(0.0) <= 0:
+        return False
+    stake = brentq(slope, 0.0, (1 - 1e-9) / least)
+    return bool(np.log1p(stake * gains).sum() >= NormalDist().inv_cdf(1 - error) ** 2 / 2)
+
+
 def undecided_pairs(
     games: Sequence[str], candidate: Evaluated, start: Evaluated, number: int = 1
 ) -> list[str]:
@@ -119,19 +154,23 @@ def undecided_pairs(
     Args:
         games: name of each game in the list.
 
-    Returns: games that are not shown to be even, and "forfeits" if there are more.
+    Returns: games that are not shown to be even, and "forfeits" if there are more by a margin.
     """
-    bets = {game: Bet(LEAST) for game in games}
+    pairs: dict[str, list[float]] = {game: [] for game in games}
     for first in range(0, len(games) - 1, 2):
-        pair = slice(first, first + 2)
-        own = [score for score in candidate.scores[pair] if score is not None]
-        base = [score for score in start.scores[pair] if score is not None]
+        both = slice(first, first + 2)
+        own = [score for score in candidate.scores[both] if score is not None]
+        base = [score for score in start.scores[both] if score is not None]
         if len(own) == len(base) == 2:
-            bets[games[first]].add((1 + (sum(own) - sum(base)) / 2) / 2)
-    needed = math.log(BASE_CAPITAL * number**2)
-    open_games = [game for game, bet in bets.items() if bet.log_capital < needed]
-    more = sum(candidate.forfeited) > sum(start.forfeited)
-    return open_games + ["forfeits"] * more
+            pairs[games[first]].append((1 + (sum(own) - sum(base)) / 2) / 2)
+    error = ONE_LOOK_ERROR / number**2
+    undecided = [game for game, each in pairs.items() if not mean_exceeds(each, LEAST, error)]
+    return undecided + ["forfeits"] * _more_forfeits(candidate, start)
+
+
+def _more_forfeits(candidate: Evaluated, start: Evaluated) -> bool:
+    more = sum(candidate.forfeited) - sum(start.forfeited)
+    return more > FORFEIT_MARGIN * len(candidate.scores)
 
 
 def form_lost(
@@ -139,5 +178,4 @@ def form_lost(
 ) -> list[str]:
     """Return "form" if the candidate breaks it in more conversations than the start, beyond a
     margin; the arguments are those of `undecided_pairs`."""
-    more = sum(candidate.forfeited) - sum(start.forfeited)
-    return ["form"] * (more > FORFEIT_MARGIN * len(names))
+    return ["form"] * _more_forfeits(candidate, start)

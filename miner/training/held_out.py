@@ -27,8 +27,8 @@ from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 
-CANDIDATES = "candidates"
-"""Key of how many the gate has been asked about, in `best.json`."""
+CANDIDATES = ("candidates", "last_candidates")
+"""Keys in `best.json`: how many the gate has been asked about, during training and at its end."""
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -38,8 +38,10 @@ Publish = Callable[[PublishedScore], object]
 
 
 class HeldOut(TrainerCallback):
-    """Evaluates every `every_steps` (those sooner than `seconds_apart` after the last one are left
-    out), publishes, and evaluates the last weights.
+    """Evaluates every `every_steps`, publishes, and evaluates the last weights.
+
+    An evaluation that would take more than `time_share` of the time since the one before is left
+    out, as is one for which less than half of that time is left before the last one.
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
@@ -59,7 +61,7 @@ class HeldOut(TrainerCallback):
         *,
         ranks: Ranks,
         every_steps: int,
-        seconds_apart: float = 0.0,
+        time_share: float = 1.0,
         note: Callable[[str], None],
         gate: GateRule | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
@@ -72,13 +74,13 @@ class HeldOut(TrainerCallback):
         self._state_file = run_dir / BEST_FILE
         self._schedule = schedule
         self._every = every_steps
-        self._seconds_apart = seconds_apart
+        self._time_share = time_share
         self._clock = clock
-        self._last = clock()
+        self._last, self._detour = clock(), 0.0  # its end, and how long it took
         self._note = note
         self._replays = replays
         self._gate = gate
-        self._candidates = 0
+        self._candidates = dict.fromkeys(CANDIDATES, 0)
         self._undecided: list[str] = []
         self._best = self._restore()
         self._last_step = 0
@@ -114,6 +116,7 @@ class HeldOut(TrainerCallback):
         Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it.
         """
         if self._best is None:
+            began = self._clock()
             result = self._measured()
             base = _evaluated(0, result)
             lost = base.scores.count(None)
@@ -126,15 +129,21 @@ class HeldOut(TrainerCallback):
             self._best = BestModel(base)
             self._record(result, 0, published=True)
             self._store()
+            self._ended(began)
 
-    def consider(self, step: int) -> None:
-        """Evaluate the current weights and publish them by the rule of `BestModel`."""
+    def consider(self, step: int, *, last: bool = False) -> None:
+        """Evaluate the current weights and publish them by the rule of `BestModel`.
+
+        Args:
+            last: training is over.
+        """
         if self._best is None or step == self._last_step:
             return
+        began = self._clock()
         self._last_step, self._undecided = step, []
         result = self._measured()
         candidate = _evaluated(step, result)
-        self._better = self._best.replaced_by(candidate) and self._passes(candidate, result)
+        self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
         self._lead = _difference(candidate, self._best.highest)
         if self._better:
             played = sum(score is not None for score in candidate.scores)
@@ -148,6 +157,7 @@ class HeldOut(TrainerCallback):
             published=self._better,
             difference=_difference(candidate, self._best.base),
         )
+        self._ended(began)
 
     @property
     def warning(self) -> str:
@@ -159,27 +169,34 @@ class HeldOut(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        due = state.global_step % self._every == 0
+        step = state.global_step
+        due = step % self._every == 0 and step < state.max_steps  # the last weights: at the end
         if due and self._ranks.broadcast(self._in_time()):
-            self.consider(state.global_step)
-            self._last = self._clock()
+            self.consider(step)
 
     def _measured(self) -> EvaluationResult:
         with self._schedule.measured("evaluation"):
             return self._evaluate()
 
     def _in_time(self) -> bool:
-        apart = self._clock() - self._last >= self._seconds_apart
-        return apart and self._schedule.room_for_evaluation()
+        apart = self._detour * (1 / self._time_share - 1)
+        since = self._clock() - self._last
+        return since >= apart and self._schedule.room_for_evaluation(apart / 2)
 
-    def _passes(self, candidate: Evaluated, result: EvaluationResult) -> bool:
-        """Return whether the gate lets the candidate pass, if there is one. Each costs a higher
-        price."""
+    def _ended(self, began: float) -> None:
+        self._last = self._clock()
+        self._detour = self._last - began
+
+    def _passes(self, candidate: Evaluated, result: EvaluationResult, last: bool) -> bool:
+        """Return whether the gate lets the candidate pass, if there is one. Each has to show more
+        than those before."""
         if self._gate is not None:
-            self._candidates += 1
-            self._store()  # a run that is killed now must not ask at the old price
+            asked = CANDIDATES[last]
+            self._candidates[asked] += 1
+            self._store()  # a run that is killed now must not ask again with the same number
             games = [episode.environment for episode in result.episodes]
-            self._undecided = self._gate(games, candidate, self._model.base, self._candidates)
+            number = self._candidates[asked]
+            self._undecided = self._gate(games, candidate, self._model.base, number)
         return not self._undecided
 
     @property
@@ -220,13 +237,13 @@ class HeldOut(TrainerCallback):
             state = json.loads(self._state_file.read_text())
         except FileNotFoundError:
             return None
-        self._candidates = state.get(CANDIDATES, 0)
+        self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
         return BestModel.from_state(state)
 
     def _store(self) -> None:
         assert self._best is not None
         if self._ranks.leads:
-            state = self._best.state() | {CANDIDATES: self._candidates}
+            state = self._best.state() | self._candidates
             write_atomically(self._state_file, json.dumps(state))
 
 

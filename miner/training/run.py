@@ -185,7 +185,7 @@ def _learn_from(
     step = trainer.state.global_step
     if step < settings.optimizer.max_steps and not run.stop.received:
         run.progress.note("training ends here: the time given leaves no room for another step")
-    held_out.consider(step)
+    held_out.consider(step, last=True)
     if held_out.warning:
         run.progress.note(held_out.warning)
     run.heartbeat.beat("stopped" if run.stop.received else "done", step)
@@ -253,7 +253,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         *(settings.run_dir, run.schedule),
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
-        seconds_apart=settings.evaluation.seconds_apart,
+        time_share=settings.evaluation.time_share,
         note=note,
         gate=channel.gate(),
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),

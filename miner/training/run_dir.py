@@ -42,7 +42,7 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
-    "evaluation": {"seconds_apart"},
+    "evaluation": {"time_share"},
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "engine", "server"),

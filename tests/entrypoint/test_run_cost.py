@@ -61,10 +61,10 @@ def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: st
     assert 0.2 * seconds < cost.taught_steps * cost.taught < 0.4 * seconds
     assert cost.every_steps == without.cost.every_steps
     rhythm = job.settings.evaluation
-    assert rhythm.every_steps * cost.taught < rhythm.seconds_apart < seconds / 4
     detour = cost.evaluation + cost.publication
-    assert rhythm.seconds_apart == pytest.approx(4 * detour)
-    assert without.settings.evaluation.seconds_apart == 0.0
+    apart = detour * (1 / rhythm.time_share - 1)
+    assert rhythm.every_steps * cost.taught < apart < seconds / 4
+    assert apart == pytest.approx(4 * detour)
 
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])
@@ -85,7 +85,7 @@ def test_what_the_user_set_wins() -> None:
     words = ("--set", "evaluation.every_steps=9", "--set", "optimizer.max_steps=12")
     job = prepared("7B", "4xH100-80GB", 1.5, *words)
     assert job.settings.evaluation.every_steps == 9
-    assert job.settings.evaluation.seconds_apart == 0.0
+    assert job.settings.evaluation.time_share == 1.0
     assert job.cost.steps == 12
 
 
@@ -115,7 +115,7 @@ def test_the_dry_run_prints_the_steps_to_expect(capsys: pytest.CaptureFixture[st
     wanted = cost("7B", "4xH100-80GB")
     expected = f"about {wanted.steps}, of them {wanted.taught_steps} of teachers"
     assert lines["steps to expect"].strip() == expected
-    assert f"every {wanted.every_steps} steps, and at least" in lines["seconds an evaluation"]
+    assert f"every {wanted.every_steps} steps, 20% of the" in lines["seconds an evaluation"]
     assert lines["seconds a step of teachers"].strip() == f"{wanted.taught:.3g}"
     assert "up to 3,070" in lines["assumed"]
 

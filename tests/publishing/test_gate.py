@@ -9,7 +9,15 @@ from random import Random
 import pytest
 
 from miner.publishing.best import Evaluated
-from miner.publishing.gate import BASE_CAPITAL, LEAST, Bet, Gate, undecided_pairs
+from miner.publishing.gate import (
+    BASE_CAPITAL,
+    LEAST,
+    ONE_LOOK_ERROR,
+    Bet,
+    Gate,
+    mean_exceeds,
+    undecided_pairs,
+)
 
 
 def _pair(rng: Random, mean: float) -> float:
@@ -97,5 +105,50 @@ def test_pairs_against_the_same_opponents_decide_in_training() -> None:
     assert undecided_pairs(games, better, start) == ["even"]
     assert undecided_pairs(games * 3, *longer) == []
     assert undecided_pairs(games * 3, *longer, number=20) == ["even"]
-    clumsy = Evaluated(5, longer[0].scores, (True, True) * 180)
-    assert undecided_pairs(games * 3, clumsy, longer[1]) == ["forfeits"]
+
+
+@pytest.mark.parametrize(("more", "reasons"), [(0, []), (8, []), (9, ["forfeits"])])
+def test_forfeits_more_than_the_start_are_taken_up_to_two_in_a_hundred(more, reasons) -> None:
+    games, scores = ["game"] * 400, (1.0, 0.0) * 200
+    start = Evaluated(0, scores, (True, *[False] * 399))
+    candidate = Evaluated(5, scores, (*[True] * (1 + more), *[False] * (399 - more)))
+    assert undecided_pairs(games, candidate, start) == reasons
+
+
+def _paired(rng: Random, won: float, lost: float) -> float:
+    """A pair in training: each game is won or lost against the start's, or has its result."""
+    gains = (rng.random() for _ in range(2))
+    return (1 + sum((draw < won) - (draw > 1 - lost) for draw in gains) / 2) / 2
+
+
+def _shown(pairs: int, draw: Callable[[Random], float], error: float = ONE_LOOK_ERROR) -> float:
+    """Share of the candidates whose pairs show that they exceed `LEAST`."""
+    rng = Random(6)
+    lists = ([draw(rng) for _ in range(pairs)] for _ in range(2000))
+    return sum(mean_exceeds(each, LEAST, error) for each in lists) / 2000
+
+
+@pytest.mark.parametrize("pairs", [16, 75])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: _paired(rng, 0.0, 0.1),
+        lambda rng: _paired(rng, 0.1, 0.2),
+        lambda rng: _paired(rng, 0.4, 0.5),
+        lambda rng: 0.5 * (rng.random() > 0.1),  # seldom, and then both games
+    ],
+)
+def test_one_look_errs_no_more_often_than_it_says(pairs, draw) -> None:
+    """All of these score `LEAST` on average."""
+    noise = 3 * math.sqrt(ONE_LOOK_ERROR / 2000)
+    assert _shown(pairs, draw) < ONE_LOOK_ERROR + noise
+    assert _shown(pairs, draw, 0.1) < 0.1 + 3 * math.sqrt(0.1 / 2000)
+
+
+def test_one_look_sees_what_a_bet_would_not() -> None:
+    """A game that training has not changed: a tenth of the results differ, by chance."""
+    assert _shown(75, lambda rng: _paired(rng, 0.05, 0.05)) > 0.75
+    assert _shown(75, lambda rng: _paired(rng, 0.2, 0.1)) > 0.95
+    assert not mean_exceeds([], LEAST, ONE_LOOK_ERROR)
+    assert not mean_exceeds([1.0] * 2, LEAST, ONE_LOOK_ERROR)
+    assert mean_exceeds([0.5] * 75, LEAST, ONE_LOOK_ERROR)

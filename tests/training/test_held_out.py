@@ -46,26 +46,27 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(
-        self, run_dir, *evaluations, gated=False, seconds_apart=0.0, took=0.0, deadline=None
-    ):
+    def __init__(self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=None):
         self.now = 0.0
         self.took = took
         self.evaluations = [result(scores) for scores in evaluations]
         self.publisher = PublisherDouble()
         self.notes = []
         self.run_dir = run_dir
+        self.deadline = kill and Deadline(
+            kill, started_at=0.0, margin=0.0, guesses={}, clock=lambda: self.now
+        )
         self.held_out = HeldOut(
             self.evaluate,
             lambda score: self.publisher.publish(score),
             run_dir,
-            Schedule(max_steps=100, deadline=deadline, clock=lambda: self.now),
+            Schedule(max_steps=100, deadline=self.deadline, clock=lambda: self.now),
             ranks=Ranks(),
             every_steps=10,
-            seconds_apart=seconds_apart,
+            time_share=time_share,
             clock=lambda: self.now,
             note=self.notes.append,
-            gate=undecided_pairs if gated else None,
+            gate=gate,
         )
 
     def evaluate(self):
@@ -90,21 +91,46 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert published == [(0, True), (10, True), (20, False)]
 
 
-def test_evaluations_that_come_too_soon_are_left_out(tmp_path):
+def steps_of(world, seconds, *steps):
+    """Let training reach these steps, each `seconds` after the one before."""
+    for step in steps:
+        world.now += seconds
+        world.held_out.on_step_end(None, SimpleNamespace(global_step=step, max_steps=100), None)
+
+
+@pytest.mark.parametrize(("took", "evaluated"), [(10.0, [0, 10, 20]), (25.0, [0, 30])])
+def test_evaluations_take_their_share_of_the_time_as_measured(tmp_path, took, evaluated):
     """Steps of a warm start take seconds; an evaluation takes a minute."""
-    world = World(tmp_path, BASE, BETTER, WORSE, seconds_apart=100.0)
+    world = World(tmp_path, BASE, BETTER, WORSE, time_share=0.2, took=took)
     world.held_out.start()
-    for step in range(10, 60, 10):
-        world.now += 45.0
-        world.held_out.on_step_end(None, SimpleNamespace(global_step=step), None)
-    assert [record.step for record in world.records()] == [0, 30]
+    steps_of(world, 45.0, *evaluated[1:] if took == 10.0 else range(10, 60, 10))
+    assert [record.step for record in world.records()] == evaluated
+
+
+@pytest.mark.parametrize(("more", "evaluated"), [(-1.0, [0]), (1.0, [0, 10])])
+def test_the_last_evaluation_has_its_distance_too(tmp_path, more, evaluated):
+    """At a fifth of the time and 25 s each, 100 s lie between two, and half of that here."""
+    kill = 125.0 + 2 * SAFETY * 25.0 + 50.0 + more
+    world = World(tmp_path, BASE, BETTER, time_share=0.2, took=25.0, kill=kill)
+    world.held_out.start()
+    steps_of(world, 100.0, 10)
+    assert [record.step for record in world.records()] == evaluated
+
+
+def test_the_last_weights_are_evaluated_once_and_at_the_end(tmp_path):
+    world = World(tmp_path, BASE, BETTER)
+    world.held_out.start()
+    steps_of(world, 1.0, 100)
+    assert world.evaluations
+    world.held_out.consider(100, last=True)
+    assert world.held_out.best.step == 100
 
 
 @pytest.mark.parametrize("took", [20.0, 2000.0])
 def test_the_bases_evaluation_shows_how_long_one_takes(tmp_path, took):
-    deadline = Deadline(36000.0, started_at=0.0, clock=lambda: 0.0)
-    World(tmp_path, BASE, took=took, deadline=deadline).held_out.start()
-    assert deadline.expected("evaluation") == SAFETY * took
+    world = World(tmp_path, BASE, took=took, kill=36000.0)
+    world.held_out.start()
+    assert world.deadline.expected("evaluation") == SAFETY * took
 
 
 def test_lost_episodes_are_left_out_of_the_published_score(tmp_path):
@@ -187,7 +213,10 @@ def two_games(evaluation):
 def test_the_gate_wants_every_game_and_reports_which_it_has_not_seen(tmp_path, in_b, published):
     half = [0.0, 1.0] * 15
     world = World(
-        tmp_path, mixed(half, half), mixed([1.0] * 30, [in_b or x for x in [0.0] * 30]), gated=True
+        tmp_path,
+        mixed(half, half),
+        mixed([1.0] * 30, [in_b or x for x in [0.0] * 30]),
+        gate=undecided_pairs,
     )
     world.evaluations = [two_games(each) for each in world.evaluations]
     world.held_out.start()
@@ -198,12 +227,27 @@ def test_the_gate_wants_every_game_and_reports_which_it_has_not_seen(tmp_path, i
 
 def test_a_restarted_run_asks_the_gate_at_a_higher_price(tmp_path):
     gains = [[1.0] * 11 + [0.0] * 9, [1.0] * 12 + [0.0] * 8]
-    worlds = [World(tmp_path, [0.0] * 20, gains[0], gated=True)]
+    worlds = [World(tmp_path, [0.0] * 20, gains[0], gate=undecided_pairs)]
     worlds[0].held_out.start()
     worlds[0].held_out.consider(10)
-    worlds.append(World(tmp_path, gains[1], gated=True))
+    worlds.append(World(tmp_path, gains[1], gate=undecided_pairs))
     worlds[1].held_out.consider(20)
-    assert json.loads((tmp_path / "best.json").read_text())["candidates"] == 2
+    state = json.loads((tmp_path / "best.json").read_text())
+    assert (state["candidates"], state["last_candidates"]) == (2, 0)
+
+
+def test_the_last_weights_do_not_pay_for_earlier_candidates(tmp_path):
+    asked = []
+
+    def gate(games, candidate, start, number):
+        asked.append(number)
+        return games[:1]
+
+    world = World(tmp_path, BASE, *[BETTER] * 4, gate=gate)
+    world.held_out.start()
+    for step, last in [(10, False), (20, False), (30, True), (40, True)]:
+        world.held_out.consider(step, last=last)
+    assert asked == [1, 2, 1, 2]
 
 
 def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
