@@ -30,7 +30,11 @@ USABLE_SHARE = 0.94  # the rest is lost to fragmentation
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Facts that memory depends on, from config.json and the weights' headers."""
+    """Facts that memory depends on, from config.json and the weights' headers.
+
+    Attributes:
+        mixer_bytes: of a recurrent layer's computation per token, 0 in models without any.
+    """
 
     parameters: int
     layers: int
@@ -41,6 +45,7 @@ class ModelShape:
     head_dim: int
     vocabulary: int
     context: int
+    mixer_bytes: int = 0
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -161,10 +166,11 @@ def trainer_activations(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
     autocast = load.tuning == "full" and load.zero_stage == 0
     residual = 4 if autocast else load.compute_bytes
     layer = tokens * layer_bytes(shape, load.compute_bytes, residual)
+    mixer = tokens * shape.mixer_bytes
     if load.checkpointing:  # each layer's input, and one layer at a time twice: values, gradients
-        layers = shape.layers * tokens * shape.hidden * residual + 2 * layer
+        layers = shape.layers * tokens * shape.hidden * residual + 2 * layer + mixer
     else:
-        layers = (shape.layers + 1) * layer
+        layers = (shape.layers + 1) * layer + shape.layers * mixer
     if not load.fused_head:
         return ("activations", layers), ("logits", tokens * shape.vocabulary * LOGIT_BYTES)
     # the gradient of the head's input in float32 and then in the weights' type, and its own

@@ -15,6 +15,13 @@ from miner.publishing.structure import check_structure, read_json
 DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 
+MAMBA_COPIES = 2.1
+"""Float32 tensors of shape (chunk, heads, state) for each token: transformers' own code of Mamba 2
+makes such products, since the kernels that would not are not in the image."""
+MAMBA_CHUNK = 256
+DELTA_COPIES = 28
+"""Float32 tensors of shape (heads, size) for each token: the same of gated delta rules."""
+
 
 @dataclass(frozen=True)
 class ModelFacts:
@@ -84,7 +91,10 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
             raise Failure(ExitStatus.MODEL, f"the base model's config.json has no number {missing}")
         return found
 
-    layers, hidden = size("num_hidden_layers", "n_layer"), size("hidden_size", "n_embd")
+    # transformers saves a Nemotron's list of layers without their number
+    listed = config.get("layers_block_type")
+    layers = len(listed) if isinstance(listed, list) else size("num_hidden_layers", "n_layer")
+    hidden = size("hidden_size", "n_embd")
     heads = size("num_attention_heads", "n_head")
     shape = ModelShape(
         parameters=parameters or 0,
@@ -96,10 +106,25 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),
         vocabulary=size("vocab_size"),
         context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
+        mixer_bytes=_mixer_bytes(config, hidden),
     )
     if parameters is not None:
         return shape
     return replace(shape, parameters=_estimate(shape, tied=bool(config.get("tie_word_embeddings"))))
+
+
+def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
+    """See `ModelShape`. docs/gpu.md has them beside what torch's tracker counts."""
+    heads = _number(config, "mamba_num_heads", "mamba_n_heads")
+    state = _number(config, "ssm_state_size", "mamba_d_state")
+    if heads and state:
+        chunk = _number(config, "chunk_size", "mamba_chunk_size") or MAMBA_CHUNK
+        return int(MAMBA_COPIES * 4 * chunk * heads * state)
+    heads = _number(config, "linear_num_value_heads")
+    if heads or "linear_attention" in (config.get("layer_types") or ()):
+        size = _number(config, "linear_value_head_dim")
+        return DELTA_COPIES * 4 * (heads * size if heads and size else 2 * hidden)
+    return 0
 
 
 def _estimate(shape: ModelShape, *, tied: bool) -> int:

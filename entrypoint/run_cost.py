@@ -21,8 +21,8 @@ PUBLISH_BYTES = 3.0e8  # a second, of weights that are written, read again and c
 TEMPERATURE_SHARE = 0.03  # of the time, where the base's temperature is looked for
 CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
-LEAST_EVALUATIONS = 6  # of a run; the last one decides what is published all the same
-EVALUATION_SHARE = 0.2  # of the time, for evaluations and their publications
+MOST_EVALUATIONS = 12  # of a run of few steps
+EVALUATION_SHARE = 0.2  # of the time, for evaluations and their publications; the trainer measures
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,21 @@ def run_cost(
     left = max(0.0, left)
     most = settings.optimizer.max_steps
     detour = evaluation + publication
-    every = _every(settings, min(left / step.seconds, most), detour / step.seconds)
+    fewer = int(min(left / step.seconds, most) / MOST_EVALUATIONS)
+    every = max(1, min(settings.evaluation.every_steps, fewer))
+
+    def fitting(seconds: float) -> float:
+        """Steps of this length that fit, with evaluations in between."""
+        between = max(every * seconds, detour * (1 / EVALUATION_SHARE - 1))
+        return min(most, left / (seconds * (1 + detour / between)))
+
     share, taught = settings.demonstrations.share, None
-    steps = (1.0 - share) * min(most, left / (step.seconds + detour / every))
+    steps = (1.0 - share) * fitting(step.seconds)
     taught_steps = 0.0
     if share:
         rows = settings.demonstrations.rows
         taught = taught_step_seconds(topology, shape, hardware, rows, work)
-        between = max(every, _between(detour) / taught)
-        taught_steps = share * min(most, left / (taught + detour / between))
+        taught_steps = share * fitting(taught)
     return RunCost(
         step=step,
         start=start,
@@ -91,19 +97,3 @@ def run_cost(
         taught_steps=round(taught_steps),
         every_steps=every,
     )
-
-
-def _between(detour: float) -> float:
-    """Least time between two evaluations, in the unit of `detour`."""
-    return detour * (1 / EVALUATION_SHARE - 1)
-
-
-def _every(settings: Settings, steps: float, detour: float) -> int:
-    """Steps between evaluations: the recipe's, or fewer in a run of few steps.
-
-    Args:
-        steps: that there is time for without any evaluation.
-        detour: number of them for an evaluation and its publication.
-    """
-    fewer = max(int(steps / LEAST_EVALUATIONS), round(_between(detour)))
-    return max(1, min(settings.evaluation.every_steps, fewer))

@@ -59,6 +59,11 @@ class BatchShape:
     work: Workload = SERVED
 
     @property
+    def longest_row(self) -> int:
+        """Tokens of the longest row to learn from: an episode, or a turn of a duel."""
+        return self.work.held or self.episode_tokens
+
+    @property
     def wanted_live(self) -> int:
         """Episodes of a step that can be played at once: all, or as many as servers have room."""
         episodes = self.groups * self.group_size
@@ -172,13 +177,13 @@ def _fit(
         tuning=candidate.tuning,
         ranks=candidate.trainers,
         zero_stage=candidate.zero_stage,
-        tokens=batch.episode_tokens,
+        tokens=batch.longest_row,
         lora_rank=batch.lora_rank,
     )
     tries = []
     for checkpointing in (False, True):
         for tokens in _pass_sizes(batch, checkpointing):
-            largest = largest_pass(tokens, batch.episode_tokens)
+            largest = largest_pass(tokens, batch.longest_row)
             filled = replace(load, tokens=largest, checkpointing=checkpointing)
             tries.append((tokens, checkpointing, _training(candidate, filled, total)))
     pass_tokens, checkpointing, training = next((t for t in tries if t[2].fits), tries[-1])
@@ -210,12 +215,12 @@ _ENGINE_ITEMS = ("engine weights", "KV cache", "engine workspace")
 
 
 def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
-    """The pass that is wanted and halves of it, while two of the longest episodes fit.
+    """The pass that is wanted and halves of it, while two of the longest rows fit.
 
     Recomputing costs a third more, small passes cost less: without it, passes may be a quarter.
     """
     sizes = [batch.pass_tokens]
-    while sizes[-1] // 2 >= batch.episode_tokens and (checkpointing or len(sizes) < 3):
+    while sizes[-1] // 2 >= batch.longest_row and (checkpointing or len(sizes) < 3):
         sizes.append(sizes[-1] // 2)
     return sizes
 
@@ -241,7 +246,7 @@ def _rollout(
         limit = total * _filled_share(candidate)
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
-    episode = (batch.work.held or batch.episode_tokens) * load.shape.kv_bytes_per_token
+    episode = batch.longest_row * load.shape.kv_bytes_per_token
     per_engine = -(-batch.wanted_live // candidate.engines)
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
@@ -268,7 +273,7 @@ def _plan_cpu(
     plans = []
     for size in _pass_sizes(batch, True):
         load = TrainerLoad(
-            *(shape, "full", 1, 0, largest_pass(size, batch.episode_tokens)),
+            *(shape, "full", 1, 0, largest_pass(size, batch.longest_row)),
             compute_bytes=4,
             checkpointing=False,
             fused_head=False,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import NemotronHConfig, Qwen2Config, Qwen2ForCausalLM, Qwen3_5TextConfig
 
+from benchmarks.memory import tracked_peak
 from entrypoint.hardware import GIB
 from entrypoint.memory import (
     ModelShape,
@@ -18,6 +20,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
+from entrypoint.model_facts import shape_of
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import BatchShape, plan_topology
 from tests.entrypoint.test_topology import MODELS as SIZES
@@ -121,6 +124,70 @@ def test_a_layer_keeps_no_more_than_is_planned_and_not_much_less(
     shape = ModelShape(1, 1, 64, 256, 4, 2, 16, 32, 1024)
     planned = layer_bytes(shape, compute_bytes, weights.itemsize)
     assert (three - one) / 2 <= planned <= 1.3 * (three - one) / 2
+
+
+SMALL = {
+    "vocab_size": 512,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+MAMBA = NemotronHConfig(
+    layers_block_type=["linear_attention"],
+    intermediate_size=1024,
+    mamba_num_heads=24,
+    mamba_head_dim=32,
+    ssm_state_size=64,
+    chunk_size=64,
+    **SMALL,
+)
+DELTA = Qwen3_5TextConfig(
+    num_hidden_layers=1,
+    intermediate_size=768,
+    layer_types=["linear_attention"],
+    linear_num_value_heads=8,
+    linear_num_key_heads=4,
+    linear_key_head_dim=64,
+    linear_value_head_dim=64,
+    **SMALL,
+)
+
+
+@pytest.mark.parametrize("config", [MAMBA, DELTA], ids=["Mamba 2", "gated delta rule"])
+def test_a_recurrent_layer_takes_no_more_than_is_planned_and_not_much_less(config: Any) -> None:
+    """By torch's own code: the image has no kernels for them."""
+    shape = shape_of(config.to_dict(), 1)
+    loads = [TrainerLoad(shape, "full", 1, 0, tokens) for tokens in (256, 512)]
+    few, many = (tracked_peak(config, load, rows=1) for load in loads)
+    planned = [dict(trainer_activations(load))["activations"] for load in loads]
+    assert many - few <= planned[1] - planned[0] <= 1.3 * (many - few)
+
+
+def test_a_hybrid_base_gets_smaller_passes_that_are_recomputed() -> None:
+    plain = SIZES["3B"]
+    [like_it, hybrid] = (
+        plan_topology(
+            pretend_hardware("1xH100-80GB"), replace(plain, mixer_bytes=mixer), BatchShape()
+        )
+        for mixer in (0, shape_of(NEMOTRON_4B).mixer_bytes)
+    )
+    assert hybrid.checkpointing
+    assert hybrid.pass_tokens < like_it.pass_tokens
+    assert all(moment.fits for moment in hybrid.memory)
+
+
+NEMOTRON_4B = {
+    "layers_block_type": ["mamba"] * 21 + ["mlp"] * 17 + ["attention"] * 4,
+    "hidden_size": 3136,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "vocab_size": 131072,
+    "mamba_num_heads": 96,
+    "ssm_state_size": 128,
+    "chunk_size": 128,
+}
+"""Sizes of its kind, in the form in which transformers saves them: without a number of layers."""
 
 
 def test_recomputing_keeps_far_less_and_a_pass_of_twice_the_tokens_twice_as_much() -> None:
