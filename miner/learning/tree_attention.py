@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    FlexKernelOptions,
+    create_block_mask,
+    flex_attention,
+)
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -26,6 +31,14 @@ from miner.common_prefix import Ints
 
 BLOCKS, FLEX = "tree", "tree_flex"
 """Names of both ways among the implementations of transformers, see `register`."""
+
+KERNEL: FlexKernelOptions = {"BACKEND": "TRITON"}
+"""The same kernel for passes of any length: for fewer than 128 tokens inductor would take the one
+for decoding, which has no configuration for some counts of heads (pytorch pull request 185349)."""
+
+MOST_COMPILED = 64
+"""Kinds of calls (with and without gradients, short, single, ...) that torch compiles: after eight,
+its default, it would compute attention uncompiled and hold all weights, with a warning alone."""
 
 QUERIES = 128
 """Of a block: more are fewer calls, fewer see fewer keys in vain."""
@@ -161,8 +174,13 @@ def in_blocks(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: 
 
 def by_flex(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
     """FlexAttention, compiled, which fuses what it does not skip; all queries, needed or not."""
-    mask = forest.block_mask
-    return _compiled_flex()(query, key, value, block_mask=mask, scale=scale, enable_gqa=True)
+    return _compiled_flex()(
+        *(query, key, value),
+        block_mask=forest.block_mask,
+        scale=scale,
+        enable_gqa=True,
+        kernel_options=KERNEL,
+    )
 
 
 def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -> str | None:
@@ -178,10 +196,12 @@ def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -
     )
     found = []
     try:
-        for attend in (by_flex, in_blocks):
-            held = [each.clone().requires_grad_() for each in (query, key, value)]
-            out = attend(held[0], held[1], held[2], Forest(ends, device), size**-0.5)
-            found.append([out.detach(), *torch.autograd.grad(out.float().square().sum(), held)])
+        with torch.enable_grad():  # the first pass may be one that is only scored
+            for attend in (by_flex, in_blocks):
+                held = [each.clone().requires_grad_() for each in (query, key, value)]
+                out = attend(held[0], held[1], held[2], Forest(ends, device), size**-0.5)
+                gradients = torch.autograd.grad(out.float().square().sum(), held)
+                found.append([out.detach(), *gradients])
     except Exception as error:  # of a compiler, and of what it starts
         return f"{type(error).__name__}: {str(error)[:300]}"
     for ours, theirs in zip(*found, strict=True):
@@ -194,5 +214,8 @@ def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -
 @cache
 def _compiled_flex() -> Callable[..., Tensor]:
     """Passes differ in length; uncompiled it would hold all weights at once."""
-    compiled: Callable[..., Tensor] = torch.compile(flex_attention, dynamic=True)
+    compiler: Any = torch.compile  # its overloads lack the limit
+    compiled: Callable[..., Tensor] = compiler(
+        flex_attention, dynamic=True, recompile_limit=MOST_COMPILED
+    )
     return compiled

@@ -196,7 +196,8 @@ def _best_implementation(model: PreTrainedModel) -> str:
     if model.device.type != "cuda":
         return BLOCKS
     config: Any = model.config.get_text_config()
-    heads, key_heads = config.num_attention_heads, config.num_key_value_heads
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     obstacle = flex_obstacle(heads, key_heads, size, model.device)
     if obstacle is None:

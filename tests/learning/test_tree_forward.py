@@ -3,10 +3,12 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers import BloomConfig, Qwen2Config
 from trl.trainer.utils import add_fused_lm_head
 
 from miner.learning import tree_attention, tree_forward
@@ -61,6 +63,16 @@ def test_the_head_projects_what_rows_have_in_common_once(model):
     theirs = learned(model, single(rows), rows)
     for name, expected in theirs.items():
         torch.testing.assert_close(ours[name], expected, atol=1e-5, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(("config", "expected"), [(BloomConfig, (8, 8)), (Qwen2Config, (32, 32))])
+def test_a_gpu_tries_flex_attention_with_the_models_heads(monkeypatch, config, expected):
+    """Some families have no setting for heads of keys."""
+    monkeypatch.setattr(tree_forward, "flex_obstacle", lambda *given: tried.append(given[:2]))
+    tried = []
+    double = SimpleNamespace(device=torch.device("cuda"), config=config())
+    assert tree_forward._best_implementation(double) == FLEX
+    assert tried == [expected]
 
 
 def attention(model):
