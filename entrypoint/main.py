@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from entrypoint import preflight, reaper, report
 from entrypoint.console import mask, print_line
@@ -31,13 +31,14 @@ from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
-from entrypoint.topology import plan_topology
+from entrypoint.topology import NOT_SERVED, plan_topology
 from entrypoint.trainer_settings import PlannedSettings, choose_games
 from entrypoint.verdict import decide
 from entrypoint.workload import workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import GAMES
 from miner.config.settings import Settings, to_toml
+from miner.publishing.base_files import without_mistral_format
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 
@@ -145,7 +146,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         _check_asked(invocation)
         raise
     wanted = PlannedSettings(invocation, facts.shape.parameters)
-    topology = plan_topology(hardware, facts.shape, wanted.batch_shape())
+    served = facts.architecture not in NOT_SERVED
+    topology = plan_topology(hardware, facts.shape, wanted.batch_shape(), served=served)
     plan = plan_run(
         invocation.job,
         paths,
@@ -238,6 +240,7 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
 
 def supervise(prepared: Prepared) -> Outcome:
     """Write the run's settings, make its folders, run it."""
+    prepared = _linked(prepared)
     plan, topology = prepared.plan, prepared.topology
     libraries = prepared.hardware.cuda_libraries
     environment = program_environment(prepared.paths, os.environ, libraries)
@@ -250,6 +253,19 @@ def supervise(prepared: Prepared) -> Outcome:
         f"files of the run in {plan.run_dir}"
     )
     return run_programs(plan, prepared.programs, environment)
+
+
+def _linked(prepared: Prepared) -> Prepared:
+    """The same for a folder of links where the base's own has files that vLLM would misread."""
+    plan, base = prepared.plan, prepared.paths.model_dir
+    links = without_mistral_format(base, plan.run_dir / "base")
+    if links == base:
+        return prepared
+    return replace(
+        prepared,
+        settings=prepared.settings.having(model={"path": links}),
+        programs=plan_programs(plan, prepared.topology, links, prepared.hardware.cpus),
+    )
 
 
 def run_programs(

@@ -36,6 +36,9 @@ from miner.config.contract import GRADED_EPISODES_PER_SERVER
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer does not pay for its GPU
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
 UNSPREAD_SHARE = 0.90  # filled at most beside Adam's states without ZeRO: see `_filled_share`
+NOT_SERVED = frozenset({"OlmoHybridForCausalLM"})
+"""Architectures that vLLM 0.31 cannot load: its loader of their fused convolutions wants a number
+of the part, which nothing gives it (vllm-project/vllm pull request 55858)."""
 AS_FAST = 1.05  # the estimate is no more exact than this; the candidate named first is taken
 
 
@@ -88,10 +91,16 @@ class _Candidate:
         return f"vLLM on {self.engines}, trainer on {self.trainers}, {tuning}{zero}"
 
 
-def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> Topology:
+def plan_topology(
+    hardware: Hardware, shape: ModelShape, batch: BatchShape, *, served: bool = True
+) -> Topology:
     """The fastest candidate that fits, with the reasons. Unequal GPUs count as the smallest.
 
     A model that fits no GPU plan is left to the CPU process, which at least publishes the base.
+
+    Args:
+        served: false where vLLM cannot load the model: the trainers' own generates, for which none
+            of its weights may lie elsewhere.
     """
     longest = min(batch.episode_tokens, shape.context)
     batch = replace(batch, episode_tokens=longest, work=batch.work.within(longest))
@@ -101,6 +110,9 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
     for candidates in _candidates(len(hardware.gpus)):
         fitting: list[_Fitting] = []
         for candidate in candidates:
+            alone = candidate.layout == "colocated" and candidate.zero_stage != 3
+            if not (served or alone):
+                continue
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):
                 alike = replace(plan, groups=batch.groups)
@@ -109,8 +121,14 @@ def plan_topology(hardware: Hardware, shape: ModelShape, batch: BatchShape) -> T
             else:
                 refused.append(Choice(f"not {candidate.name}", plan))
         if fitting:
-            return _fastest(fitting, refused)
+            best = _fastest(fitting, refused)
+            return best if served else _without_engine(best)
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
+
+
+def _without_engine(plan: Topology) -> Topology:
+    why = "vLLM cannot load this architecture: the trainers' own models generate, slowly"
+    return replace(plan, memory_share=0.0, choices=(*plan.choices, Choice("no vLLM", why)))
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,6 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
     elif topology.layout == "split":
         server = f"http://127.0.0.1:{INFERENCE_PORT}"
         tree["rollout"] |= {"engine": "vllm_server", "server": server}
-    else:
+    elif topology.memory_share:
         tree["rollout"] |= {"engine": "vllm_colocated", "memory_share": topology.memory_share}
     return tree

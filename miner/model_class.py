@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     import torch
 
 
+TOKENIZER_FILES: dict[str, Any] = {"local_files_only": True, "mistral_format": False}
+"""For `AutoTokenizer`: no hub, and the files that all families have. Beside Mistral's own, and with
+its package installed, as vLLM has it, transformers would make a tokenizer without a template."""
+
+
 def model_class(folder: Path) -> Any:
     """The auto class for `folder`.
 

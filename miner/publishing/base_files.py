@@ -21,6 +21,9 @@ _COMPANION_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken"}
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _CHAT_TEMPLATE = "chat_template.jinja"
 
+MISTRAL_FORMAT = ("consolidated*.safetensors", "params.json", "tekken.json")
+"""Files of Mistral's own programs, beside those that all families have."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -48,6 +51,25 @@ def copy_base_model(base: Path, destination: Path) -> None:
     if (base / INDEX_FILE).is_file() and weights[0].name in (base / INDEX_FILE).read_text():
         shutil.copyfile(base / INDEX_FILE, destination / INDEX_FILE)
     copy_companions(base, destination)
+
+
+def without_mistral_format(base: Path, links: Path) -> Path:
+    """Folder of links to all files of `base` but Mistral's own; `base` itself where it has none.
+
+    vLLM would read those in place of the others: another class, other names of the weights that
+    it is sent, and a tokenizer without the base's chat template.
+
+    Args:
+        links: is made where it is needed.
+    """
+    foreign = {file for pattern in MISTRAL_FORMAT for file in base.glob(pattern)}
+    if not foreign or not (base / "tokenizer.json").is_file():
+        return base
+    links.mkdir(parents=True, exist_ok=True)
+    for file in {*base.iterdir()} - foreign:
+        (links / file.name).unlink(missing_ok=True)
+        (links / file.name).symlink_to(file.absolute())
+    return links
 
 
 def companions(base: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from jinja2 import TemplateError
 from safetensors import safe_open
 from transformers import AutoTokenizer
 
-from miner.model_class import model_class
+from miner.model_class import TOKENIZER_FILES, model_class
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import ModelReport, weight_files
 
@@ -86,7 +86,7 @@ def _float_pieces(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _load_tokenizer(folder: Path, *, strict: bool) -> Any:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **TOKENIZER_FILES)
     except Exception as error:  # any error of transformers on a broken folder
         raise UnverifiedModelError(
             f"{folder}: the tokenizer does not load: {_first_line(error)}."

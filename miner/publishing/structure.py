@@ -64,10 +64,12 @@ class ModelReport:
     loaded: bool = False
 
 
-def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
+def check_structure(folder: Path, *, strict: bool = True, published: bool = True) -> ModelReport:
     """Check `folder` without reading a weight.
 
     Args:
+        published: false for a base model in its own folder, which may hold other files beside it,
+            as Mistral's do: they are not copied.
         strict: true if a tokenizer without chat template, end or padding token is an error; a base
             model is published as it came, with a warning in the report instead.
 
@@ -78,7 +80,8 @@ def check_structure(folder: Path, *, strict: bool = True) -> ModelReport:
     config = read_json(folder / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise UnverifiedModelError(f'{folder / "config.json"} names no "model_type".')
-    _check_traps(folder)
+    if published:
+        _check_traps(folder)
     headers = read_headers(folder)
     warnings = _tokenizer_gaps(folder)
     if strict and warnings:

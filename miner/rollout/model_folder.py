@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedTokenizerBase
 
 from miner.config.errors import ConfigurationError
-from miner.model_class import model_class
+from miner.model_class import TOKENIZER_FILES, model_class
 from miner.rollout.chat_template import ChatTemplateError, fixed_template
 from miner.rollout.renderer import ChatRenderer, TokenizerError
 
@@ -62,7 +62,20 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
         model = model_class(folder).from_pretrained(  # imports torch: seconds
             folder, dtype=dtype, device_map=device, local_files_only=True
         )
+    _keep_special_tokens_alone(model)
     return LoadedModel(model, chat)
+
+
+def _keep_special_tokens_alone(model: PreTrainedModel) -> None:
+    """Forget how the base wants to be sampled, which nothing here reads: `save_pretrained` refuses
+    to save a temperature without `do_sample`, as some bases have it. Their own file is published.
+    """
+    from transformers import GenerationConfig
+
+    base = model.generation_config
+    if base is not None:
+        names = ("bos_token_id", "eos_token_id", "pad_token_id")
+        model.generation_config = GenerationConfig(**{name: getattr(base, name) for name in names})
 
 
 def load_chat(folder: Path) -> LoadedChat:
@@ -74,7 +87,7 @@ def load_chat(folder: Path) -> LoadedChat:
     from transformers import AutoTokenizer
 
     with _explained(folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **TOKENIZER_FILES)
         template = fixed_template(tokenizer, model_type(folder))
         if template.changes:
             tokenizer.chat_template = template.text

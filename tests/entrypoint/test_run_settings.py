@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -254,3 +255,33 @@ def test_programs_load_cuda_from_where_the_hardware_needs_it(
     old = replace(prepared.hardware, cuda_libraries=Path("/compat"))
     main.supervise(replace(prepared, hardware=old))
     assert started[0].split(":")[0] == "/compat"
+
+
+MISTRAL = ("consolidated.safetensors", "params.json", "tekken.json")
+
+
+@pytest.mark.parametrize("own", [(), MISTRAL])
+def test_a_base_with_mistrals_own_files_is_trained_without_them(
+    roots: dict[str, str],
+    arguments: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    own: tuple[str, ...],
+) -> None:
+    base = Path(roots["MINER_CACHE_DIR"]) / "models/acme--tiny"
+    for name in own:
+        (base / name).write_bytes((base / "model.safetensors").read_bytes())
+    started = []
+    monkeypatch.setattr(
+        main, "run_programs", lambda plan, programs, environment: started.append(programs)
+    )
+    environ = {**os.environ, **roots}
+    given = arguments("--dry-run", "--gpus", "4xH100-80GB")
+    prepared = main.prepare(parse_invocation(given), 1000.0, environ)
+    for _ in range(2):  # an orchestrator that was killed begins anew in the same folder
+        main.supervise(prepared)
+    path = Path(tomllib.loads(prepared.plan.settings_file.read_text())["model"]["path"])
+    assert (path == base) == (not own)
+    assert {file.name for file in path.iterdir()} == {file.name for file in base.iterdir()} - {*own}
+    assert (path / "model.safetensors").samefile(base / "model.safetensors")
+    [server] = [each for each in started[-1] if "serve" in each.command]
+    assert str(path) in server.command

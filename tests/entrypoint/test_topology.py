@@ -184,3 +184,13 @@ def test_model_that_fits_no_gpu_is_left_to_the_cpu() -> None:
 def test_tiny_model_on_a_cpu_takes_the_pass_that_is_wanted() -> None:
     topology = plan("0", TINY, pass_tokens=5000)
     assert (topology.layout, topology.pass_tokens, topology.dtype) == ("cpu", 5000, "float32")
+
+
+@pytest.mark.parametrize("inventory", ["1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
+def test_what_vllm_cannot_load_is_generated_by_trainers_that_hold_all_weights(
+    inventory: str,
+) -> None:
+    topology = plan_topology(pretend_hardware(inventory), MODELS["7B"], BatchShape(), served=False)
+    assert (topology.layout, topology.memory_share) == ("colocated", 0.0)
+    assert topology.zero_stage != 3
+    assert topology.choices[-1].what == "no vLLM"

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.publishing.errors import UnverifiedModelError
-from miner.publishing.structure import read_header
+from miner.publishing.structure import check_structure, read_header
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import set_json, shard
 
@@ -65,6 +65,13 @@ def test_damage_is_named_whether_base_or_trained(
     for strict in (True, False):
         with pytest.raises(UnverifiedModelError, match=sentence):
             verify_model(model, load=False, strict=strict)
+
+
+def test_a_base_may_hold_other_weights_beside_its_own(model: Path) -> None:
+    shutil.copy(model / WEIGHTS, model / "consolidated.safetensors")
+    check_structure(model, published=False)
+    with pytest.raises(UnverifiedModelError, match="not one of the model's weight files"):
+        check_structure(model)
 
 
 def test_sound_model_passes(base_model: Path) -> None:

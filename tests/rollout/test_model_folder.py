@@ -1,5 +1,7 @@
 """Loading a model folder with all that playing it needs, or saying what it lacks."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from tokenizers import AddedToken
 
 from miner.config.errors import ConfigurationError
+from miner.publishing import load_check
 from miner.rollout.chat_template import CONVERSATION, PLAIN
 from miner.rollout.model_folder import check_model_folder, load_chat, load_model_folder
 from tests.builders import (
@@ -85,3 +88,23 @@ def test_a_folder_without_a_model_is_distinguished_from_an_adapter(whole, tmp_pa
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds a LoRA adapter without"):
         load_chat(tmp_path)
+
+
+def test_a_tokenizer_of_mistrals_own_format_is_not_asked_for(whole, monkeypatch):
+    """With its package installed, as vLLM has it, transformers would take it where it is there."""
+    monkeypatch.setattr(
+        "transformers.integrations.mistral.tokenizer.resolve_mistral_format",
+        lambda *_, **__: pytest.fail("looked for"),
+    )
+    load_chat(whole)
+    load_check._load_tokenizer(whole, strict=True)
+
+
+def test_what_a_base_says_on_sampling_does_not_keep_its_weights_from_being_saved(whole, tmp_path):
+    base = shutil.copytree(whole, tmp_path / "base")
+    said = {"temperature": 0.6, "top_p": 0.95, "eos_token_id": [5, 7]}
+    (base / "generation_config.json").write_text(json.dumps(said))
+    model = load_model_folder(base, torch.float32).model
+    model.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved/model.safetensors").is_file()
+    assert model.generation_config.eos_token_id == [5, 7]
