@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Protocol
 
@@ -86,12 +86,13 @@ class AllMoves:
         prompts = prompts_by_turn(trajectory)
         if trajectory.sampled_tokens:
             self._bids += bids_of(trajectory)
-        for turn, values in enumerate(self._values_by_turn(trajectory)):
+        for turn in sorted(turns):
+            values = self._values_at(trajectory, turn)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
             if played in values and trajectory.turns[turn].sampled_tokens:
                 self._regrets.append(max(values.values()) - values[played])
-            if turn not in turns or not values:
+            if not values:
                 continue
             for reply, share in target(values, self._tau).items():
                 rows.append(unsampled(prompts[turn], self._encode(reply), share))
@@ -126,14 +127,12 @@ class AllMoves:
 
         return of
 
-    def _values_by_turn(self, trajectory: Trajectory) -> Iterator[Mapping[str, float]]:
-        """The values of each turn's legal replies, none where no position was shown."""
-        values: Mapping[str, float] = {}
+    def _values_at(self, trajectory: Trajectory, turn: int) -> Mapping[str, float]:
+        """The values of a turn's legal replies, none where no position was shown."""
         seat = agent_seat(trajectory.task.seed)
-        for turn in trajectory.turns:
-            # after an invalid reply the position is still the one shown before
-            values = self._critic.values(turn.messages, seat) or values
-            yield values
+        # after an invalid reply the position is still the one shown before
+        shown = (each.messages for each in reversed(trajectory.turns[: turn + 1]))
+        return next(filter(None, (self._critic.values(each, seat) for each in shown)), {})
 
 
 def target(values: Mapping[str, float], tau: float) -> dict[str, float]:

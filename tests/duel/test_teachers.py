@@ -20,7 +20,7 @@ from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, label, liars_dice, teacher_of
+from miner.duel.teachers import Seen, gin_rummy, label, liars_dice, othello, teacher_of
 from miner.duel.teachers.liars_dice import LIAR
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
@@ -102,6 +102,7 @@ def _after(bids: list[tuple[int, int]], seat: int, *notes: str) -> Seen:
 
 CARDS = [1, 2, 3, 4, 5]
 ABOVE = [2, 3, 4, 5, 1]
+EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -117,6 +118,9 @@ ABOVE = [2, 3, 4, 5, 1]
         (ABOVE, [1, 2, 4, 3, 5], ["They bid the prize."], "They bid the prize."),  # won
         (ABOVE, [1, 2, 4, 3, 5], ["They bid by no rule."], "They bid by no rule."),
         (CARDS, [3, 1, 2, 5, 4], ["on other things"], "They bid by no rule."),
+        (CARDS, [1, 2, 3, 5, 4], [], "They bid by no rule."),  # three ties of five are luck
+        (EIGHT, [1, 2, 3, 4, 5, 6, 8, 7], [], "They bid the prize."),  # six of eight are a slip
+        (EIGHT, [1, 2, 3, 4, 5, 7, 8, 6], [], "They bid by no rule."),
     ],
 )
 def test_goofspiel_notes_the_rule_that_a_whole_game_shows(
@@ -268,6 +272,25 @@ def test_clobber_finds_the_win_where_there_is_one() -> None:
             assert teacher_of("clobber").values(seen)[move] == 1
             decided += len(won) < len(seen.actions)
     assert decided > 1
+
+
+@pytest.mark.parametrize(
+    ("square", "cost"),
+    [("b2", 4), ("g2", 4), ("b7", 4), ("g7", 4), ("a2", 1), ("g1", 1), ("c3", 0)],
+)
+def test_othello_avoids_squares_beside_empty_corners(square: str, cost: int) -> None:
+    column, row = "abcdefgh".index(square[0]), int(square[1]) - 1
+    disc = 1 << 8 * row + column
+    corner = 1 << 56 * (row > 3) + 7 * (column > 3)
+    assert othello._risk(disc, 0) == -othello._risk(0, disc) == cost
+    assert othello._risk(disc, corner) == othello._risk(disc | corner, 0) == 0
+
+
+def test_gin_rummy_lays_off_nothing_that_a_meld_of_its_own_needs() -> None:
+    """The five of diamonds would break a run of three; after a pass the run is laid down."""
+    state = "Phase: Layoff\nPlayer0: Deadwood=30\n+--+\n|3s4h5d6d7d7h8h8s|\n+--+\nPlayer1:"
+    seen = Seen(state, 0, {gin_rummy._card("5d"): "5d", gin_rummy.PASS: "Pass"})
+    assert teacher_of("gin_rummy").move(seen) == gin_rummy.PASS
 
 
 def _wins(state: pyspiel.State) -> bool:

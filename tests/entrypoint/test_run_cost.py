@@ -16,7 +16,7 @@ from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.step_cost import StepCost, step_cost
 from entrypoint.topology import BatchShape, plan_topology
-from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
+from entrypoint.trainer_settings import DUEL_TURNS, DUEL_WARM_START, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, duels
 from miner.config.contract import GAMES
 from tests.entrypoint.test_topology import MODELS
@@ -54,11 +54,11 @@ def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: st
     """Nothing is played in them, so that they are many; they are not evaluated more often."""
     job, without = (prepared(size, inventory, 1.5, *w) for w in ((), WITHOUT_TEACHERS))
     cost, played = job.cost, job.cost.steps - job.cost.taught_steps
-    assert played == pytest.approx(0.6 * without.cost.steps, abs=1)
+    assert played == pytest.approx((1 - DUEL_WARM_START) * without.cost.steps, abs=1)
     assert cost.taught is not None
     assert cost.taught < cost.step.seconds / 5
     seconds = job.plan.trainer_ends_at - job.plan.started_at
-    assert 0.2 * seconds < cost.taught_steps * cost.taught < 0.4 * seconds
+    assert 0.4 * seconds < cost.taught_steps * cost.taught < DUEL_WARM_START * seconds
     assert cost.every_steps == without.cost.every_steps
     rhythm = job.settings.evaluation
     detour = cost.evaluation + cost.publication

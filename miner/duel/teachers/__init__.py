@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from miner.duel.teachers.base import Label, Seen, Teacher, Values, best, label
+from miner.duel.teachers.base import ByValue, Label, Seen, Teacher, Values, best, label
 from miner.duel.teachers.clobber import ClobberTeacher
 from miner.duel.teachers.gin_rummy import GinRummyTeacher
 from miner.duel.teachers.goofspiel import GoofspielTeacher
@@ -46,7 +46,8 @@ def taught_note(request: Request) -> str:
 def taught_values(game: str, seen: Seen) -> Values:
     """The teacher's values, of which that of the move it teaches is the highest."""
     teacher = teacher_of(game)
-    values, move = teacher.values(seen), teacher.move(seen)
+    values = teacher.values(seen)
+    move = best(values) if isinstance(teacher, ByValue) else teacher.move(seen)
     return values | {move: max(values.values()) + MARGIN}
 
 

@@ -51,8 +51,9 @@ def _deadwood_after(seen: Seen, hand: list[int], action: int) -> float:
         return float(_after_discard([*hand, _card(seen.field("Stock size").split()[-1])]))
     if action == STOCK or (action == PASS and phase == "FirstUpcard"):
         return utils.min_deadwood(hand) - _STOCK_GAIN
-    if action == PASS:
-        return float(utils.total_card_value(hand))
+    if action == PASS:  # melds can be laid down after the last card that is laid off
+        laying_off = any(each < UPCARD for each in seen.actions)
+        return float(utils.min_deadwood(hand) if laying_off else utils.total_card_value(hand))
     if action == KNOCK:
         return float(_after_discard(hand))
     gone = utils.int_to_meld[action - FIRST_MELD] if action >= FIRST_MELD else [action]

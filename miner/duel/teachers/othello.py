@@ -19,6 +19,14 @@ _CORNERS = 1 | 1 << 7 | 1 << 56 | 1 << 63
 _CORNER = 8.0
 """Legal moves that a corner is rated at."""
 
+_BESIDE = tuple(
+    (1 << corner, 1 << corner + along + down, 1 << corner + along | 1 << corner + down)
+    for corner, along, down in ((0, 1, 8), (7, -1, 8), (56, 1, -8), (63, -1, -8))
+)
+"""Of each corner its square, the one diagonal to it, and both others beside it."""
+_DIAGONAL = 4.0
+"""Legal moves that a disc on the square diagonal to an empty corner costs; on the others one."""
+
 _DISC = 2.0
 """The same for a disc at the end of the game."""
 
@@ -88,12 +96,22 @@ def _search(board: Board) -> float:
 
 
 def _rating(own: int, other: int) -> float:
-    """For the side to move: mobility and corners, or discs where the game is over."""
+    """For the side to move: mobility, corners and what may lose one, or discs at the end."""
     mobility = legal_moves(own, other).bit_count() - legal_moves(other, own).bit_count()
     if not mobility and not legal_moves(own, other):
         return _DISC * (own.bit_count() - other.bit_count())
     corners = (own & _CORNERS).bit_count() - (other & _CORNERS).bit_count()
-    return mobility + _CORNER * corners
+    return mobility + _CORNER * corners - _risk(own, other)
+
+
+def _risk(own: int, other: int) -> float:
+    """What discs beside empty corners cost the first side more than the other one."""
+    risk = 0.0
+    for corner, diagonal, others in _BESIDE:
+        if not corner & (own | other):
+            risk += _DIAGONAL * (bool(own & diagonal) - bool(other & diagonal))
+            risk += (own & others).bit_count() - (other & others).bit_count()
+    return risk
 
 
 def _shifted(bits: int, by: int) -> int:
