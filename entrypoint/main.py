@@ -210,7 +210,7 @@ def print_plan(prepared: Prepared) -> None:
         print_line(str(line))
     report.print_topology(prepared.topology)
     work = workload(prepared.settings).within(prepared.topology.episode_tokens)
-    report.print_cost(prepared.cost, work)
+    report.print_cost(prepared.cost, work, prepared.settings.evaluation)
     report.print_settings(prepared.recipe, prepared.settings)
     report.print_programs(prepared.plan, prepared.programs)
 

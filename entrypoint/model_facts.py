@@ -15,6 +15,9 @@ from miner.publishing.structure import check_structure, read_json
 DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 
+RECURRENT = frozenset({"mamba", "linear_attention"})
+"""Kinds of layers in a config.json."""
+
 MAMBA_COPIES = 2.1
 """Float32 tensors of shape (chunk, heads, state) for each token: transformers' own code of Mamba 2
 makes such products, since the kernels that would not are not in the image."""
@@ -115,13 +118,16 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
 
 def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
     """See `ModelShape`. docs/gpu.md has them beside what torch's tracker counts."""
+    kinds = {*(config.get("layers_block_type") or ()), *(config.get("layer_types") or ())}
+    if kinds and not kinds & RECURRENT:
+        return 0
     heads = _number(config, "mamba_num_heads", "mamba_n_heads")
     state = _number(config, "ssm_state_size", "mamba_d_state")
     if heads and state:
         chunk = _number(config, "chunk_size", "mamba_chunk_size") or MAMBA_CHUNK
         return int(MAMBA_COPIES * 4 * chunk * heads * state)
     heads = _number(config, "linear_num_value_heads")
-    if heads or "linear_attention" in (config.get("layer_types") or ()):
+    if heads or "linear_attention" in kinds:
         size = _number(config, "linear_value_head_dim")
         return DELTA_COPIES * 4 * (heads * size if heads and size else 2 * hidden)
     return 0

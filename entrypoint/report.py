@@ -14,12 +14,12 @@ from entrypoint.job import Invocation
 from entrypoint.ladder import LADDER
 from entrypoint.layout import Topology
 from entrypoint.memory import MemoryPlan
-from entrypoint.run_cost import EVALUATION_SHARE, RunCost
+from entrypoint.run_cost import RunCost
 from entrypoint.run_plan import RunPlan
 from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
 from entrypoint.workload import Workload
-from miner.config.settings import Settings, to_toml
+from miner.config.settings import EvaluationSettings, Settings, to_toml
 
 
 def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None:
@@ -44,11 +44,13 @@ def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None
     _table("Job", rows)
 
 
-def print_cost(cost: RunCost, work: Workload) -> None:
+def print_cost(cost: RunCost, work: Workload, evaluation: EvaluationSettings) -> None:
     """Longest times of a run's parts and the steps that fit, with the basis of the estimate."""
     step = cost.step
     of_teachers = f", of them {cost.taught_steps:,} of teachers" if cost.taught_steps else ""
-    rhythm = f"every {cost.every_steps} steps, {EVALUATION_SHARE:.0%} of the time at most"
+    share = evaluation.time_share
+    bound = f", {share:.0%} of the time at most" if share < 1 else ""
+    rhythm = f"every {evaluation.every_steps} steps{bound}"
     rows = [
         ("seconds a step", f"about {step.seconds:.3g}"),
         ("of them playing", f"{step.rollout:.3g}"),

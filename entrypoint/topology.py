@@ -51,6 +51,7 @@ class BatchShape:
         servers: that play the episodes; 0: they are played in the trainer's processes.
         pass_tokens: of a forward and backward pass, if there is room for it.
         work: parts of an episode.
+        mounted: conversations of data sets are learned too, each as long as an episode may be.
     """
 
     groups: int = 16
@@ -60,10 +61,16 @@ class BatchShape:
     pass_tokens: int = 32768
     lora_rank: int = 16
     work: Workload = SERVED
+    mounted: bool = False
 
     @property
     def longest_row(self) -> int:
         """Tokens of the longest row to learn from: an episode, or a turn of a duel."""
+        return self.episode_tokens if self.mounted else self.held
+
+    @property
+    def held(self) -> int:
+        """Tokens that a live episode has in an engine's cache at most."""
         return self.work.held or self.episode_tokens
 
     @property
@@ -127,7 +134,10 @@ def plan_topology(
 
 
 def _without_engine(plan: Topology) -> Topology:
-    why = "vLLM cannot load this architecture: the trainers' own models generate, slowly"
+    why = (
+        "it cannot load this architecture: the trainers' own models generate, slowly, and vLLM's "
+        "times and memory above do not hold"
+    )
     return replace(plan, memory_share=0.0, choices=(*plan.choices, Choice("no vLLM", why)))
 
 
@@ -264,7 +274,7 @@ def _rollout(
         limit = total * _filled_share(candidate)
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
-    episode = batch.longest_row * load.shape.kv_bytes_per_token
+    episode = batch.held * load.shape.kv_bytes_per_token
     per_engine = -(-batch.wanted_live // candidate.engines)
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))

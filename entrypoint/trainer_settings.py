@@ -41,7 +41,7 @@ DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy nine tenths of what is learned."""
 
 DUEL_WARM_START = 0.75
-"""Share of the run that learns from teachers before its own games, as in both measured recipes."""
+"""Share of the run that learns from teachers before its own games, as in the tiny recipe."""
 
 DUEL_GROUPS, DUEL_GROUP = 64, 2
 """Of a step of own games: credit comes from values, and games that begin alike show the same
@@ -158,6 +158,7 @@ class PlannedSettings:
             lora_rank=self.settings.model.lora_rank,
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
+            mounted=bool(self.settings.demonstrations.datasets),
         )
 
     def planned(

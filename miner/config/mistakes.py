@@ -10,6 +10,7 @@ from pydantic import ValidationError
 GONE = {
     "demonstrations.named": "it is 'reward.named' now",
     "demonstrations.notes": "it is 'environment.notes' now, of own games too",
+    "evaluation.seconds_apart": "evaluation.time_share bounds their time now, as it is measured",
     "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
     "rollout.weights": "weights reach vLLM's server by a file in run_dir",
 }

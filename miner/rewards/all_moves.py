@@ -54,8 +54,8 @@ class AllMoves:
         tau: temperature of the target, in chances to win.
 
     Attributes:
-        regret: mean over the latest games' moves of what the critic's best one would have added to
-            the chance to win; NaN before any.
+        regret: mean over the latest games' trained moves of what the critic's best one would have
+            added to the chance to win; NaN before any.
     """
 
     def __init__(

@@ -29,6 +29,8 @@ from miner.reporting.run_folder import RunFolder
 
 CANDIDATES = ("candidates", "last_candidates")
 """Keys in `best.json`: how many the gate has been asked about, during training and at its end."""
+DETOUR = "evaluation_seconds"
+"""Key of how long the last evaluation took, its publication included."""
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -128,7 +130,6 @@ class HeldOut(TrainerCallback):
                 )
             self._best = BestModel(base)
             self._record(result, 0, published=True)
-            self._store()
             self._ended(began)
 
     def consider(self, step: int, *, last: bool = False) -> None:
@@ -186,6 +187,7 @@ class HeldOut(TrainerCallback):
     def _ended(self, began: float) -> None:
         self._last = self._clock()
         self._detour = self._last - began
+        self._store()
 
     def _passes(self, candidate: Evaluated, result: EvaluationResult, last: bool) -> bool:
         """Return whether the gate lets the candidate pass, if there is one. Each has to show more
@@ -238,12 +240,13 @@ class HeldOut(TrainerCallback):
         except FileNotFoundError:
             return None
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
+        self._detour = state.get(DETOUR, 0.0)
         return BestModel.from_state(state)
 
     def _store(self) -> None:
         assert self._best is not None
         if self._ranks.leads:
-            state = self._best.state() | self._candidates
+            state = self._best.state() | self._candidates | {DETOUR: self._detour}
             write_atomically(self._state_file, json.dumps(state))
 
 

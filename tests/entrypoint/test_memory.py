@@ -164,6 +164,12 @@ def test_a_recurrent_layer_takes_no_more_than_is_planned_and_not_much_less(confi
     assert many - few <= planned[1] - planned[0] <= 1.3 * (many - few)
 
 
+def test_sizes_of_a_recurrence_count_where_a_layer_has_one() -> None:
+    plain = NEMOTRON_4B | {"layers_block_type": ["attention"] * 40}
+    assert shape_of(NEMOTRON_4B).mixer_bytes > 10**7
+    assert shape_of(plain).mixer_bytes == 0
+
+
 def test_a_hybrid_base_gets_smaller_passes_that_are_recomputed() -> None:
     plain = SIZES["3B"]
     [like_it, hybrid] = (

@@ -81,9 +81,11 @@ def test_a_job_of_many_steps_keeps_the_recipes_rhythm() -> None:
     assert cost("0.5B", "8xH100-80GB", 12.0).every_steps == 20
 
 
-def test_what_the_user_set_wins() -> None:
+def test_what_the_user_set_wins(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set", "evaluation.every_steps=9", "--set", "optimizer.max_steps=12")
     job = prepared("7B", "4xH100-80GB", 1.5, *words)
+    main.print_plan(job)
+    assert ", every 9 steps\n" in capsys.readouterr().out
     assert job.settings.evaluation.every_steps == 9
     assert job.settings.evaluation.time_share == 1.0
     assert job.cost.steps == 12

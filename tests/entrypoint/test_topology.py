@@ -18,6 +18,7 @@ from entrypoint.memory import ModelShape
 from entrypoint.pretended import SIZES as MODELS
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import AS_FAST, BatchShape, plan_topology
+from entrypoint.workload import HELD_TOKENS, duels
 
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
 TINY = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
@@ -184,6 +185,13 @@ def test_model_that_fits_no_gpu_is_left_to_the_cpu() -> None:
 def test_tiny_model_on_a_cpu_takes_the_pass_that_is_wanted() -> None:
     topology = plan("0", TINY, pass_tokens=5000)
     assert (topology.layout, topology.pass_tokens, topology.dtype) == ("cpu", 5000, "float32")
+
+
+def test_rows_of_a_duel_are_turns_unless_conversations_are_learned_too() -> None:
+    longest = [
+        BatchShape(work=duels(["othello"], 8), mounted=also).longest_row for also in (False, True)
+    ]
+    assert longest == [HELD_TOKENS, BatchShape.episode_tokens]
 
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])

@@ -107,6 +107,14 @@ def test_evaluations_take_their_share_of_the_time_as_measured(tmp_path, took, ev
     assert [record.step for record in world.records()] == evaluated
 
 
+def test_a_restart_remembers_how_long_an_evaluation_takes(tmp_path):
+    World(tmp_path, BASE, took=25.0).held_out.start()
+    again = World(tmp_path, BETTER, time_share=0.2)
+    again.held_out.start()
+    steps_of(again, 45.0, 10, 20, 30)
+    assert [record.step for record in again.records()] == [0, 30]
+
+
 @pytest.mark.parametrize(("more", "evaluated"), [(-1.0, [0]), (1.0, [0, 10])])
 def test_the_last_evaluation_has_its_distance_too(tmp_path, more, evaluated):
     """At a fifth of the time and 25 s each, 100 s lie between two, and half of that here."""
