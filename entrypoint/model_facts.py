@@ -16,7 +16,7 @@ DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 
 RECURRENT = frozenset({"mamba", "linear_attention"})
-"""Kinds of layers in a config.json."""
+"""Kinds of recurrent layers in a config.json."""
 
 MAMBA_COPIES = 2.1
 """Float32 tensors of shape (chunk, heads, state) for each token: transformers' own code of Mamba 2
@@ -117,7 +117,8 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
 
 
 def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
-    """See `ModelShape`. docs/gpu.md has them beside what torch's tracker counts."""
+    """Bytes per token of a recurrent layer's computation, 0 without such layers; docs/gpu.md has
+    what torch's tracker counts."""
     kinds = {*(config.get("layers_block_type") or ()), *(config.get("layer_types") or ())}
     if kinds and not kinds & RECURRENT:
         return 0

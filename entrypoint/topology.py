@@ -90,6 +90,11 @@ class _Candidate:
     zero_stage: ZeroStage
 
     @property
+    def can_generate(self) -> bool:
+        """Return whether a trainer can do without an engine: its GPU holds all weights."""
+        return self.layout == "colocated" and self.zero_stage != 3
+
+    @property
     def name(self) -> str:
         tuning = "full fine-tuning" if self.tuning == "full" else "LoRA"
         zero = f", ZeRO-{self.zero_stage}" if self.zero_stage else ""
@@ -117,8 +122,7 @@ def plan_topology(
     for candidates in _candidates(len(hardware.gpus)):
         fitting: list[_Fitting] = []
         for candidate in candidates:
-            alone = candidate.layout == "colocated" and candidate.zero_stage != 3
-            if not (served or alone):
+            if not (served or candidate.can_generate):
                 continue
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):

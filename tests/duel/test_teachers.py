@@ -278,12 +278,18 @@ def test_clobber_finds_the_win_where_there_is_one() -> None:
     ("square", "cost"),
     [("b2", 4), ("g2", 4), ("b7", 4), ("g7", 4), ("a2", 1), ("g1", 1), ("c3", 0)],
 )
-def test_othello_avoids_squares_beside_empty_corners(square: str, cost: int) -> None:
+def test_othello_avoids_squares_beside_empty_corners(
+    square: str, cost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     column, row = "abcdefgh".index(square[0]), int(square[1]) - 1
     disc = 1 << 8 * row + column
     corner = 1 << 56 * (row > 3) + 7 * (column > 3)
     assert othello._risk(disc, 0) == -othello._risk(0, disc) == cost
     assert othello._risk(disc, corner) == othello._risk(disc | corner, 0) == 0
+    own, other = 3 << 35 | disc, 3 << 27
+    rated = othello._rating(own, other)
+    monkeypatch.setattr(othello, "_DIAGONAL", 0.0)
+    assert othello._rating(own, other) - rated == cost * (cost > 1)
 
 
 def test_gin_rummy_lays_off_nothing_that_a_meld_of_its_own_needs() -> None:

@@ -125,6 +125,22 @@ def test_flex_attention_is_the_same_as_blocks(ends, uncompiled):
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_flex_attention_is_compiled_for_one_kernel_and_for_every_kind_of_call(ends, monkeypatch):
+    """What inductor and dynamo choose by default shows on a GPU alone."""
+    compiled, called = [], []
+
+    def compiler(function, **options):
+        compiled.append(options)
+        return lambda *given, **named: called.append(named)
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    monkeypatch.setattr(tree_attention, "_compiled_flex", tree_attention._compiled_flex.__wrapped__)
+    tree_attention.by_flex(*states(len(ends)), Forest(ends, torch.device("cpu")), 0.3)
+    assert compiled[0]["recompile_limit"] > 8
+    assert compiled[0]["dynamic"]
+    assert called[0]["kernel_options"]["BACKEND"] == "TRITON"
+
+
 def test_where_flex_attention_computes_no_gradients_it_is_not_used(uncompiled):
     reason = tree_attention.flex_obstacle(HEADS, KEY_HEADS, SIZE, torch.device("cpu"))
     assert reason

@@ -105,6 +105,8 @@ def test_pairs_against_the_same_opponents_decide_in_training() -> None:
     assert undecided_pairs(games, better, start) == ["even"]
     assert undecided_pairs(games * 3, *longer) == []
     assert undecided_pairs(games * 3, *longer, number=20) == ["even"]
+    clumsy = Evaluated(5, longer[0].scores, (True, True) * 180)
+    assert undecided_pairs(games * 3, clumsy, longer[1]) == ["forfeits"]
 
 
 @pytest.mark.parametrize(("more", "reasons"), [(0, []), (8, []), (9, ["forfeits"])])

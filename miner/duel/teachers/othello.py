@@ -105,7 +105,7 @@ def _rating(own: int, other: int) -> float:
 
 
 def _risk(own: int, other: int) -> float:
-    """What discs beside empty corners cost the first side more than the other one."""
+    """Cost of discs beside empty corners to the first side, less that to the other one."""
     risk = 0.0
     for corner, diagonal, others in _BESIDE:
         if not corner & (own | other):
