@@ -20,7 +20,16 @@ from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, gin_rummy, label, liars_dice, othello, teacher_of
+from miner.duel.teachers import (
+    Seen,
+    best,
+    gin_rummy,
+    label,
+    liars_dice,
+    othello,
+    taught_values,
+    teacher_of,
+)
 from miner.duel.teachers.liars_dice import LIAR
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
@@ -155,6 +164,20 @@ def test_goofspiel_answers_a_note_until_a_round_contradicts_it(
     values = teacher_of("goofspiel").values(seen)
     assert label(teacher_of("goofspiel"), seen).move + 1 == card
     assert values[card - 1] == max(values.values())
+
+
+def test_the_taught_move_has_the_highest_value_though_a_rule_chose_it() -> None:
+    teacher, chosen = teacher_of("goofspiel"), 0
+    for seed in range(40):
+        table, rng = Table(GAMES["goofspiel"], seed), Random(seed)
+        while not table.state.is_terminal():
+            player = table.state.current_player()
+            seen = _seen(table, player)
+            move = label(teacher, seen).move
+            assert best(taught_values("goofspiel", seen)) == move
+            chosen += best(teacher.values(seen)) != move
+            table.apply(rng.choice(list(seen.actions)))
+    assert chosen
 
 
 def _states(game: str) -> list[tuple[Table, int]]:

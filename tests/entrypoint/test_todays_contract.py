@@ -16,14 +16,17 @@ import pytest
 from entrypoint import main
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
-from entrypoint.trainer_settings import choose_game, choose_games
+from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
+from entrypoint.workload import HELD_TOKENS
 from miner.config.contract import SWE_DATASET
 from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
+from tests.entrypoint.conftest import CONFIG
 
 Arguments = Callable[..., list[str]]
 HASHED = "9f86d081884c7d65"
+DUELS = '{"environment_names": ["othello", "liars_dice"]}'
 
 
 @pytest.mark.parametrize(
@@ -151,6 +154,41 @@ def prepared(
     environ = {**os.environ, **roots, "ENVIRONMENT_SERVER_URLS": servers}
     invocation = parse_invocation(arguments("--gpus", "0", **replaced), environ)
     return main.prepare(invocation, time.time(), environ)
+
+
+@pytest.mark.parametrize("inventory", ["1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
+def test_a_base_that_vllm_cannot_load_is_trained_without_it(
+    roots: dict[str, str], arguments: Arguments, tmp_path: Path, inventory: str
+) -> None:
+    config = tmp_path / "config.json"
+    served = ["Olmo3ForCausalLM", "OlmoHybridForCausalLM"]
+    engines = []
+    for architecture in served:
+        config.write_text(json.dumps(CONFIG | {"architectures": [architecture]}))
+        words = ("--dry-run", "--gpus", inventory, "--model-config", str(config))
+        invocation = parse_invocation(arguments(*words, dataset_type=DUELS), dict(os.environ))
+        job = main.prepare(invocation, time.time(), {**os.environ, **roots})
+        engines.append(job.settings.rollout.engine)
+    assert engines[0].startswith("vllm")
+    assert engines[1] == "transformers"
+    assert job.settings.optimizer.zero_stage != 3
+    assert not any("vllm" in program.command for program in job.programs)
+
+
+def test_rows_of_mounted_data_are_planned_beside_duels(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    data = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": SWE_DATASET}
+    longest = [
+        PlannedSettings(
+            parse_invocation(arguments(dataset_type=DUELS), {**os.environ, **roots, **mounted}),
+            3 * 10**9,
+        )
+        .batch_shape()
+        .longest_row
+        for mounted in ({}, data)
+    ]
+    assert longest == [HELD_TOKENS, 8192]
 
 
 def test_without_servers_episodes_are_played_in_process(
