@@ -14,8 +14,6 @@ share of the other's.
 the folder after each.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """One training run under faults: the processes, what strikes them, and what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

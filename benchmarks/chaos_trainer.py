@@ -1,7 +1,5 @@
 """`python -m miner train`, with each finished episode replayed by the rules, in all ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

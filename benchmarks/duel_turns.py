@@ -8,8 +8,6 @@ decisions of a game as six games have of 128, in passes of 8,192; and the proces
 teacher. Its table is where the numbers of `entrypoint.workload` come from.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ context or fragmentation in it, which the planner adds. The tracker rounds a ten
 as CUDA's allocator does.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

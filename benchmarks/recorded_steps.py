@@ -3,8 +3,6 @@
 The episodes, the tokens and the rows are the real ones; nothing is sampled from a model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Collection, Sequence

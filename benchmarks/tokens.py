@@ -11,8 +11,6 @@ of passes is computed, in turns, and scaled up by their tokens. Ids beyond a net
 wrap around.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import math

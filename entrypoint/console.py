@@ -3,8 +3,6 @@
 Masked are URLs' credentials and queries, and values of variables whose names look secret.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """supervisord's remote control, reduced to what the watchdog needs."""
 
-from __future__ import annotations
-
 import http.client
 import xmlrpc.client
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Invariant: every cache that a library writes is below one writable folder, so th
 root file system, a read-only model cache and a root user without capabilities are enough.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ where its build could fetch them.
 Source: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

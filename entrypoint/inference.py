@@ -6,8 +6,6 @@ runs between it and supervisord: when the first process ends, the others are kil
 this process itself is killed do they live on.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -4,8 +4,6 @@ Invariants: every field of a `Job` is usable as it is (names are single path par
 positive number of seconds); what the tournament may add later is warned about and ignored.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

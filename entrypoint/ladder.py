@@ -3,8 +3,6 @@
 Invariant: a rung changes settings only towards less memory; one that can change nothing is skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The plan as data: which GPUs do what, how the trainer holds the model, and why."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

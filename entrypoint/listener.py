@@ -5,8 +5,6 @@ Listeners") sends it SIGTERM when the critical program has exited, however it ex
 be started at all. The critical program, the watchdog, decides about all others.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

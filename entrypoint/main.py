@@ -1,7 +1,5 @@
 """From the tournament's arguments to the exit status: the whole life of the container."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -6,8 +6,6 @@ least what autograd keeps of one layer, which a test counts. On GPUs TRL's fused
 pass's logits: it works through them in tiles.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Facts of the base model from its folder, read without torch and without its weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

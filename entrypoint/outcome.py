@@ -1,7 +1,5 @@
 """End of a run, passed from the processes under supervisord to PID 1 through one file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Invariant: only what makes a published model impossible fails; everything else w
 container that ends here publishes nothing.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

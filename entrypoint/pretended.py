@@ -3,8 +3,6 @@
 `--dry-run --gpus 4xH100-80GB --model-config 7B`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

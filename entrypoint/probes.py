@@ -3,8 +3,6 @@
 A server's reply is not looked at beyond its status line, and never followed to another host.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable

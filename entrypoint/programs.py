@@ -1,7 +1,5 @@
 """The command line of every program of a run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

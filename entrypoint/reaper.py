@@ -4,8 +4,6 @@ Invariants: no zombie stays; SIGTERM reaches the program once; when `run` return
 this process is alive. It works as PID 1 and, as a child subreaper, as any other process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """The plan in readable form: the parts of a dry run, printed as aligned lines."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time

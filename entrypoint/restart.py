@@ -5,8 +5,6 @@ for vLLM that memory trouble takes; a setting is only ever lowered (see `ladder`
 depends on the ends so far and on nothing else.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

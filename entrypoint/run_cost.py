@@ -3,8 +3,6 @@
 Estimates as those of `step_cost`; the trainer measures its own and ends in time in any case.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from entrypoint.hardware import Hardware

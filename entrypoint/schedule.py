@@ -4,8 +4,6 @@ The kill comes at the end of the time given. Before it, in this order: the train
 own end and published; it is asked to end; it is stopped; the published model is loaded again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ forward, twice that backward (Kaplan et al. 2020); peaks, bandwidths and links o
 sheets. The shares of them are what others report for training and serving of this size.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from entrypoint.hardware import Gpu, Hardware

@@ -5,8 +5,6 @@ capabilities), stdout through /dev/fd/1 without rotation, one group (or programs
 after another), a stop time below the container's grace period, socket and pid file in /tmp.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ one with the least seconds for a step by estimate is the plan (`step_cost`), and
 the others would take; adapters only where nothing fits full fine-tuning.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The trainer's settings for a plan: the recipe, then the plan's choices, then the user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

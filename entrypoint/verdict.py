@@ -1,7 +1,5 @@
 """The exit status: 0 exactly if the folder at the output path verifies."""
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

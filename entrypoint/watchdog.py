@@ -5,8 +5,6 @@ anything; it is never left silent for longer than the limit nor running past the
 program ends, the run is over and the outcome file holds its end.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """`python -m miner`: the command line; a failure is one sentence on stderr."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -4,8 +4,6 @@ Invariant: the loop lives as long as the object, so that HTTP connections and se
 it survive from one call to the next.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -7,8 +7,6 @@ Invariants:
   in no message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

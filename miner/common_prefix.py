@@ -1,7 +1,5 @@
 """Common prefixes of sequences of token ids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Importing torch and what stands on it: in less time, and without its noise."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

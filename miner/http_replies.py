@@ -1,7 +1,5 @@
 """Parts of every client of an untrusted HTTP server: connections, bounded bodies, excerpts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, TypeVar

@@ -1,7 +1,5 @@
 """Child processes of ours end with the process that started them, even if that is killed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -5,8 +5,6 @@ of it needs three repairs: its end token is the one that begins a turn, it has n
 a model that was loaded quantised does not let itself be saved.
 """
 
-from __future__ import annotations
-
 import copy
 import shutil
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Command line of the mock environment server: `python -m mock_env_server --help`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Annotated

@@ -6,8 +6,6 @@ Invariants:
 * success is 200 with `status`, `result` and `error`; every refusal is `{"detail": ...}`.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

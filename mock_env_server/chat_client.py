@@ -1,8 +1,6 @@
 """Requests of /evaluate to the model under test: a streamed chat, until the episode's time is
 up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ Invariants:
   (both unless episodes are set to leak).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable

@@ -7,8 +7,6 @@ Invariants:
 * nothing outlives the answer, unless stragglers are wanted.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field

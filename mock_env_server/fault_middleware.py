@@ -3,8 +3,6 @@
 Invariant: an empty plan touches nothing: the request goes straight to the application.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

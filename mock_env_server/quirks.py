@@ -3,8 +3,6 @@
 Invariant: with no quirk on, no request can stop another request from being answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 Invariant: of a simultaneous move only the agent's half is reported, as the real server does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from miner.environments.games import CHANCE, GameSession, Move

@@ -5,8 +5,6 @@ Invariants:
 * a search never keeps the process alive (OpenSpiel's search cannot be interrupted).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -3,8 +3,6 @@
 Invariant: when the context is left the server has ended, however the context was left.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Running the application under uvicorn: the socket, the readiness line, the graceful end."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from types import FrameType

@@ -6,8 +6,6 @@ Invariants:
 * an action that cannot be read changes nothing: no move, no random number is drawn.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Any

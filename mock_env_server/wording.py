@@ -4,8 +4,6 @@ Headings, labels and `ID -> label` lines are the wire format and equal the real 
 sentences around them are not, and no client should depend on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 API_TITLE = "mock of the affinetes environment server"

@@ -1,7 +1,5 @@
 """Builders of small real objects for tests: models, tokenizers, environments, trajectories."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`python -m miner` within the test's process, as a user types it."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """Environment servers that tests kill and start again."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from miner.distributed.launch import free_port

@@ -4,8 +4,6 @@ They are forked from a process that has imported all of it once (multiprocessing
 are real ones otherwise: an environment, an output, signals and an exit status of their own.
 """
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

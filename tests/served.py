@@ -1,7 +1,5 @@
 """The mock environment server in a thread of the test's own process."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

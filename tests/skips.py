@@ -5,8 +5,6 @@
 of whole modules on their way from its workers: here they travel in the worker's output.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run says what it did not prove, and fails where that is more than was expected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

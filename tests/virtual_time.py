@@ -1,8 +1,6 @@
 """Time that costs a test nothing: a loop whose clock jumps to what is due next, and a clock that
 only the test moves."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Coroutine

@@ -6,8 +6,6 @@ imports nothing else, so that an image can read it from standard input. Stand-in
 held to the same tables.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -4,8 +4,6 @@ Invariant: completions come in the order of the prompts, the `n` of each one aft
 the ids that the engine sampled; nothing is tokenised that came from a model.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,7 +52,6 @@ class Client(Protocol):
     def generate(self) -> Callable[..., Completions]:
         """Complete `prompts`, texts or token ids; the other arguments are the fields of
         `VLLMClientGenerationConfig`."""
-        ...
 
 
 class VLLMClient:

@@ -7,8 +7,6 @@ Invariants:
 * a completion has `max_turns` replies at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -39,7 +37,6 @@ class CodeExecuter(Protocol):
 
     def execute(self, codes: Sequence[str]) -> list[str]:
         """One text for each program, in order."""
-        ...
 
 
 class CodeAgentEnvironment(Environment):

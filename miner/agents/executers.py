@@ -4,8 +4,6 @@ Invariant: a text is what a program printed and how it failed, if it did; an exe
 raises and is never a text.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Rollout functions of TRL's first OpenEnv integration, for today's trainer."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

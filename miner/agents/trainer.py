@@ -4,8 +4,6 @@ With `args.use_vllm` in server mode the environment's client is one of that serv
 TRL keeps in step; without vLLM the trained model itself generates, by continuous batching.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import trl

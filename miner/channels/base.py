@@ -4,8 +4,6 @@ Invariant: training, evaluation, the probe and the report ask a channel and know
 channel is one module here, its settings, and an entry in `miner.config.channel_facts`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The channel `code_agent`: problems that the policy may write code for."""
 
-from __future__ import annotations
-
 from miner.channels.base import Channel
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EnvironmentSource

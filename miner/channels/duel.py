@@ -1,7 +1,5 @@
 """The channel `duel`: today's tournament, played in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

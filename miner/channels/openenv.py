@@ -1,7 +1,5 @@
 """The channel `openenv`: an environment behind OpenEnv servers, known by its seeds."""
 
-from __future__ import annotations
-
 from miner.channels.base import Channel
 from miner.environments.base import EnvironmentSource
 from miner.environments.findings import Findings

@@ -1,7 +1,5 @@
 """The channel `own`: the class that `environment.entry` names, played in this process."""
 
-from __future__ import annotations
-
 from miner.channels.base import Channel
 from miner.environments.base import EnvironmentSource
 from miner.environments.findings import Findings

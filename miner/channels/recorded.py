@@ -1,7 +1,5 @@
 """The channel `recorded`: conversations of mounted data sets, learned as they are."""
 
-from __future__ import annotations
-
 from miner.channels.base import Channel
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.opening import BASELINE_FAMILY

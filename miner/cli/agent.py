@@ -1,7 +1,5 @@
 """`python -m miner agent`: ask a model something that it may write code for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`python -m miner audit`: check for a learning signal before hours are spent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated

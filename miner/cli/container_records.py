@@ -1,7 +1,5 @@
 """A container's records, copied by `docker cp`, also of one that has ended."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

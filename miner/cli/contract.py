@@ -1,7 +1,5 @@
 """`python -m miner contract`: compare the tournament with what this miner was built for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

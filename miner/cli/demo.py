@@ -4,8 +4,6 @@ A base model is made on the spot, the mock environment server runs as a separate
 and training is the same command, settings and code as in production, with a process per core.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Replies as evidence of learning: before and after it, side by side."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

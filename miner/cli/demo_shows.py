@@ -1,7 +1,5 @@
 """Demos: which base model learns, by which recipe, and how long each part takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Literal

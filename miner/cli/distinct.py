@@ -7,8 +7,6 @@ Invariants:
   to another file cannot make: what the tournament's review counts as a difference.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections.abc import Iterator

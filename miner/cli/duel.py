@@ -1,7 +1,5 @@
 """`python -m miner duel` and `league`: matches by the tournament's rules, between any players."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

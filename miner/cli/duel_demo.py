@@ -1,7 +1,5 @@
 """`python -m miner duel-demo`: a tiny model learns four of today's games, end to end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

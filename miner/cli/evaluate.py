@@ -1,7 +1,5 @@
 """`python -m miner evaluate`: score a model or a baseline by the grader's rules."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

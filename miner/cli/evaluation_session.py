@@ -6,8 +6,6 @@ of each seed), `evaluations.jsonl`
 Evaluations of one name that were played in different ways get different names.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Sequence

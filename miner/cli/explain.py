@@ -1,7 +1,5 @@
 """`python -m miner explain`: of one step every token, and what its loss was made of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """`python -m miner gate`: decide whether a model may replace the one that training began with."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

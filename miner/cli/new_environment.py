@@ -1,7 +1,5 @@
 """`python -m miner new-environment`."""
 
-from __future__ import annotations
-
 import keyword
 from pathlib import Path
 from typing import Annotated

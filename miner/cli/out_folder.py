@@ -1,7 +1,5 @@
 """Check of the folder for results, before anything is played for it."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

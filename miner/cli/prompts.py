@@ -1,7 +1,5 @@
 """`python -m miner prompts`: the tournament's own sentences, from a copy of its files."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Annotated

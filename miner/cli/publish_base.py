@@ -1,7 +1,5 @@
 """`python -m miner publish-base`: publishes the base for a job whose games cannot be trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

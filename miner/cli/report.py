@@ -1,7 +1,5 @@
 """`python -m miner report`: one page about a run, to open in a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

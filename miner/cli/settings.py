@@ -1,7 +1,5 @@
 """`python -m miner settings`."""
 
-from __future__ import annotations
-
 import typer
 
 from miner.config.reference import settings_reference

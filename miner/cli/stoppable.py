@@ -1,7 +1,5 @@
 """Commands that keep what they have done when they are asked to end."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Coroutine

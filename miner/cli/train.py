@@ -1,7 +1,5 @@
 """`python -m miner train`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`python -m miner watch`: a local page on a run while it trains, or the same as text."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import json

@@ -1,8 +1,6 @@
 """The channels by the values of `environment.channel`: where each is, and facts for settings,
 recipes and the orchestrator, which do not import it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 

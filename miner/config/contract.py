@@ -3,8 +3,6 @@
 Everything here may change upstream: `python -m miner contract --from CLONE` compares (`watched`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 

@@ -1,8 +1,6 @@
 """Memory and CPUs of the machine, or of the container that this process runs in: its control
 groups."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trainer's sign of life: one small file, written by it and read by its watchdog."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Explanation of mistakes in settings, in sentences that name each and the way out."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 

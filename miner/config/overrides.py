@@ -3,8 +3,6 @@
 A tree is what a TOML file holds: sections as dicts, values as TOML has them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from typing import Any

@@ -6,8 +6,6 @@ where adapters are trained (`lora`) or another game than the servers' Goofspiel 
 duels too). Any file of settings may have that table, to start from a recipe by its name.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings reference: a table of every setting, from where each is declared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """Files of a run that several processes look at, and how they are written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

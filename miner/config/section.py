@@ -1,7 +1,5 @@
 """Base of every section of the settings."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

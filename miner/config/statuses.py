@@ -1,7 +1,5 @@
 """Exit statuses of the trainer's process, for its parent."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

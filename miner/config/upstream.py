@@ -4,8 +4,6 @@ Invariant: a reader returns the file's value, or raises `Unreadable` with a sent
 nothing is guessed.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Callable, Mapping

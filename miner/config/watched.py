@@ -4,8 +4,6 @@ its value here, and what depends on it.
 `differences` compares a clone with it. The values are `contract`'s, which the code reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ Invariants: when one rank fails, even to start, none is left behind; a signal re
 once, whenever it comes; ranks do not outlive the launcher; they begin once all is prepared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

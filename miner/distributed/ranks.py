@@ -10,8 +10,6 @@ Invariants:
   wait for the collectives of the backward pass.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

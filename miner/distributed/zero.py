@@ -1,7 +1,5 @@
 """Configuration of DeepSpeed, and weights under ZeRO-3: no process holds the whole model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

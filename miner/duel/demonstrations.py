@@ -9,8 +9,6 @@ Invariants:
 * prompts, tools and notes are those of a duel; a reply is read back as its move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random

@@ -5,8 +5,6 @@ Invariants:
 * a job's model has a hash for a name, so the family is read from its template instead of its id.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plays a candidate against its start for the gate, by the match code that is graded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@ Matches of different pairs and of different games have separate notes, so all of
 once; games of one match follow each other.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ Invariants:
 * nothing is awarded for games that were not played.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

@@ -6,8 +6,6 @@ Invariants:
 * working memory lives for one game, long-term memory for all games against one opponent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -30,11 +28,9 @@ class TokenCounter(Protocol):
 
     def count(self, text: str) -> int:
         """Tokens in `text`."""
-        ...
 
     def cut(self, text: str, tokens: int, keep: Keep) -> str:
         """At most `tokens` tokens of `text`, from its front or its end."""
-        ...
 
 
 class WordCounter:

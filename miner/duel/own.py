@@ -1,7 +1,5 @@
 """A miner's own ideas of play: functions that value legal moves or choose one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

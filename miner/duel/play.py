@@ -7,8 +7,6 @@ Invariants:
   it counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

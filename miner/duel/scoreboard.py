@@ -1,7 +1,5 @@
 """A player's score against another in one game, over short matches in which notes are kept."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

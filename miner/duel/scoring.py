@@ -3,8 +3,6 @@
 All functions are pure; a table of scores is a dictionary from player to score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 Scores = dict[str, float]

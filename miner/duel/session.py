@@ -1,7 +1,5 @@
 """A league from the command line: makes players, plays, prints and writes its files."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -6,8 +6,6 @@ Invariants:
   its own, so that no player's action moves another's draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from random import Random
 

@@ -1,7 +1,5 @@
 """Tool schemas of a request, in the tournament's order, and reading the calls that come back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

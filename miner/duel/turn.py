@@ -6,8 +6,6 @@ Invariants:
 * all memory calls of a reply are carried out, and the first legal move counts, in any order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal

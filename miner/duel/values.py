@@ -4,8 +4,6 @@ With credit over all legal moves the teachers label the states that the policy i
 DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and without rounds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

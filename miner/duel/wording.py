@@ -7,8 +7,6 @@ Invariants:
   user's copy (`tournament_files`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

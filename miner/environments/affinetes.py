@@ -8,8 +8,6 @@ Invariants:
   or `ProtocolError` (a reply of another shape, or about another game than the one asked for).
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeVar
 
 import aiohttp

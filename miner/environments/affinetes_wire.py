@@ -4,8 +4,6 @@ Invariant: a reply is accepted only if every field named here has its type; fiel
 not named are skipped unread.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec

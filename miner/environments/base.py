@@ -6,8 +6,6 @@ Invariants every channel keeps:
 * failures leave as the typed errors of `miner.environments.errors`, never as a reward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
@@ -103,19 +101,15 @@ class Environment(Protocol):
     @property
     def server(self) -> str:
         """Base URL of the server that plays this episode, or the channel's name in-process."""
-        ...
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Start `task`. Raises: `EnvironmentFault`, `ConfigurationError`."""
-        ...
 
     async def step(self, text: str) -> Transition:
         """Answer with the policy's whole reply. Raises: `EnvironmentFault`."""
-        ...
 
     async def close(self) -> None:
         """Release the episode (idempotent, never raises)."""
-        ...
 
 
 class TaskStream(Protocol):
@@ -124,23 +118,19 @@ class TaskStream(Protocol):
     @property
     def name(self) -> str:
         """`EpisodeTask.environment` of its tasks."""
-        ...
 
     @property
     def kinds(self) -> int:
         """Tasks of a cycle of `training` that has every kind of game once; 1 without kinds."""
-        ...
 
     def training(self, index: int, seed: int) -> EpisodeTask:
         """The `index`-th task of a run with this seed: a pure function of both."""
-        ...
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """`count` tasks, all different, none of which `training` ever gives.
 
         Raises: `ConfigurationError` where there are fewer.
         """
-        ...
 
 
 class EnvironmentSource(Protocol):
@@ -149,38 +139,31 @@ class EnvironmentSource(Protocol):
     @property
     def name(self) -> str:
         """Channel name: "step", "graded", "builtin", ..."""
-        ...
 
     @property
     def capacity(self) -> int:
         """Largest number of open episodes over all servers."""
-        ...
 
     @property
     def applied_rate(self) -> float | None:
         """Share of actions that servers applied as asked; None where none was seen or there are
         no servers."""
-        ...
 
     def open(self, avoid: Collection[str] = ()) -> Environment:
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
-        ...
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Base URLs of the servers that play; empty where episodes are played in-process."""
-        ...
 
     async def health_error(self, server: str) -> str:
         """Ask one of `servers` whether it answers: "" if so, else the error in a few words.
 
         `open` takes a server that does not answer only where all others do not either.
         """
-        ...
 
     async def close(self) -> None:
         """Close the channel's connections and servers."""
-        ...
 
 
 class InProcess:

@@ -4,8 +4,6 @@ Invariants: prompts, retries, parser and game rules are the grader's; equal task
 prizes, cards, dice and opponent randomness (the server's evaluation streams).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Result of any channel's check before training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

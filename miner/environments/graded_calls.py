@@ -7,8 +7,6 @@ Invariants:
   its place back when it ends, however it ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

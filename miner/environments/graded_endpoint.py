@@ -7,8 +7,6 @@ Invariants:
 * a repeated request gets the reply already given, and the player never sees it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

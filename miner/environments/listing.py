@@ -3,8 +3,6 @@
 Invariant: total and bounded; a text without a list gives an empty mapping.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -6,8 +6,6 @@ Invariants:
 * an outage is one line when it begins and one when it is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -8,8 +8,6 @@ Invariants:
 * the conversation is closed in every case; the environment belongs to the caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -32,19 +30,15 @@ class Conversation(Protocol):
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         """Take the messages to be answered first."""
-        ...
 
     async def reply(self) -> str:
         """Return the next reply. What it raises ends the episode."""
-        ...
 
     def observe(self, transition: Transition) -> None:
         """Take the result of the latest reply, also of the episode's last one."""
-        ...
 
     async def close(self) -> None:
         """Release what the episode held (idempotent, never raises)."""
-        ...
 
 
 async def play(environment: Environment, task: EpisodeTask, conversation: Conversation) -> float:

@@ -9,8 +9,6 @@ Invariants:
 * what the builtin channel is compared with are the very messages the server sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """One episode as the probe plays it on any channel, kept whole for comparison."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Invariant: the recommendation is a pure function of the findings, so a stored report explains it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ Invariant: no held-out seed or problem is ever trained on, for all seeds of run 
 as the environment heeds seeds).
 """
 
-from __future__ import annotations
-
 import random
 
 from miner.config.errors import ConfigurationError

@@ -5,8 +5,6 @@ one `release`; a server that just failed is used again only after a pause, or if
 and one that is away comes last of all.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The held-out part of a fixed set of problems: the same in every run, so that runs compare."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from typing import TypeVar

@@ -4,8 +4,6 @@ Replies that hold no play (empty, constant, echoed, an instruction to the grader
 nothing; groups of a base must differ in reward, or nothing is learned from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -8,8 +8,6 @@ Invariants:
   on, and no trained game is graded, for all base seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from random import Random

@@ -1,7 +1,5 @@
 """A policy behind any OpenAI-compatible chat endpoint (SGLang, vLLM, a hosted model)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Loads a model folder and makes it a policy, in the grader's dtype where that is possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ Invariant: a policy sees only the chat, as the grader would send it, and answers
 episode has a separate conversation, so that many can be under way at once.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from random import Random
@@ -36,20 +34,16 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """Label of the results."""
-        ...
 
     @property
     def temperature(self) -> float | None:
         """Sampling temperature, None without sampling."""
-        ...
 
     def conversation(self, task: EpisodeTask) -> TextConversation:
         """A new conversation for an episode of `task`."""
-        ...
 
     async def close(self) -> None:
         """Release what the policy holds (connections, threads)."""
-        ...
 
 
 class BaselinePolicy:

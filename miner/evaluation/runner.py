@@ -8,8 +8,6 @@ Invariants:
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

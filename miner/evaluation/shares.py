@@ -4,8 +4,6 @@ Invariants: every task is in exactly one share; a game against an opponent comes
 every share, but for one; the result has the order of the tasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from miner.environments import EpisodeTask

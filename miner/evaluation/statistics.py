@@ -15,8 +15,6 @@ bootstrap are too narrow, and after ten wins out of ten both claim certainty. So
 Intervals are two-sided with 95% confidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt

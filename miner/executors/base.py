@@ -7,8 +7,6 @@ Invariants:
 * a run begins without anything that an earlier run left behind.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -72,7 +70,6 @@ class Executor(Protocol):
     @property
     def name(self) -> str:
         """Name in messages and reports."""
-        ...
 
     async def run(self, code: str) -> Execution:
         """Run `code` as a separate program.
@@ -80,11 +77,9 @@ class Executor(Protocol):
         Raises: `InfrastructureError` where the executor failed, `ConfigurationError` where the user
             must change something (a key that is refused, a kernel without seccomp).
         """
-        ...
 
     async def close(self) -> None:
         """End everything that still runs (idempotent, never raises)."""
-        ...
 
 
 def too_long(code: str, limits: Limits) -> Execution | None:

@@ -7,8 +7,6 @@ Invariants:
 * the key is handed to the client and appears in no message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

@@ -7,8 +7,6 @@ Invariants:
 * a fork server that died is replaced at the next run; the runs it had fail as infrastructure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -7,8 +7,6 @@ Invariants:
   limit can be made or changed.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

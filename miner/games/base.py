@@ -1,7 +1,5 @@
 """A game: all that servers, duels, rewards and replays know of one, in one object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

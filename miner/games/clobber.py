@@ -1,7 +1,5 @@
 """Clobber: on servers on squares of 5 to 7, in duels on 4x5, 5x5 or 5x6; player 0 is o."""
 
-from __future__ import annotations
-
 import pyspiel
 
 from miner.config.contract import DUEL_BOARDS

@@ -1,7 +1,5 @@
 """Parts of a scene that several games have: boards, cards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from miner.games.base import Scene

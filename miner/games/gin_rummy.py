@@ -4,8 +4,6 @@ With hands of eight a player who knocks while holding three melds of three has n
 left; the tournament scores such a game as a draw.
 """
 
-from __future__ import annotations
-
 import re
 
 import pyspiel

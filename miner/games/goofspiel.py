@@ -9,8 +9,6 @@ Invariants:
 * nothing here remembers a game: hands are read from each state block, never tracked.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ The servers' text of the first betting round equals the recorded one; of the sec
 recorded.
 """
 
-from __future__ import annotations
-
 import re
 
 import pyspiel

@@ -3,8 +3,6 @@
 The servers' text after a bid equals the recorded one; before the first bid it was not recorded.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyspiel

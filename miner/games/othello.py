@@ -1,7 +1,5 @@
 """Othello on eight by eight squares; player 0 has the black discs, x."""
 
-from __future__ import annotations
-
 import pyspiel
 
 from miner.games.base import Game, Parameters, Scene

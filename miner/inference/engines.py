@@ -6,8 +6,6 @@ Invariants:
 * weights travel at most once per optimizer step, and never while an episode is being played.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -35,35 +33,27 @@ class GenerationEngine(Protocol):
     @property
     def sampler(self) -> Sampler:
         """The sampler."""
-        ...
 
     def weights_changed(self, version: int) -> None:
         """The trainer's weights are those after optimizer step `version` now."""
-        ...
 
     def sync_weights(self) -> None:
         """Have the engine hold the current weights. Raises: `EngineLostError`."""
-        ...
 
     def playing(self) -> AbstractContextManager[None]:
         """Inside, the engine is awake and has the current weights. Raises: `EngineLostError`."""
-        ...
 
     def engine_loss(self) -> EngineLoss | None:
         """Loss of the engine since `playing` began; None if there was none."""
-        ...
 
     def recover(self) -> None:
         """Wait for an engine that was lost, and bring it the weights. Raises: `EngineLostError`."""
-        ...
 
     def detach(self) -> None:
         """All ranks have done their work: end what would disturb the end of the process."""
-        ...
 
     def close(self) -> None:
         """Let go of threads and connections."""
-        ...
 
 
 class EngineMemoryError(MemoryError):

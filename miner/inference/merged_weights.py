@@ -6,8 +6,6 @@ Invariants:
 * an adapted weight is merged in float32 and rounded once, to the dtype that the base is held in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The one protocol behind which every generation engine hides: token ids in, token ids out."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,11 +53,9 @@ class Sampler(Protocol):
         without automatic prefix caching can keep its key-value cache between turns.
         Raises: `SamplerError` when the engine fails for good.
         """
-        ...
 
     async def end_session(self, session: int) -> None:
         """Drop the state of `session` (idempotent)."""
-        ...
 
 
 _SESSIONS = itertools.count()

@@ -9,8 +9,6 @@ Invariants:
 * the same rows give the same trees.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

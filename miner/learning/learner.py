@@ -1,7 +1,5 @@
 """The model that is trained, as loaded from the base model's folder and as written back."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping

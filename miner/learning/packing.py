@@ -6,8 +6,6 @@ beside it; the most expensive pass comes first, so that a batch which does not f
 memory fails at once.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Training time counts over restarts: each checkpoint records what was spent until it was written.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """From a learned step to its record of tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

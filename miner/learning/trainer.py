@@ -4,8 +4,6 @@ Everything else is TRL's: groups, loss, clipping, importance correction, checkpo
 are small, and tests compare each with the parent's behaviour.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import shutil

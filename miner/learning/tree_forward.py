@@ -4,8 +4,6 @@ A pass is one line of tokens, tree after tree, in which each token sees its ance
 that cannot take that it is a rectangle with a row in each line, padded on the right.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

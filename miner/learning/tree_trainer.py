@@ -10,8 +10,6 @@ A token whose logprob in the rollout is NaN was not sampled: a legal reply that 
 choose, or a demonstration. Its ratio is 1, and metrics leave it out.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Filters for warnings of TRL and transformers that are no problem here."""
 
-from __future__ import annotations
-
 import logging
 
 

@@ -1,7 +1,5 @@
 """Updates that must not happen, since something in them is not finite."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Collection

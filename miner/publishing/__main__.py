@@ -3,8 +3,6 @@
 `verify-base` holds a base model to what it came with.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ transformers writes for the same model, such as "rope_parameters" in place of "r
 grader.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -6,8 +6,6 @@ renamed away and the new one renamed in: between the two calls, a few microsecon
 not exist; a kill exactly there is repaired by the next `Publisher`, which puts the old folder back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -6,8 +6,6 @@ of the model must not stay in the trainer's memory, and the orchestrator does no
 It does not outlive the caller, whose folders a next attempt uses again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

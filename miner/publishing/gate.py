@@ -22,8 +22,6 @@ Source of the bets: Waudby-Smith and Ramdas, Estimating means of bounded random 
 (JRSS-B 2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist

@@ -9,8 +9,6 @@ It runs on the CPU. In a process that trains with DeepSpeed ZeRO-3, `from_pretra
 the model: use `fresh_process.verify` there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace

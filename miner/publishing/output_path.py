@@ -4,8 +4,6 @@ The mark of a published folder is its `PUBLICATION_FILE`: a small JSON file that
 reads, and that moves with the folder.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError

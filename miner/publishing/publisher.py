@@ -10,8 +10,6 @@ Invariants:
 * a folder that no publisher wrote is refused, or moved aside to `.NAME.kept-*`, never deleted.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -7,8 +7,6 @@ Invariants:
 * whether the tensors are the ones the architecture needs, and finite, is `load_check`'s part.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

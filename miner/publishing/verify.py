@@ -1,7 +1,5 @@
 """One question: can the grader use this model folder? Answered cheaply or in full."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype

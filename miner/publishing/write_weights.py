@@ -4,8 +4,6 @@ Invariant: the result is the base model's folder with other weights: same compan
 dtypes, so what held-out evaluation played in that dtype is what is published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -7,8 +7,6 @@ Invariants:
 * all conversations of a task are held out, or none is.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

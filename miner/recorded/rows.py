@@ -1,7 +1,5 @@
 """Rows of recorded conversations: loss on the assistant's text, on each reply once."""
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import replace

@@ -6,8 +6,6 @@ Invariants:
 * the submission is a separate block, the last reply, and comes before the turns are over.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

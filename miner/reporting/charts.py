@@ -1,7 +1,5 @@
 """Small charts as SVG coordinates, for a page that draws them again with every step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ Invariant: writing costs no step. At most one episode a second is kept, the file
 disk that refuses it ends the log, not the run.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pictures of learning and of evaluations, with intervals wherever a mean is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

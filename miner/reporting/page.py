@@ -3,8 +3,6 @@
 Invariant: the page needs no network and no scripts; it can be written while the run continues.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

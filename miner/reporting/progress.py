@@ -6,8 +6,6 @@ tokens`, on one line (a value that is not known is "-"). Where all legal moves a
 KL 0.53` comes before `eta`, and instead of reward, score and tokens/s where no episode was played.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

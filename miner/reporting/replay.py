@@ -5,8 +5,6 @@ A policy does not see the opponent's hand, nor moves that are made for it. They 
 (task_id, seed) and the actions, so the game is played again in-process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """A replay as a self-contained page: no other files, every text escaped; games are drawn."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

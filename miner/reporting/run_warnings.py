@@ -1,7 +1,5 @@
 """Warnings about a run: alarms, which need action, and notes."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import isnan

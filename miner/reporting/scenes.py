@@ -1,7 +1,5 @@
 """Scenes of a game to step through: one before the first move, and one after each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito (2008). Figures are built without pyplot, so 
 and no display is touched, and a trainer can draw from any thread.
 """
 
-from __future__ import annotations
-
 import io
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Summary of a run in sentences and numbers: subject, gain over the base, progress, cost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist

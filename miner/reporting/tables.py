@@ -1,7 +1,5 @@
 """The table to read first: who scored what, with intervals, overall and by deck size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Invariant: it reads the run's records and nothing else, and writes nothing.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections import defaultdict

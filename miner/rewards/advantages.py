@@ -4,8 +4,6 @@ Episode-level advantages are TRL's own. A baseline by round compares like with l
 a group face the same prizes and the same opponent stream in round t.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ between the target and the policy's probability of each whole reply; what is no 
 mass to those that are. Each legal reply is a row of its own behind the decision's prompt.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -39,11 +37,9 @@ class Critic(Protocol):
             shown: the messages since the policy's last reply.
             seat: the policy's.
         """
-        ...
 
     def learn(self, bids: Sequence[Bid]) -> None:
         """Take note of how the policy has bid; nothing to do for games without bids."""
-        ...
 
 
 class AllMoves:

@@ -1,8 +1,6 @@
 """Reward of an episode: the graded score, a penalty for replies that were no
 action, and optionally shaping. No strategy of any game is in it."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import NamedTuple
 

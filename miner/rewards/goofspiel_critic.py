@@ -5,8 +5,6 @@ matches cards to prizes. No strategy is built in and no move is demonstrated: be
 the policy is taken to bid at random, as the format's opponent always does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A miner's own idea of credit: a function of yours makes the advantages (`reward.entry`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

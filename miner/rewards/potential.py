@@ -4,8 +4,6 @@ F_t = phi(s_{t+1}) - phi(s_t) with phi = 0 after the end (Ng, Harada & Russell 1
 an episode is -phi(s_0), equal for all members of a group, so the best policy does not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 Potential = Callable[[str, int], float]

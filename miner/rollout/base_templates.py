@@ -4,8 +4,6 @@ The validator's files are read from the user's copy of the tournament's, where i
 are of the same layout in our own words. Both ask for calls in the form that is read (qwen25).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

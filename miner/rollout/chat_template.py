@@ -16,8 +16,6 @@ The fixes, each with its reason:
 * today's date: the template's own default, since the grader renders on another day.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

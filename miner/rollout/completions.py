@@ -4,8 +4,6 @@ The semantics are those that `trl.experimental.openenv.generate_rollout_completi
 removed it: one dictionary per prompt, with `prompt_ids`, `completion_ids`, `logprobs`, `text`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Invariant: the sampler's session is ended in every case; the environment belongs to the caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 

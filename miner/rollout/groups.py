@@ -4,8 +4,6 @@ Invariant: a result has exactly one outcome per member, a trajectory or a typed 
 put instead of a lost episode, so a baseline over `trajectories` never sees an invented score.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from miner.environments.base import EpisodeTask

@@ -8,8 +8,6 @@ Invariants:
   against tokenising the whole at construction, and not taken if it fails.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

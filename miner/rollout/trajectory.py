@@ -9,8 +9,6 @@ Invariants:
   takes any other last token for a truncated completion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

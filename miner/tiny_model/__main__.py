@@ -1,7 +1,5 @@
 """`python -m miner.tiny_model --out DIR [--seed N] [--steps N]`: make the tiny base model."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ Invariants: a folder at the returned path is whole (written beside, then renamed
 exactly one recipe, seed and package versions, which its name is a hash of.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ When the look-up forms depends on the last bits of floating-point numbers, and s
 a fixed number of steps would be too many on one machine and too few on another.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from miner.tiny_model.number_following import Lesson

@@ -1,7 +1,5 @@
 """Conversations as tokens, and batches of them as tensors."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Invariant: the same dialogues, recipe and seed give the same weights on the same machine.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

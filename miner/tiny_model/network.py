@@ -5,8 +5,6 @@ Pretrained language models represent numbers by sinusoidal features of their val
 learns that too, but in more minutes than a laptop demo has; here it is the starting point.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

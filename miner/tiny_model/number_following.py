@@ -9,8 +9,6 @@ Invariants:
   number forms only where the answer depends on it strongly. The mixture comes after it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rules that a number-following conversation can obey, as distributions over its options."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import StrEnum

@@ -5,8 +5,6 @@ labels come from one pool. The labels of the graded game are members of it like 
 characters are the server's wire format); no conversation shows a position of the game.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

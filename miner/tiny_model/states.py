@@ -4,8 +4,6 @@ One token in twenty is learned from. The others matter only by the keys and valu
 so in the last layer, half of a network of two, nothing else is computed for them.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM

@@ -8,8 +8,6 @@ Invariants:
 * a longer conversation renders to the shorter one's rendering, the reply, EOS and the rest.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

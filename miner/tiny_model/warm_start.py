@@ -6,8 +6,6 @@ Invariants:
 * only answers are learned: the distribution over the options at each, and the EOS after it.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

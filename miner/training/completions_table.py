@@ -1,7 +1,5 @@
 """A step's completions in the run's trackers: a table with TRL's columns, and traces."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from itertools import groupby, pairwise

@@ -14,8 +14,6 @@ The games of the next step are played in a thread while the model learns, those 
 the base is evaluated; tokenizers stay in the thread that always uses them.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """Choice of the generation engine, by the settings and the inference servers' configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Episodes of a run: its tasks, the source that plays them, and how long they may be."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -5,8 +5,6 @@ better on the same held-out games; the decision's state survives a kill (`best.j
 only after the model it speaks of was published).
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ Invariants:
 * a start that is refused leaves nothing new in run_dir.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

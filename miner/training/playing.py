@@ -4,8 +4,6 @@ Invariants: an episode that was played to its end with the right weights is kept
 been played with others is not; the number of recoveries of the inference servers is bounded.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -2,8 +2,6 @@
 sound and the base model is at the output path.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from importlib.util import find_spec

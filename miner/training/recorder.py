@@ -1,7 +1,5 @@
 """Record of a training step: a line in `metrics.jsonl`, a heartbeat and progress."""
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path

@@ -9,8 +9,6 @@ Invariants:
 * masks have one entry per token: TRL itself would pad in silence.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Collection, Sequence

@@ -1,8 +1,6 @@
 """One training run, from settings to a published model: `train` makes each part after those that it
 needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Invariant: settings and base bind from the first score or checkpoint on; a start
 before that binds nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

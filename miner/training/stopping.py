@@ -1,7 +1,5 @@
 """Requests to stop, from the user or the orchestrator: leave the episodes, save, publish, exit."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from types import FrameType

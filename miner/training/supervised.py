@@ -4,8 +4,6 @@ Invariant: the conversations of a step are a function of the run's seed and the 
 resumed run has the same ones, and none comes again before all have come.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice

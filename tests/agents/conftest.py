@@ -1,7 +1,5 @@
 """A model for the commands and examples of code agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

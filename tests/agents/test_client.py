@@ -1,7 +1,5 @@
 """The client of a `vllm serve`: what it asks, what it makes of answers, and servers that fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The interface's environment, without what was wrong with it when it was proposed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The examples, run as the scripts that they are, each for a step."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

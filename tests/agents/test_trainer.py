@@ -1,7 +1,5 @@
 """TRL's trainer with an environment, and rollout functions of both forms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The templates are those that TRL ships for tests of its own kind, and for Mistra
 what its template is known for: the system text goes into the last user turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

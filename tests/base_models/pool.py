@@ -5,8 +5,6 @@ them. Templates are TRL's copies of the families' own; where it has none
 (Granite, Olmo) one of the family's form of calls stands in, and two bases have none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

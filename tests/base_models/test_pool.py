@@ -3,8 +3,6 @@
 `python -m pytest tests/base_models/test_pool.py` gives the rows of docs/base_models.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

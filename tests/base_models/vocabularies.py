@@ -4,8 +4,6 @@ Each is whole in one family. Others that share it take its beginning, which is a
 of the same kind: a whole one takes seconds each time that it is made, written or read.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from functools import cache

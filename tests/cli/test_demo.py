@@ -1,7 +1,5 @@
 """`python -m miner demo`, the whole of it, with a base model and a run of a few steps."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Two submissions are compared as the tournament compares them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

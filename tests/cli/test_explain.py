@@ -1,7 +1,5 @@
 """The step microscope: the record explains the loss that was logged."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

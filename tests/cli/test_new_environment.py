@@ -1,7 +1,5 @@
 """`python -m miner new-environment` and `probe --entry`: from nothing to what can be trained on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

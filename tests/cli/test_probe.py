@@ -1,7 +1,5 @@
 """`python -m miner probe` as a person or a script runs it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """SIGTERM ends a command as Ctrl-C does, and as before once the command is over."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

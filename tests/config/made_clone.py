@@ -1,7 +1,5 @@
 """A clone of the form of the tournament's repository, made from the table of facts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from textwrap import dedent

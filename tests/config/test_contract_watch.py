@@ -1,7 +1,5 @@
 """A clone of the tournament's repository, compared fact by fact with what is built for."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 It takes minutes to build and nine gigabytes, so `make test` leaves it alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """An engine, an image and a place to run it: made once, as far as this machine allows it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

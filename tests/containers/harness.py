@@ -1,7 +1,5 @@
 """Containers of the miner under the tournament's limits, and what a test asks of them."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`docker compose up` as a newcomer types it, and what the other forms would start."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

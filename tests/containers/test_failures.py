@@ -1,7 +1,5 @@
 """Causes that keep a container from training: each has its status and its sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SIGKILL where something is being written: a loadable model lies there each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A whole job in a container under the tournament's limits, and what happens to it meanwhile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

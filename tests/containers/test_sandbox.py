@@ -1,7 +1,5 @@
 """The sandbox for a policy's code in a container under the tournament's limits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ranks: collectives, and the end of one that failed, which would wait for the others."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The tournament's transcripts: from ../shared where they are, else our extract without prose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ Texts that hold the tournament's sentences are left out or stand as hashes; numb
 and notes of the scripted players stay.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,8 +1,6 @@
 """Players that say what a test tells them, and a copy of the tournament's files made from its
 transcripts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reading and writing tool calls: as SGLang reads them, as templates write them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Duels as episodes: the same requests, results and forfeits as a duel between two players."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

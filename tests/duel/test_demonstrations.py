@@ -1,7 +1,5 @@
 """Demonstrations: teachers' moves as replies, and teachers' values by reply."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Evaluating over duels: scores by game and seat, forfeits by cause, replays played again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An endpoint as a player: asked, retried and blamed as the tournament's client does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Causes of a lost game, of the end of a match, and failures of no player."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

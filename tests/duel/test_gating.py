@@ -1,7 +1,5 @@
 """The gate's matches between real players, and the scores of a summary."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.duel.gating import play_gate

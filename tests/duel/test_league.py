@@ -1,7 +1,5 @@
 """A league from the command line to the page, and what it does about players that fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The end of a match: the recorded matches, game by game."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

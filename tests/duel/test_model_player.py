@@ -1,7 +1,5 @@
 """A model in this process as a player: its template, its tokens, its calls, its limits."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A miner's own teacher and opponent: examples, where they act, and what is wrong with others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

@@ -1,7 +1,5 @@
 """Players without a model, and what a person may type for one."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from types import SimpleNamespace

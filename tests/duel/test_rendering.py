@@ -1,7 +1,5 @@
 """Prompts by real chat templates, byte for byte, with the tools as serving engines pass them on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From games to ranks: every recorded table."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.duel.league import LeagueResult

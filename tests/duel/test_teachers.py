@@ -1,7 +1,5 @@
 """Teachers: what they teach follows from the prompt alone, and wins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

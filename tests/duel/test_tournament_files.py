@@ -1,7 +1,5 @@
 """The tournament's sentences are read from a copy of its files; nothing of a copy is run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

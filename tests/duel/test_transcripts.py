@@ -1,7 +1,5 @@
 """Whole matches as the tournament's own code played them: every state, note, call and result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

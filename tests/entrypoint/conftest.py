@@ -1,7 +1,5 @@
 """Folders and files that the orchestrator's tests work on, made without torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

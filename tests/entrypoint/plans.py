@@ -1,7 +1,5 @@
 """Plans of runs whose time is never over, and of the servers that they start."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

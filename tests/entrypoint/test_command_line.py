@@ -1,7 +1,5 @@
 """`python -m entrypoint` as the validator and a person run it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The exit statuses: distinct, documented, decided by the folder at the output path."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

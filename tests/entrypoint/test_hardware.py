@@ -1,7 +1,5 @@
 """Hardware that the container may use: control groups, visible devices, pretended inventories."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

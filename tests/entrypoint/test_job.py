@@ -1,7 +1,5 @@
 """The tournament's arguments and environment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

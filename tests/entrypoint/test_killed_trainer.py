@@ -1,7 +1,5 @@
 """A real trainer under the real supervisord, killed in mid-run: attempt 2 goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

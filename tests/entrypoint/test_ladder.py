@@ -1,7 +1,5 @@
 """The degrade ladder and what follows the end of an attempt."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The event listener's protocol and what it stops for."""
 
-from __future__ import annotations
-
 import io
 from itertools import starmap
 

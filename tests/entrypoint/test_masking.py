@@ -1,7 +1,5 @@
 """Secrets stay out of what is printed."""
 
-from __future__ import annotations
-
 import pytest
 
 from entrypoint.console import mask, mask_url

@@ -1,7 +1,5 @@
 """The planner's memory against DeepSpeed's arithmetic, and against what autograd really keeps."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Facts read from the base model's folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

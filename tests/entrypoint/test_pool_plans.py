@@ -1,7 +1,5 @@
 """Plans of today's jobs: every base of the pool on the GPUs that the validator gives it."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

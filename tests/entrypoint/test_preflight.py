@@ -1,7 +1,5 @@
 """Checks before the run, each with its line and its way out."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """PID 1's trade, as a child subreaper and as the real PID 1 of a namespace."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

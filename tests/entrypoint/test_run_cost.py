@@ -1,7 +1,5 @@
 """Estimates of a step and a run, and what follows: how often it evaluates, what it prints."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Results of the plan: the trainer's settings, times, environment variables, folders."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """The times of a run: what is kept free before the kill, and in which order things end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

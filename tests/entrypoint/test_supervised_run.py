@@ -3,8 +3,6 @@
 Runs that nothing is sent to are started together, and looked at in the order in which they end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """supervisord.conf, as text and as supervisord itself reads it."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Jobs as today's tournament gives them: hashed names, several games, no servers, a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

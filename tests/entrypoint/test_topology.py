@@ -1,7 +1,5 @@
 """Placement on GPUs: golden plans, and the invariants of every plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

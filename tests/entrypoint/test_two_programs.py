@@ -4,8 +4,6 @@ tests/real_vllm runs the same with vLLM itself and one rank; the stub tells whic
 with.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """The watchdog's decisions, with a fake supervisord and a clock that the test moves."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The inference server: a lost, crashed or silent one, and the processes of one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Inference and trainer as two programs under the real supervisord, with the planned commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A fake supervisord for the watchdog, and a clock that the test moves."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

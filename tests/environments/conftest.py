@@ -1,7 +1,5 @@
 """Mock environment servers in processes of their own, shared by the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 import pytest

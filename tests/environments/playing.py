@@ -1,7 +1,5 @@
 """Playing whole episodes through the `Environment` protocol, as the tests of all channels do."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A server that answers every request with bytes the test chose, and remembers what it was sent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

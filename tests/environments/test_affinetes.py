@@ -1,7 +1,5 @@
 """The client against a server that answers with chosen bytes: every failure has its type."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The in-process channel plays graded episodes by the rules of the `Environment` protocol."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

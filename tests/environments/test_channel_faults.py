@@ -1,7 +1,5 @@
 """Both server channels on a server that fails on demand: typed errors, never a wrong score."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The graded channel: the grader's messages, verdicts and scores, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

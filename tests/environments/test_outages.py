@@ -1,7 +1,5 @@
 """Servers that go away and come back, by a clock that only pauses move."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The probe on servers of every kind: what it finds, what it recommends, that it never hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import io

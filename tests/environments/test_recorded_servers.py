@@ -1,7 +1,5 @@
 """The channels against what the real server said, word for word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import aiohttp

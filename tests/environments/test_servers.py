@@ -1,7 +1,5 @@
 """Server lists as people type them, and the spreading of episodes over servers."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.config.contract import split_server_urls

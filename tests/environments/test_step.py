@@ -1,7 +1,5 @@
 """The step channel: legal ids from what is shown, the grader's dialogue, the terminal reward."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

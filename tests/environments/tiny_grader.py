@@ -4,8 +4,6 @@ It stands in where the mock server is too honest: its prompts differ from the mi
 and `Lies` makes it break the promises that the graded channel relies on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """An OpenAI-compatible chat endpoint over a model folder and the transformers engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings of an audit about a base and its environment's rewards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

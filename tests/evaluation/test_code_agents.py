@@ -1,7 +1,5 @@
 """Evaluating an agent: replies end at its stop strings, and its own message goes on."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Baselines and models as policies: they see only the chat, and score what reports show."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

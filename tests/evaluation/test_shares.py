@@ -1,7 +1,5 @@
 """Shares of an evaluation: every rank plays every game equally often, results keep their order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Names in capitals are filled in by the battery: FOLDER holds a file `secret` (th
 say) that the sandbox must neither read nor change, MINER is the miner's process id, PORT a server.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from miner.executors.base import FailureKind

@@ -1,7 +1,5 @@
 """Runs the table of attacks against a sandbox; also a program, for containers (prints JSON)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ The wire is E2B's: `POST /v2/sandboxes`, `POST /execute` (a JSON object a line),
 `DELETE /sandboxes/{id}`. Code is not run but answered from a table.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

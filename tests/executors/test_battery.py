@@ -1,7 +1,5 @@
 """Code that attacks: contained with Landlock and without, and the sandbox still answers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

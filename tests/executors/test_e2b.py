@@ -1,7 +1,5 @@
 """E2B by its own client against a double of its API: results, faults, and the key."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The local sandbox: code's output and failures, limits, and what becomes of a broken executor."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The check before a submission: it names what is in the way, or the commit."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files that images are made of; no engine is needed to read them."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

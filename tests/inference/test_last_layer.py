@@ -1,7 +1,5 @@
 """The last layer at a few tokens: the same answers and gradients, less work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

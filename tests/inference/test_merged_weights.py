@@ -1,7 +1,5 @@
 """One merge of adapters: what is sampled and published, and a base that no push changes."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable

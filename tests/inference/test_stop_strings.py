@@ -1,7 +1,5 @@
 """Replies end at texts, in every engine alike: ids as sampled, the last token may reach beyond."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

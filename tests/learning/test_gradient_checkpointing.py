@@ -1,7 +1,5 @@
 """Activations computed again in the backward pass: the same gradients, and a sampler's cache."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A chat endpoint that says what a test wants, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable

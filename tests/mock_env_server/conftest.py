@@ -1,7 +1,5 @@
 """Chat endpoints for the tests of /evaluate."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Talking to a server under test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import aiohttp

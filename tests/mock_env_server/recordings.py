@@ -3,8 +3,6 @@
 Equal: status codes, structure, numbers, flags, state blocks, labels. Free: sentences.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Episodes that the server remembers, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """/evaluate beyond the recordings: transport, time, failures that pass, many at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """/evaluate against what the real server answered, and asked the model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every fault does what it says, where it is told to, and again when it is repeated."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

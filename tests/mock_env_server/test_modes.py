@@ -1,7 +1,5 @@
 """Games of /step and /evaluate, against an independent model of the rules as measured."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The server as a process, and requests that it refuses and the real one does not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """MCTS opponents think beside the server; with the `block` quirk they think in its place."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

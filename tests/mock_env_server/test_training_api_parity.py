@@ -1,7 +1,5 @@
 """/reset, /step, /state, /stop and /call against what the real server answered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

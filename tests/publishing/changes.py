@@ -1,7 +1,5 @@
 """Changes to a model folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

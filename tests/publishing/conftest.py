@@ -1,7 +1,5 @@
 """Tiny models of a few kilobytes, with the files that an older transformers would have written."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

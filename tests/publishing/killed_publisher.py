@@ -5,8 +5,6 @@ than the one before, and prints what lay at the output path at that instant and 
 publisher had been opened, as JSON.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Another process that holds a lock until it is killed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The published base is the base's own files, and only those that belong to the model."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

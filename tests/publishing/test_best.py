@@ -1,7 +1,5 @@
 """The rule that picks the model to hand over, as tables."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

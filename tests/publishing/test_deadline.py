@@ -1,7 +1,5 @@
 """The time plan, with a clock that only the test moves."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

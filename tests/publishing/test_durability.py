@@ -1,7 +1,5 @@
 """Power cuts: what was reported as published or complete survives them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

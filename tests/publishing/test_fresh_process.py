@@ -1,7 +1,5 @@
 """Heavy work in a process of its own gives the same answers and the same errors."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """The gate: how seldom a worse model passes, and that a better one does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from random import Random

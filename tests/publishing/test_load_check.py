@@ -1,7 +1,5 @@
 """The full check finds what headers cannot show: wrong values, wrong tensors, a dead tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Output paths that publishing would destroy something at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

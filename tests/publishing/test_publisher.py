@@ -1,7 +1,5 @@
 """Publishing: the output path after every success, every failure, and SIGKILL at any instant."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Publishing on real file systems: swapping folders, full, read-only and mounted disks."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path

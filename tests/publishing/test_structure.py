@@ -1,7 +1,5 @@
 """Every folder that the grader cannot use is named by the cheap check, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

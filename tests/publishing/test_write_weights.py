@@ -1,7 +1,5 @@
 """Weights in memory become the base's folder with other weights, in the base's dtype."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """vLLM itself, as it was built for CPUs: where it is, and one server of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """A small model on disk whose defaults would bend vLLM's sampling, and what it answers itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ reading, our reading] of the shared cases that differ, and of the first written 
 that does.
 """
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

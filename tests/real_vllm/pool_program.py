@@ -3,8 +3,6 @@
 Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies to `POOL_PROMPTS`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

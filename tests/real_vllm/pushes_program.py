@@ -3,8 +3,6 @@
 Runs with the Python that has vLLM; the results are checked by tests that do not.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

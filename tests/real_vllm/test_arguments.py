@@ -1,7 +1,5 @@
 """The installed vLLM: its parsers of planned `vllm serve` commands and of tool calls."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

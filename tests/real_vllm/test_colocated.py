@@ -1,7 +1,5 @@
 """vLLM itself in the trainer's process, on a CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

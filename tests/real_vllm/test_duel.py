@@ -3,8 +3,6 @@
 What our transformers engine decides with the same weights is the same, game by game.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 without the variable two of them are served.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

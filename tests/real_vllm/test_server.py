@@ -1,7 +1,5 @@
 """The sampler and the weight transfer against `vllm serve` itself, on a CPU."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -1,7 +1,5 @@
 """`vllm serve` itself and the trainer, started and restarted as planned, on a CPU."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

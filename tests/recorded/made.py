@@ -1,7 +1,5 @@
 """Made data sets in the forms in which validators mount them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorded conversations: what is read of mounted data sets, held out, and learned."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

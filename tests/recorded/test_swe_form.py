@@ -1,7 +1,5 @@
 """Rows of software tasks in the form that the final's agent reads."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -6,8 +6,6 @@ state blocks and labels of them and a hash in the place of each sentence (`extra
 Both give rows of the same form, so that a test need not know which it sees.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -8,8 +8,6 @@ sentence of the server is replaced by a hash, so that equal sentences stay equal
 copied. What is not known as wire format counts as prose.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

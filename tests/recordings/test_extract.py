@@ -1,7 +1,5 @@
 """The extract says what the recordings say, except for sentences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A run as `miner watch` reads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from miner.config.heartbeat import Heartbeat

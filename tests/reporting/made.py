@@ -1,7 +1,5 @@
 """Small real records for tests of reporting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """The page on a running job: what it shows and what it survives."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

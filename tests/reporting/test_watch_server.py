@@ -1,7 +1,5 @@
 """The page on a running job: who may see it, what follows the run, and runs in containers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

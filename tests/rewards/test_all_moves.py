@@ -1,7 +1,5 @@
 """Rows of all legal replies: their prompts, weights and texts, and what the critic gets to know."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

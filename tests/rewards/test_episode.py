@@ -1,7 +1,5 @@
 """Rewards of finished episodes, as a whole and turn by turn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

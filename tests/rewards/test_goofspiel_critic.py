@@ -1,7 +1,5 @@
 """The critic against chances worked out by other means, and what the policy's own games change."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.environments.games import GameSession

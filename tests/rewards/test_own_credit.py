@@ -1,7 +1,5 @@
 """A function of the user's makes the credit: from a group's episodes to each token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The potential against chances worked out by other means, and what shaping adds to a turn."""
 
-from __future__ import annotations
-
 from math import sqrt
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """Bases without a template get the validator's, or one of its layout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

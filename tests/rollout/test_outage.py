@@ -1,7 +1,5 @@
 """Rollouts and evaluations on real servers that are killed and started again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 

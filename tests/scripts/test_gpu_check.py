@@ -1,7 +1,5 @@
 """scripts/gpu_check.sh on machines that tests make up: which stages run, and what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Any other flag is an error, as it would be there. With STUB_VLLM_JOURNAL in its 
 appends to that file: "start PID", "push LABEL" and "sample LABEL".
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

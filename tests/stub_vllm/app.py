@@ -1,7 +1,5 @@
 """The endpoints: completions, models, health, and the development endpoints for weights."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """A stand-in for vLLM's LLMEngine: the same calls, over a tiny model, one token per step."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field

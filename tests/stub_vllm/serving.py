@@ -1,7 +1,5 @@
 """Running the stub: in a thread of this process, or as `vllm serve` would run."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The weight-transfer half of the stub: start, update, finish, or an error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The base for code agents: form only, and nothing of what is held out."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """The curriculum (look-up, then mixture), and how a base that knows a form only is trained."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

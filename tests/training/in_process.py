@@ -1,7 +1,5 @@
 """Whole training runs in this process, of a random model that is made in no time."""
 
-from __future__ import annotations
-
 import io
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Training on what plays no game: one's own environment, and code agents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import get_args

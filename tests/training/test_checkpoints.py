@@ -1,7 +1,5 @@
 """Checkpoints: their times, their cost, and a disk that has no room for them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

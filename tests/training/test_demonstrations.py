@@ -1,7 +1,5 @@
 """The warm start: which rows its steps learn from, and what a model learns from them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

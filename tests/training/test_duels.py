@@ -1,7 +1,5 @@
 """Training on duels, from a base that knows the form of a call to a model that plays the game."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trainer's reports to the orchestrator, read by the orchestrator's own functions."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

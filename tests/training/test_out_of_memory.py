@@ -1,7 +1,5 @@
 """Memory that runs out: how it is told from a crash, and the ladder down to its last rung."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Back to the best weights at half the rate: what returns, when, how often, and after a resume."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

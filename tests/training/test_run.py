@@ -1,7 +1,5 @@
 """One run in this process, from settings to a published model: stopped, resumed, watched."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Supervised runs on recorded conversations: what is learned, published, and refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The task stream and its source: balanced, apart from every graded game, never another channel."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections import Counter

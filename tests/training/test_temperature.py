@@ -1,7 +1,5 @@
 """The temperature that fits a base: how it is found, and that sampler and trainer both have it."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

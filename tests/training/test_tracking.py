@@ -1,7 +1,5 @@
 """Trackers are told what a step was like, below the run's folder, or are refused by name."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import sys
 from pathlib import Path

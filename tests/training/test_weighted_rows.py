@@ -1,7 +1,5 @@
 """Rows that nobody sampled: their loss is a cross-entropy, divided by the weights of all."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ Invariants:
 * what `write_calls` returns is read back by the same parser as the same calls.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

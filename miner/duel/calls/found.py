@@ -1,7 +1,5 @@
 """Calls as parsers find them and writers are given them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forms whose calls are JSON objects: hermes, qwen25, llama3, mistral."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Forms whose calls look like Python's with literals for arguments: olmo, lfm2."""
 
-from __future__ import annotations
-
 import ast
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Forms with special marks around names and values: qwen3_coder, gemma4."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

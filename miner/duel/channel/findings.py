@@ -1,7 +1,5 @@
 """Findings about a model's duels: the parser of its calls, and the tokens of a turn."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokens that a turn can take, for which a limit needs room."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from random import Random
 

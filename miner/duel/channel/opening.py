@@ -1,7 +1,5 @@
 """Opens the channel for a model: its tokenizer counts notes, its family reads its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

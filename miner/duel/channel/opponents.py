@@ -6,8 +6,6 @@ Invariants:
 * one published model is held at a time: the run publishes while no episode is played.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Replay of an evaluated duel: it is played again from its replies, and drawn move by move."""
 
-from __future__ import annotations
-
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.tasks import duel_of
 from miner.duel.play import LONGEST_CONTENT

@@ -9,8 +9,6 @@ Invariants:
 * seeds of training, of held-out games and of the tournament (1 to 1,000,000) are disjoint.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The protocol of duels' players, and the ways in which a reply can fail."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,11 +40,9 @@ class Player(Protocol):
         Raises: `ReplyForfeit` for what loses the game by the tournament's rules,
             `UnreachableError` for a server that is away; anything else ends the match.
         """
-        ...
 
     async def close(self) -> None:
         """Release what the player holds (idempotent)."""
-        ...
 
 
 class ReplyForfeit(Exception):

@@ -5,8 +5,6 @@ Invariants:
 * one that does not ask, such as a function of the user's, delays neither Ctrl-C nor the exit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import os

@@ -1,8 +1,6 @@
 """Players by what a user types: `random`, `mcts:50`, `teacher`, `strong`, `mine.py:play`, a folder,
 a URL."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path

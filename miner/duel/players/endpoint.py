@@ -5,8 +5,6 @@ loses the game; twice no connection is no player's fault; a refusal, or twice a 
 match, except for a prompt that is too long, which loses the game.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

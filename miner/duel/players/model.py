@@ -3,8 +3,6 @@
 Imports torch; only a model that plays needs this module.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -5,8 +5,6 @@ Leduc "raise, never fold" holds its own against everything, and in Goofspiel the
 against all that do not expect it.
 """
 
-from __future__ import annotations
-
 import pyspiel
 
 from miner.duel.players.rules import bid_the_prize

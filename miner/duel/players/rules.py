@@ -1,7 +1,5 @@
 """Players without a model: random moves, and the bid that equals the prize."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """A league as a picture: every player's score in every game, with its interval."""
 
-from __future__ import annotations
-
 from matplotlib.figure import Figure
 
 from miner.duel.league import LeagueResult

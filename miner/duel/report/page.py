@@ -1,7 +1,5 @@
 """The league as one page without any other file: standings, picture, games, replays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from miner.duel.league import LeagueResult

@@ -1,7 +1,5 @@
 """A recorded game as scenes to step through."""
 
-from __future__ import annotations
-
 from miner.duel.outcome import GameRecord, Ply
 from miner.duel.table import Table
 from miner.games import Scene, game_named

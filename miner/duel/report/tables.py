@@ -1,7 +1,5 @@
 """A league in a terminal: scores with intervals, costs, and who would advance."""
 
-from __future__ import annotations
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape

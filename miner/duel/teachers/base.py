@@ -96,19 +96,15 @@ class Teacher(Protocol):
 
     def values(self, seen: Seen) -> Values:
         """Chance to win after each legal action. Raises: `ValueError` for a text it cannot read."""
-        ...
 
     def move(self, seen: Seen) -> int:
         """The move that it teaches."""
-        ...
 
     def why(self, seen: Seen, move: int) -> str:
         """The reason for a move in a few words."""
-        ...
 
     def note(self, seen: Seen) -> str:
         """A note on the opponent at a game's end, for the next one; empty: none is written."""
-        ...
 
 
 class ByValue:

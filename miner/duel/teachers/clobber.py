@@ -1,7 +1,5 @@
 """Clobber: a search with exact endings over the board that is shown; nothing is hidden."""
 
-from __future__ import annotations
-
 import pyspiel
 
 from miner.duel.teachers.base import ByValue, Seen, Values

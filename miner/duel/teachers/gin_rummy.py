@@ -3,8 +3,6 @@
 The values are a scale of deadwood that keeps its order; nobody has counted wins from it.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

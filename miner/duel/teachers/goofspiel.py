@@ -10,8 +10,6 @@ The values are chances to win: while a note holds, against the rule; else agains
 cards are taken for independent of each other, so that points add up by convolution.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

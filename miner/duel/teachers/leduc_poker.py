@@ -4,8 +4,6 @@ The values are exact for an opponent that picks legal actions uniformly, with th
 "raise, never fold": a raise can only make the opponent fold, and folding never wins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

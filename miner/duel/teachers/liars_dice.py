@@ -11,8 +11,6 @@ Sources: restricted Nash responses, Johanson, Zinkevich and Bowling 2007 ("Compu
 counter-strategies"); regret matching+ with linear averaging, Tammelin 2014 (arXiv 1407.5042).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement

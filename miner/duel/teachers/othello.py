@@ -1,7 +1,5 @@
 """Othello: two plies of search for corners and mobility, on boards of two 64-bit numbers."""
 
-from __future__ import annotations
-
 from miner.duel.teachers.base import ByValue, Seen, Values, chance
 from miner.games.othello import SIZE
 

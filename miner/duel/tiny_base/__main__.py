@@ -1,7 +1,5 @@
 """Makes the duels' tiny base model: `python -m miner.duel.tiny_base FOLDER`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

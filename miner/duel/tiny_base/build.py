@@ -7,8 +7,6 @@ spent, or that no card has. So it forfeits most games: that is what training is 
 Invariant: the same recipe gives the same weights on the same machine.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Invariant: every text encodes and decodes to itself; what is no token falls back to bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations_with_replacement, product
 

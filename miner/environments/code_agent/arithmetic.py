@@ -6,8 +6,6 @@ Invariants:
 * the split is the same for every seed, so that runs can be compared.
 """
 
-from __future__ import annotations
-
 import operator
 import random
 import re

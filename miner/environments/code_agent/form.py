@@ -5,8 +5,6 @@ the policy's and what the environment's is known by who wrote it, never by these
 holds `<output>` itself is a reply like any other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

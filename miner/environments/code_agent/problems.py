@@ -4,8 +4,6 @@ Invariant: a problem is a pure function of its number, and what is held out shar
 is trained on that would let a policy answer from memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,4 +29,3 @@ class Problems(TaskStream, Protocol):
 
     def problem(self, task_id: int) -> Problem:
         """Problem number `task_id`. Raises: `ConfigurationError` for an unknown one."""
-        ...

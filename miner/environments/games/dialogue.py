@@ -6,8 +6,6 @@ Invariants:
 * the third unparsable reply of one turn ends the episode; the count restarts each turn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from miner.environments.base import Message

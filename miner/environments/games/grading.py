@@ -5,8 +5,6 @@ legal id; else the lowest legal id that is a word of the reply; else the first l
 whose label is in the reply. Both parsers are total: any text gives an id or None.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

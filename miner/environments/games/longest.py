@@ -1,7 +1,5 @@
 """Longest conversations of games, for which a limit in tokens needs room."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from random import Random
 

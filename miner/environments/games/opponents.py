@@ -4,8 +4,6 @@ Invariants: equal (task_id, seed, stream) give equal chance events and an equal 
 for all actions of the agent; the two streams of a mode never share a generator.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,7 +25,6 @@ class Opponent(Protocol):
 
     def act(self, state: pyspiel.State, player: int) -> int:
         """An action of `player` in `state`."""
-        ...
 
 
 class RandomOpponent:

@@ -6,8 +6,6 @@ Invariants:
 * prizes, cards, dice and the opponent's random stream depend on (task_id, seed, stream) only.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import pyspiel

@@ -6,8 +6,6 @@ Invariants:
 * a reply that is not an action, or not one of the observation's `legal_actions`, is never sent.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ Invariants:
 * its output goes to a file, so that it never waits for a reader.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -4,8 +4,6 @@ Invariant: what cannot work is refused here, before anything is played; nothing 
 left behind by a refusal.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Limit of the episodes that one server plays at once: as set, or as the server has shown."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -3,8 +3,6 @@
 Invariant: a server's answer is untrusted: bounded before it is parsed, checked while it is.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final
 

@@ -8,8 +8,6 @@ Invariants:
 * a message is bounded before it is parsed, and one that was not requested ends the session.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any, Final, TypeVar

@@ -4,8 +4,6 @@ Invariant: a message is accepted only if every field named here has its type; fi
 not named are skipped unread.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

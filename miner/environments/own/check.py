@@ -7,8 +7,6 @@ many others are played at the same time.
 Invariant: what cannot be trained on is a `ConfigurationError`; what is only odd is a remark.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -3,8 +3,6 @@
 Invariant: any mistake in the entry is one sentence, before anything is trained.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -12,8 +12,6 @@ class Guess(TextEnvironment):
         return Step("higher")
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import ClassVar

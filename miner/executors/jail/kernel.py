@@ -4,8 +4,6 @@ Invariant: each function returns only if what it names is in force, and raises `
 Sources: prctl(2), capabilities(7), landlock(7), getrlimit(2), seccomp(2).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -5,8 +5,6 @@ Invariants:
 * what comes after `READY` on the way out was written by the code, except the end of a traceback.
 """
 
-from __future__ import annotations
-
 import ast
 import linecache
 import os

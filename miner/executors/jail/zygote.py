@@ -11,8 +11,6 @@ Messages (JSON, one a packet): first the miner's settings, answered by `ready` o
 `{"kill": n}`; and from here `{"ended": n, "status": exit status or -signal}`.
 """
 
-from __future__ import annotations
-
 import base64
 import gc
 import importlib

@@ -7,8 +7,6 @@ Invariants:
 * logits never depend on the cache: held states count only as far as their ids equal the prompt.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Both ways give the same logits (the cache is checked against the plain way once,
 both compute the output head at each row's last position only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -37,19 +35,15 @@ class Forward(Protocol):
 
     def pending(self, row: Row) -> int:
         """Number of ids of `row` that have to go through the model."""
-        ...
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Logits after the last id of each row; `rows` ascend by slot."""
-        ...
 
     def share(self, donor: int, row: Row, length: int) -> None:
         """Let `row` begin with the first `length` states of the slot `donor`."""
-        ...
 
     def reset(self) -> None:
         """Drop all states, for example because the weights have changed."""
-        ...
 
 
 class PlainForward:

@@ -1,7 +1,5 @@
 """Less work in the last layer, whose output is read at a few tokens only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

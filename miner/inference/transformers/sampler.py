@@ -13,8 +13,6 @@ Memory of the cache in bytes, at most:
 `2 * layers * kv_heads * head_dim * dtype_size * max_sessions * longest_sequence`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -7,8 +7,6 @@ Invariants:
 * buffers grow on demand and are zeroed at birth, so masked garbage is always finite.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ends replies at texts, in any tokenisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase

@@ -8,8 +8,6 @@ Invariants:
   than one that is down.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal
 
 import aiohttp

@@ -1,7 +1,5 @@
 """vLLM's engine in the trainer's process, and the way of weights into it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -9,8 +9,6 @@ Invariants:
   later one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -5,8 +5,6 @@ its layers one tensor at a time: a reload buffers what arrives and packs each la
 whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

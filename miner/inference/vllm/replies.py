@@ -9,8 +9,6 @@ Invariants:
 * a reply becomes a sample only if an engine that did what it was asked could have given it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

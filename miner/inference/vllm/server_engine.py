@@ -1,7 +1,5 @@
 """vLLM in separate processes, as the trainer's generation engine."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ Invariants:
   these weights: a server that supervisord started again serves the base model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ Invariants:
 * cached states of older weights are gone before a push counts as done.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

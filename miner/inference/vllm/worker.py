@@ -6,8 +6,6 @@ this module, which registers the backend. It takes a safetensors file that this 
 trainer's side is `miner.inference.vllm.weight_sync`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages' HTML templates, rendered with every value escaped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined

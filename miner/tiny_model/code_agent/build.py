@@ -8,8 +8,6 @@ at all: a model that saw true ones would not know how to copy those of the held-
 Invariant: the same recipe gives the same weights on the same machine.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Invariant: every text encodes and decodes to itself; what is not a token falls back to bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerFast

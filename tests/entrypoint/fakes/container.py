@@ -1,7 +1,5 @@
 """Stands for `python -m entrypoint`: a given plan and fake programs, but the real supervisord."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ Nothing of the trainer is replaced: the kill comes after what it does when it ha
 that training ends with go to `weights.safetensors` in the run's folder.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

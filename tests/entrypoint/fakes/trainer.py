@@ -8,8 +8,6 @@ An attempt counts once it has done what it was told, so that one that is stopped
 machine, is made again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Code agents: what is run, what comes back, who is trained on which token, what scores."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Tests that take `graded_episode` or `graded_case` run once per transcript.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

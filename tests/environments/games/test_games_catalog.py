@@ -1,7 +1,5 @@
 """Task ids name games and their parameters."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.config.contract import GAMES

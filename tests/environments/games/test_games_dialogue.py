@@ -1,7 +1,5 @@
 """The grader's dialogue: who is told what after each reply."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.environments.games import GradedDialogue, PromptFormat

@@ -3,8 +3,6 @@
 Those of /reset and /step are replayed on the mock server: tests/mock_env_server.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from miner.environments.games import (

@@ -1,7 +1,5 @@
 """Goofspiel's text format is read back exactly, or refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from miner.games import goofspiel

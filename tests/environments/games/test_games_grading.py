@@ -1,7 +1,5 @@
 """The two parsers read replies as the server does."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Prompt formats: our own words, learned words, stored words."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A session plays the seeded game: chance, opponent, both rules of applying a card, scores."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """State blocks and labels of the games with hidden cards and dice."""
 
-from __future__ import annotations
-
 from miner.environments.games import GameSession
 
 

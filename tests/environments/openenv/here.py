@@ -1,7 +1,5 @@
 """OpenEnv's own package: where it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

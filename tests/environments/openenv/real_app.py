@@ -1,7 +1,5 @@
 """An environment for tests, served by the real OpenEnv package: the reply says what happens."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

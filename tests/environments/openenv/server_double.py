@@ -1,7 +1,5 @@
 """An OpenEnv server whose every message a test chooses, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Checks before training: seeds, sessions, rewards, and servers that do not fit."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import AsyncExitStack
 from typing import Any

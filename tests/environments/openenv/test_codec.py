@@ -1,7 +1,5 @@
 """Schemas to codecs: what is found by itself, what has to be named, and what reaches a server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

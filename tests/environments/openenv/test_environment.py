@@ -1,7 +1,5 @@
 """Episodes on a server that does as a test wants: each fault has its type, none is a score."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

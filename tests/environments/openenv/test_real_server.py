@@ -1,7 +1,5 @@
 """OpenEnv itself: episodes, capacity and faults on its own server, one for the whole file."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys

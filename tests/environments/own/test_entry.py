@@ -1,7 +1,5 @@
 """Entries that name a custom environment, and the errors of all others."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One's own environment: its episodes, its tasks, and what the check before training refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random
