@@ -1,21 +1,17 @@
-"""The episodes of the training API: who plays what, and for how long it is remembered.
+"""The episodes of the training API: who plays what.
 
-Invariants:
-* an episode without a request for `idle_expiry_s` seconds is gone at the next access;
-* a finished episode keeps no game, only what /state answers; at most `finished_kept` of them stay
-  (both unless episodes are set to leak).
+Invariants: no more than `KEPT` episodes are remembered, those of the latest starts (the real server
+forgets none); a finished one keeps no game, only what /state answers.
 """
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
 from miner.environments.games.session import GameSession
 
-FINISHED_KEPT = 10_000
+KEPT = 20_000
 
 
 @dataclass(slots=True)
@@ -31,7 +27,6 @@ class Episode:
         last_opponent_action: None before the opponent's first move.
         total_reward: sum of the rewards of accepted steps.
         thinking: true if a move is being computed right now.
-        touched: time of the last access.
     """
 
     session: GameSession | None
@@ -43,7 +38,6 @@ class Episode:
     total_reward: float = 0.0
     done: bool = False
     thinking: bool = False
-    touched: float = 0.0
     episode_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def info(self) -> dict[str, Any]:
@@ -58,78 +52,26 @@ class Episode:
 
 
 class EpisodeStore:
-    """Finds episodes by id and forgets them in time.
+    """Finds episodes by id."""
 
-    Args:
-        idle_expiry_s: seconds without an access after which an episode is forgotten.
-        finished_kept: bound on finished episodes.
-        leak: forget nothing but what is removed.
-        clock: monotonic time in seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        idle_expiry_s: float,
-        finished_kept: int = FINISHED_KEPT,
-        leak: bool = False,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._idle_expiry_s = idle_expiry_s
-        self._finished_kept = finished_kept
-        self._leak = leak
-        self._clock = clock
-        self._live: OrderedDict[str, Episode] = OrderedDict()
-        self._finished: OrderedDict[str, Episode] = OrderedDict()
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._episodes: OrderedDict[str, Episode] = OrderedDict()
 
     def add(self, episode: Episode) -> None:
         """Remember a new episode."""
-        self._expire()
-        episode.touched = self._clock()
-        self._live[episode.episode_id] = episode
+        self._episodes[episode.episode_id] = episode
+        if len(self._episodes) > self._kept:
+            self._episodes.popitem(last=False)
 
     def find(self, episode_id: str) -> Episode | None:
-        """Return the episode with this id and keep it alive; None where there is none."""
-        self._expire()
-        for table in (self._live, self._finished):
-            episode = table.get(episode_id)
-            if episode is not None:
-                episode.touched = self._clock()
-                table.move_to_end(episode_id)
-                return episode
-        return None
-
-    def finish(self, episode: Episode) -> None:
-        """Let go of the game of an episode that is over."""
-        if self._live.pop(episode.episode_id, None) is None:
-            return
-        self._finished[episode.episode_id] = episode
-        if self._leak:
-            return
-        episode.session = None
-        while len(self._finished) > self._finished_kept:
-            self._finished.popitem(last=False)
+        """Return the episode with this id; None where there is none."""
+        return self._episodes.get(episode_id)
 
     def remove(self, episode_id: str) -> bool:
         """Forget an episode; whether there was one."""
-        self._expire()
-        for table in (self._live, self._finished):
-            if table.pop(episode_id, None) is not None:
-                return True
-        return False
+        return self._episodes.pop(episode_id, None) is not None
 
     def clear(self) -> None:
         """Forget everything, as a restarted server has."""
-        self._live.clear()
-        self._finished.clear()
-
-    def _expire(self) -> None:
-        if self._leak:
-            return
-        oldest = self._clock() - self._idle_expiry_s
-        for table in (self._live, self._finished):
-            while table:
-                episode_id, episode = next(iter(table.items()))
-                if episode.touched > oldest:
-                    break
-                del table[episode_id]
+        self._episodes.clear()

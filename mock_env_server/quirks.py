@@ -17,14 +17,12 @@ class Quirk(StrEnum):
 
     BLOCK = "block"
     DEADLOCK = "deadlock"
-    LEAK = "leak"
     STRAGGLERS = "stragglers"
 
 
 QUIRK_HELP = {
     Quirk.BLOCK: "MCTS opponents think on the event loop: everything, /health too, waits for them",
     Quirk.DEADLOCK: f"{DEADLOCK_AT} concurrent /evaluate calls hang /evaluate for good",
-    Quirk.LEAK: "episodes are kept whole until /stop: no expiry, no bound",
     Quirk.STRAGGLERS: "after its time-out an /evaluate keeps sending chat requests unseen",
 }
 

@@ -14,7 +14,6 @@ from miner.environments.games import CHANCE, GameSession, parse_step_action
 from miner.environments.games.session import CardApplication
 from mock_env_server import wording
 from mock_env_server.episodes import Episode, EpisodeStore
-from mock_env_server.quirks import Quirk
 from mock_env_server.rooms import GameRoom, random_seed, random_task_id
 from mock_env_server.settings import ServerSettings
 
@@ -43,10 +42,7 @@ class SteppedGames:
         self._card_application: CardApplication = (
             "faulty" if settings.mode == "faithful" else "asked"
         )
-        self.episodes = EpisodeStore(
-            idle_expiry_s=settings.idle_expiry_s,
-            leak=Quirk.LEAK in settings.quirks,
-        )
+        self.episodes = EpisodeStore()
 
     async def reset(self, task_id: Any = None, seed: Any = None, opponent: Any = "mcts") -> Answer:
         """Start an episode. What is missing is drawn at random, the game too."""
@@ -142,7 +138,7 @@ class SteppedGames:
             session.game_name, session.agent_seat, session.returns(), episode.total_reward
         )
         episode.done = True
-        self.episodes.finish(episode)
+        episode.session = None
 
 
 def _answer(

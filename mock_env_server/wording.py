@@ -24,7 +24,7 @@ _MENU_LIMIT = 10
 
 def unknown_episode(episode_id: object) -> str:
     """Detail of an unknown episode id."""
-    return f"No episode {episode_id} here: never started, stopped, or idle too long. Use /reset."
+    return f"No episode {episode_id} here: never started, stopped, or forgotten since. Use /reset."
 
 
 def not_found(episode_id: object) -> str:

@@ -80,7 +80,7 @@ def test_a_server_that_cannot_start_gives_the_reason() -> None:
         (["--fault", "hang=2"], "--fault hang: input should be less than or equal to 1, not '2'"),
         (["--fault", "hang=0.6", "--fault", "http_500=0.6"], "Invalid value: rates add up to more"),
         (["--fault-path", "/admin/faults"], "value: --fault-path: path '/admin/faults': expected"),
-        (["--quirks", "slow"], "choose from block, deadlock, leak, stragglers, or all"),
+        (["--quirks", "slow"], "choose from block, deadlock, stragglers, or all"),
         (["--latency", "fast"], "constant:MS"),
         (["--latency", "constant:slow"], "--latency: input should be a valid number"),
         (["--mode", "nice"], "faithful"),
