@@ -2,15 +2,15 @@
 
 Invariants:
 * reading ends, with any content of the folders: rows of another form are counted and left out,
-  and no more than `MOST_CHARACTERS` are held;
+  no more than `MOST_READ` are looked at, and no more than `MOST_CHARACTERS` are held;
+* what is read of a larger set comes from all of its parts: some sets are sorted by task;
 * every process reads the same conversations under the same numbers;
 * all conversations of a task are held out, or none is.
 """
 
 import json
-import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -22,19 +22,17 @@ from miner.duel.calls import write_calls
 from miner.duel.tools import ToolCall
 from miner.environments.base import Message, Tool
 from miner.environments.split import split
+from miner.recorded.record_files import some_records
 from miner.recorded.swe_form import problem, rewritten
-
-logger = logging.getLogger(__name__)
 
 MOST_READ = 100_000
 """Records of one folder that are looked at."""
 MOST_CHARACTERS = 400_000_000
-"""Held by a process; some 100 million tokens."""
+"""Held by a process of all folders, each its share; some 100 million tokens."""
 MOST_OF_A_TASK = 4
 """Conversations that begin alike: some sets have a hundred attempts at each task."""
 MOST_HELD_OUT = 500
 
-_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 _ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -104,10 +102,9 @@ def read_conversations(folders: tuple[Path, ...]) -> Conversations:
     """Read the jsonl, json and parquet files of data sets; once in a process."""
     found = Conversations()
     by_task: dict[str, list[int]] = {}
-    characters = 0
     for folder in folders:
-        software = folder.name == dataset_folder(SWE_DATASET)
-        for record in _records(folder, found.left_out):
+        software, characters = folder.name == dataset_folder(SWE_DATASET), 0
+        for record in some_records(folder, MOST_READ, found.left_out):
             try:
                 conversation = _conversation(record, software)
                 numbers = by_task.setdefault(_beginning(conversation), [])
@@ -119,7 +116,7 @@ def read_conversations(folders: tuple[Path, ...]) -> Conversations:
             numbers.append(len(found.every))
             found.every.append(conversation)
             characters += sum(len(message["content"]) for message in conversation.messages)
-            if characters > MOST_CHARACTERS:
+            if characters > MOST_CHARACTERS // len(folders):
                 break
     if by_task:
         held_out, trained = split(by_task)
@@ -134,28 +131,10 @@ def _beginning(conversation: Conversation) -> str:
     return "\n".join(each["content"] for each in conversation.messages[: conversation.replies[0]])
 
 
-def _records(folder: Path, left_out: Counter[str]) -> Iterator[Mapping[str, Any]]:
-    """Records of the files in a folder, in the order of their names."""
-    from datasets import load_dataset  # takes seconds
-
-    read = 0
-    for file in sorted(folder.rglob("*")):
-        if (builder := _BUILDERS.get(file.suffix)) is None:
-            continue
-        try:
-            records = load_dataset(builder, data_files=str(file), split="train", streaming=True)
-            for record in records:
-                yield record
-                read += 1
-                if read == MOST_READ:
-                    return
-        except Exception as error:  # pyarrow, JSON, encodings: each has its own errors
-            left_out[f"{file.name} cannot be read"] += 1
-            logger.warning("%s cannot be read to its end: %s", file, str(error)[:200])
-
-
-def _conversation(record: Mapping[str, Any], software: bool) -> Conversation:
+def _conversation(record: Any, software: bool) -> Conversation:
     """A record's. Raises: `_OtherForm`."""
+    if not isinstance(record, Mapping):
+        raise _OtherForm("no JSON object")
     given = _listed(record.get("messages"))  # a copy
     for each in given:
         if not isinstance(each, Mapping) or each.get("role") not in _ROLES:

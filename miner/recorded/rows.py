@@ -23,7 +23,8 @@ class RecordedRows:
 
     Args:
         family: of the model's calls, one of `calls.FORMS`.
-        most_tokens: longest row; replies that end beyond it are left out.
+        most_tokens: longest row; replies that end beyond it are left out, and a software task's
+            conversation with them, as its last reply submits.
     """
 
     def __init__(
@@ -50,17 +51,23 @@ class RecordedRows:
             logger.warning("conversation %d is left out: %s", number, str(error)[:200])
             return []
 
-    def some(self, replies: int, seed: str) -> list[RolloutRow]:
+    def some(self, replies: int, tokens: float, seed: str) -> list[RolloutRow]:
         """Rows of conversations drawn by `seed`, with at least so many replies; fewer where there
-        are no more."""
+        are no more.
+
+        Args:
+            tokens: of a usual reply: together the rows weigh as many of those as were asked for.
+        """
         rows: list[RolloutRow] = []
-        trained = self.conversations.trained
+        found, trained = 0, self.conversations.trained
         for number in Random(seed).sample(trained, len(trained)):
-            if replies <= 0:
+            if found >= replies:
                 break
-            rows += self.of(number)
-            replies -= len(self.conversations.every[number].replies)
-        return rows
+            if made := self.of(number):
+                rows += made
+                found += len(self.conversations.every[number].replies)
+        learned = sum(sum(row.loss_mask) for row in rows)
+        return [replace(row, weight=min(1.0, replies * tokens / learned)) for row in rows]
 
     def batch(self, first: int, count: int, seed: int) -> list[int]:
         """Numbers of conversations to train: `count` from place `first` on, in an order that is
@@ -85,6 +92,8 @@ def _rows(
         reply = messages[at]["content"]
         ids = renderer.encode_reply(reply)
         if len(builder.prompt_ids) + len(ids) > most_tokens:
+            if conversation.software:
+                return []
             break
         builder.add_reply(Sample(ids, (math.nan,) * len(ids), "stop"))
         shown = messages[at + 1 : following]

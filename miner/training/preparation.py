@@ -35,8 +35,8 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     """
     base, output = checked_paths(settings)
     check_memory(settings)
-    tasks = task_stream(settings.environment)  # a mistake in the user's class is found here
-    tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
+    if not settings.output.take_over:
+        _check_tasks(settings)
     prepare_trackers(settings)
     prepare_run_dir(settings)
     HeartbeatWriter(settings.run_dir).beat("publishing the base model")
@@ -52,6 +52,18 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         publish_base(publisher, base)
     else:
         load_chat(base)
+    if settings.output.take_over:
+        _check_tasks(settings)
+
+
+def _check_tasks(settings: Settings) -> None:
+    """Find a mistake in the user's class, or in mounted data.
+
+    On a laptop a start that is refused leaves nothing behind; in a container the base lies at the
+    output path before anything is read that is not ours, and may be more than the memory holds.
+    """
+    tasks = task_stream(settings.environment)
+    tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
 
 
 def publish_base(publisher: Publisher, base: Path) -> None:

@@ -2,14 +2,17 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from miner.config.contract import mounted_datasets
 from miner.config.settings import Settings
-from miner.recorded import conversations
+from miner.recorded import conversations, record_files
 from miner.recorded.conversations import Conversations, read_conversations
 from miner.recorded.environment import RecordedSource, RecordedTasks
 from miner.recorded.rows import RecordedRows
@@ -107,6 +110,93 @@ def test_a_damaged_file_and_an_empty_folder_end_nothing(tmp_path: Path) -> None:
     assert (nothing.every, RecordedTasks(nothing).held_out(5, 0)) == ([], [])
 
 
+def test_a_line_that_is_no_record_costs_itself_alone(tmp_path: Path) -> None:
+    found = read(tmp_path, {"messages": CHAT}, "{broken", "3", {"messages": CHAT, "more": {"x": 1}})
+    assert len(found.every) == 2
+    assert found.left_out == {"no JSON object": 2}
+
+
+def test_a_list_in_a_json_file_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps([{"messages": CHAT}] * 3))
+    read_conversations.cache_clear()
+    assert len(read_conversations((tmp_path,)).every) == 3
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_of_a_set_that_is_sorted_by_task_all_parts_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Two files of 30 tasks with 40 attempts each, of which one in ten is looked at."""
+    monkeypatch.setattr(conversations, "MOST_READ", 240)
+    monkeypatch.setattr(record_files, "STRETCH_BYTES", 2048)
+    for file in range(2):
+        told = [{"messages": swe_row(30 * file + n // 40)} for n in range(30 * 40)]
+        if kind == "parquet":
+            table = pyarrow.Table.from_pylist(told)
+            pyarrow.parquet.write_table(table, tmp_path / f"{file}.parquet", row_group_size=100)
+        else:
+            (tmp_path / f"{file}.jsonl").write_text("\n".join(map(json.dumps, told)))
+    read_conversations.cache_clear()
+    found = read_conversations((tmp_path,))
+    tasks = {one.messages[1]["content"] for one in found.every}
+    assert len(tasks) > 50
+    assert 150 < len(found.every) + found.left_out.total() <= 240
+    assert {*found.left_out} <= {"more than 4 of one task"}
+
+
+@pytest.mark.parametrize("rows", [20, 100])
+def test_all_row_groups_give_something_whatever_their_size(tmp_path: Path, rows: int) -> None:
+    told = [{"number": number} for number in range(3000)]
+    table = pyarrow.Table.from_pylist(told)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=rows)
+    for most in (300, 1950, 2999, 3000, 4000):
+        read_ = [each["number"] for each in record_files.some_records(tmp_path, most, Counter())]
+        assert len(set(read_)) == len(read_) <= most
+        assert len(read_) > 0.9 * min(most, 3000)
+        assert {number // rows for number in read_} == set(range(3000 // rows))
+
+
+@pytest.mark.parametrize("longest", [10, 3000])
+def test_a_set_of_fewer_lines_than_are_read_is_read_whole(tmp_path: Path, longest: int) -> None:
+    draw = Random(0)
+    lines = (json.dumps([n, "x" * draw.randrange(longest)]) for n in range(2000))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = [each[0] for each in record_files.some_records(tmp_path, 4000, Counter())]
+    assert sorted(found) == list(range(2000))
+    part = [each[0] for each in record_files.some_records(tmp_path, 500, Counter())]
+    assert 300 < len(set(part)) == len(part) <= 500
+
+
+def test_a_file_without_line_breaks_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"x" * (8 << 20))
+    assert [*record_files.some_records(tmp_path, 100, Counter())] == [None]
+
+
+def test_each_line_of_a_small_file_is_read_once_whatever_the_stretches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in (1, 7, 64, 1 << 20):
+        monkeypatch.setattr(record_files, "STRETCH_BYTES", size)
+        found = read(tmp_path, *({"messages": swe_row(n)} for n in range(50)))
+        assert len(found.every) == 50
+
+
+def test_each_of_several_sets_has_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "MOST_CHARACTERS", 4000)
+    folders = tuple(
+        write_rows(tmp_path / name, [swe_row(number) for number in numbers])
+        for name, numbers in (("one", range(100)), ("other", range(100, 200)))
+    )
+    found = read_conversations(folders)
+    of_one = sum(
+        int(one.messages[1]["content"].split("-")[1].split(",")[0]) < 100 for one in found.every
+    )
+    assert 5 < of_one < 20
+    assert 5 < len(found.every) - of_one < 20
+
+
 def test_rows_of_the_finals_set_are_rewritten_and_others_are_not(tmp_path: Path) -> None:
     read_conversations.cache_clear()
     found = read_conversations((swe_zero(tmp_path, 4),))
@@ -145,9 +235,31 @@ def test_batches_have_every_conversation_once_before_any_comes_again(tmp_path: P
 
 def test_some_rows_have_as_many_replies_as_asked_for(tmp_path: Path) -> None:
     made = rows(read_conversations((swe_zero(tmp_path, 10),)))
-    assert len(made.some(4, "a")) == 2  # of three replies each
-    assert made.some(4, "a") == made.some(4, "a")
-    assert len(made.some(99, "a")) == len(made.conversations.trained)
+    assert len(made.some(4, 9, "a")) == 2  # of three replies each
+    assert made.some(4, 9, "a") == made.some(4, 9, "a")
+    assert len(made.some(99, 9, "a")) == len(made.conversations.trained)
+
+
+def test_conversations_beside_games_weigh_as_many_usual_replies_as_were_asked_for(
+    tmp_path: Path,
+) -> None:
+    made = rows(read_conversations((swe_zero(tmp_path, 10),)))
+    (row,) = made.some(1, 5, "a")
+    assert row.weight * sum(row.loss_mask) == pytest.approx(1 * 5)
+    two = made.some(4, 5, "a")
+    assert sum(row.weight * sum(row.loss_mask) for row in two) == pytest.approx(4 * 5)
+    (short,) = made.some(1, 10_000, "a")
+    assert short.weight == 1.0
+    assert row.entropy == 0.0
+
+
+def test_a_software_task_without_room_for_its_submission_teaches_nothing(tmp_path: Path) -> None:
+    found = read_conversations((swe_zero(tmp_path, 10),))
+    (whole,) = rows(found).of(0)
+    size = len(whole.prompt_ids) + len(whole.completion_ids)
+    assert rows(found, size).of(0)
+    assert rows(found, size - 1).of(0) == []
+    assert rows(found, 30).some(9, 5, "a") == []
 
 
 async def test_an_episode_asks_at_three_places_behind_the_recorded_past(tmp_path: Path) -> None:

@@ -56,6 +56,27 @@ def test_a_model_of_another_run_gives_way_to_the_base(settings, base):
     assert published(settings).step == 0
 
 
+@pytest.mark.parametrize("in_container", [False, True])
+def test_a_container_has_its_base_before_anything_foreign_is_read(
+    settings, in_container, monkeypatch
+):
+    """Mounted data may be more than the memory holds; on a laptop a refusal leaves nothing."""
+
+    def read(folders):
+        raise MemoryError
+
+    monkeypatch.setattr("miner.channels.recorded.read_conversations", read)
+    recorded = settings.having(
+        environment={"channel": "recorded"},
+        reward={"credit": "episode"},
+        output={"take_over": in_container},
+    )
+    with pytest.raises(MemoryError):
+        prepare_run(recorded, in_process=True)
+    assert (settings.output.dir / "config.json").exists() == in_container
+    assert settings.run_dir.exists() == in_container
+
+
 def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     settings.run_dir.mkdir()
     best = settings.run_dir / "best.json"
