@@ -98,6 +98,11 @@ def launched() -> bool:
     return "RANK" in os.environ and hold_lifeline()
 
 
+def world_size() -> int:
+    """Number of trainer processes that share this run, this one among them."""
+    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+
+
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], asked: list[int]) -> int:
     """Until all have ended, or one has failed and the others had time for their last words."""
     first_failure = math.inf

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.distributed.launch import free_port, launched
+from miner.distributed.launch import free_port, world_size
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def join_ranks(settings: Settings) -> Ranks:
 
     Raises: `ConfigurationError` if there are fewer GPUs than processes.
     """
-    count = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    count = world_size()
     if torch.cuda.is_available() and count > torch.cuda.device_count():
         raise ConfigurationError(
             f"{count} trainer processes need a GPU each, {torch.cuda.device_count()} can be seen: "

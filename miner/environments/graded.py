@@ -8,8 +8,8 @@ Invariants:
 * a message reaches the policy once, and only if the chat it belongs to repeats word for word what
   was sent before; anything else is a `ProtocolError`;
 * a score is the server's own; an episode that the server reports as broken is never a zero;
-* no more than `GRADED_EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server: about
-  twice as many deadlock it for good. An abandoned episode keeps its place until the server lets go.
+* no more than `GRADED_EPISODES_PER_SERVER` calls of `/evaluate` are under way on a server, see
+  `GradedCalls`. An abandoned episode keeps its place until the server lets go.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The calls of `/evaluate` under way: a place on the server for each, their ends reported.
 
 Invariants:
-* no more than `GRADED_EPISODES_PER_SERVER` calls are under way on a server: about twice as many
-  deadlock it for good;
+* no more than `GRADED_EPISODES_PER_SERVER` calls are under way on a server, over all processes of
+  a run: about twice as many deadlock it for good, and where one dies the others have its episodes;
 * every call started puts exactly one result or exception into its exchange's inbox, and gives
   its place back when it ends, however it ends.
 """
@@ -11,6 +11,7 @@ import asyncio
 from typing import Final
 
 from miner.config.contract import GRADED_EPISODES_PER_SERVER
+from miner.distributed.launch import world_size
 from miner.environments.affinetes import AffinetesClient
 from miner.environments.base import EpisodeTask
 from miner.environments.errors import InfrastructureError
@@ -32,7 +33,8 @@ class GradedCalls:
         self.loop = loop
         self.endpoint = endpoint
         self._clients = clients
-        self._places = {url: asyncio.Semaphore(GRADED_EPISODES_PER_SERVER) for url in clients}
+        places = max(1, GRADED_EPISODES_PER_SERVER // world_size())
+        self._places = {url: asyncio.Semaphore(places) for url in clients}
         self._calls: set[asyncio.Task[None]] = set()
 
     async def start(

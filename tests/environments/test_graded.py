@@ -11,6 +11,7 @@ from miner.environments import (
     InfrastructureError,
     ProtocolError,
     Transition,
+    graded_calls,
     graded_endpoint,
 )
 from miner.environments.builtin import BuiltinSource
@@ -136,6 +137,22 @@ async def test_200_episodes_at_once_never_exceed_what_a_server_bears() -> None:
     assert [one.transitions[-1].done for one in played] == [True] * 200
     again = await asyncio.gather(*(play_on(BuiltinSource(), task, lowest) for task in tasks[::20]))
     assert played[::20] == again
+
+
+async def test_processes_of_a_run_share_the_places_of_a_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where all episodes of four processes came to one server, 192 calls would lock it up."""
+    monkeypatch.setattr(graded_calls, "world_size", lambda: 4)
+    with running_server("faithful", "--quirks", "deadlock") as server:
+        sources = [GradedSource([server.base_url]) for _ in range(4)]
+        tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(48)]
+        played = await asyncio.gather(
+            *(play_on(source, task, lowest) for source in sources for task in tasks)
+        )
+        for source in sources:
+            await source.close()
+    assert [one.transitions[-1].done for one in played] == [True] * 192
 
 
 async def test_episodes_are_spread_over_servers(faithful_url: str, correct_url: str) -> None:
