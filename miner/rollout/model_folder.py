@@ -93,7 +93,18 @@ def load_chat(folder: Path) -> LoadedChat:
             tokenizer.chat_template = template.text
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = _padding(tokenizer)
-        return LoadedChat(tokenizer, ChatRenderer(tokenizer), template.changes)
+        renderer = ChatRenderer(tokenizer, _reply_ends(folder))
+        return LoadedChat(tokenizer, renderer, template.changes)
+
+
+def _reply_ends(folder: Path) -> set[int]:
+    """Ids that end replies by the model's own files: some tokenizers' EOS ends texts alone."""
+    ends: set[int] = set()
+    for file in (folder / "generation_config.json", folder / "config.json"):
+        if file.is_file():
+            given = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+            ends |= {given} if isinstance(given, int) else set(given or ())
+    return ends
 
 
 def model_type(folder: Path) -> str:

@@ -10,7 +10,7 @@ Invariants:
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from miner.environments.base import Message, Tool
 from miner.inference.sampler import Sample
-from miner.rollout.chat_template import CONVERSATION
+from miner.rollout.chat_template import CONVERSATION, FIRST_TURN, REPLY
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +56,13 @@ class Continuation:
 class ChatRenderer:
     """Renders conversations with the tokenizer's own chat template.
 
+    Args:
+        ends: ids that end the model's replies besides the tokenizer's EOS.
+
     Raises: TokenizerError without a usable chat template or EOS token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, ends: Collection[int] = ()) -> None:
         self.eos_token_id = _checked_eos(tokenizer)
         self._tokenizer = tokenizer
         # Members of a group see the same prompts at first, and give the same replies often.
@@ -76,6 +79,13 @@ class ChatRenderer:
         if not self._boundaries_separate(probe):
             logger.warning("special tokens do not separate the text: whole prompts are tokenised")
             self._boundaries = ()
+        self._reply_end = self._end_in(probe, ends)
+
+    def _end_in(self, probe: str, ends: Collection[int]) -> int:
+        """The token of `ends` that the template puts after a reply, else EOS."""
+        past = self.render(FIRST_TURN) + REPLY
+        following = self.encode(probe[len(past) :])[:1] if probe.startswith(past) else ()
+        return next((token for token in following if token in ends), self.eos_token_id)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """The prompt text for the assistant's next reply, or for the rest of one that is last.
@@ -99,7 +109,7 @@ class ChatRenderer:
         return self._encode(text)
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
-        """Ids of a whole reply as the model would sample it, with the EOS token that ends it.
+        """Ids of a whole reply as the model would sample it, with the token that ends it.
 
         Some tokenizers put a space before what they encode, so something goes before.
         """
@@ -107,7 +117,7 @@ class ChatRenderer:
         before, whole = self.encode(anchor), self.encode(anchor + text)
         if whole[: len(before)] != before:
             before, whole = (), self.encode(text)
-        return (*whole[len(before) :], self.eos_token_id)
+        return (*whole[len(before) :], self._reply_end)
 
     def reply_text(self, sample: Sample, *, special_tokens: bool = False) -> str:
         """The reply for the environment, with special tokens only if asked for."""

@@ -41,6 +41,7 @@ class Family:
     Attributes:
         changes: words of what is mended in its template, one for each change.
         calls_tools: whether its template shows tools.
+        ends: token that its generation_config.json names for the end of a reply, besides EOS.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Family:
     tokenizer: Callable[[], PreTrainedTokenizerBase]
     changes: tuple[str, ...] = ()
     calls_tools: bool = True
+    ends: str | None = None
 
 
 def _chatml(
@@ -84,7 +86,7 @@ def _gemma() -> PreTrainedTokenizerBase:
         vocabularies.qwen(vocabularies.GEMMA_SPECIAL, vocabularies.BEGINNING),
         trl_template("gemma"),
         bos_token="<bos>",
-        eos_token="<end_of_turn>",
+        eos_token="<eos>",  # as theirs, whose replies end with <end_of_turn>
         pad_token="<pad>",
     )
 
@@ -93,11 +95,11 @@ FAMILIES = (
     Family("qwen2.5", Qwen2Config, _chatml("qwen2_5", size=None)),
     Family("qwen3", Qwen3Config, _chatml("qwen3"), ("thinking", "keep their form")),
     Family("qwen3-2507", Qwen3Config, _chatml("qwen3_instruct_2507")),
-    Family("llama-3", LlamaConfig, _llama("llama3", size=None), calls_tools=False),
+    Family("llama-3", LlamaConfig, _llama("llama3"), calls_tools=False),
     Family("llama-3.2", LlamaConfig, _llama("llama3_2"), ("date",)),
     Family("no-template", LlamaConfig, _llama(None), ("no chat template",), calls_tools=False),
     Family("mistral", MistralConfig, _mistral, ("system text",), calls_tools=False),
-    Family("gemma", GemmaConfig, _gemma, ("system text",), calls_tools=False),
+    Family("gemma", GemmaConfig, _gemma, ("system text",), False, "<end_of_turn>"),
 )
 
 
@@ -120,5 +122,9 @@ def make_folder(family: Family, folder: Path) -> PreTrainedTokenizerBase:
         tie_word_embeddings=True,
     )
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config)
+    if family.ends:
+        ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(family.ends)]
+        model.generation_config.eos_token_id = ends
+    model.save_pretrained(folder)
     return tokenizer

@@ -66,16 +66,15 @@ def base(request, tmp_path_factory):
 class ReplyWriter:
     """A sampler that reads the prompt's last list of actions, and fails on every other turn."""
 
-    def __init__(self, tokenizer):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer, renderer):
+        self._tokenizer, self._renderer = tokenizer, renderer
         self._failed = False
 
     async def sample(self, prompt_ids, params, *, session=None):
         shown = self._tokenizer.decode(list(prompt_ids))
         reply = str(min(parse_listing(shown[shown.rindex("Legal Actions:") :])))
         self._failed = not self._failed
-        ids = self._tokenizer("?" if self._failed else reply, add_special_tokens=False)["input_ids"]
-        ids = (*ids, self._tokenizer.eos_token_id)
+        ids = self._renderer.encode_reply("?" if self._failed else reply)
         return Sample(ids, (0.0,) * len(ids), "stop")
 
     async def end_session(self, session):
@@ -111,7 +110,12 @@ async def test_every_deck_size_fits_with_a_retry_in_every_turn(base, size_index,
     params = EpisodeParams(SamplingParams(16), settings.rollout.episode_limit)
     task = EpisodeTask("goofspiel", 995 + size_index, 40 + seat)
     trajectory = await play_episode(
-        BuiltinSource().open(), task, ReplyWriter(base.tokenizer), base.chat.renderer, params, 0
+        BuiltinSource().open(),
+        task,
+        ReplyWriter(base.tokenizer, base.chat.renderer),
+        base.chat.renderer,
+        params,
+        0,
     )
     turns = 7 + 2 * size_index
     assert len(trajectory.turns) == 2 * turns
@@ -127,6 +131,14 @@ def test_the_limit_has_room_for_real_servers_wording(base):
     fitted = with_episode_limit(base.settings, base.chat.renderer, context=sys.maxsize)
     longest = fitted.rollout.episode_limit
     assert 4367 < longest < 8192  # of a recorded game without retries; what the plan allows
+
+
+def test_a_taught_reply_ends_as_the_template_ends_it(base):
+    renderer, asked = base.chat.renderer, {"role": "user", "content": "Your move?"}
+    text = renderer.render([asked])
+    whole = renderer.render([asked, {"role": "assistant", "content": "5"}, asked])
+    *_, last = renderer.encode_reply("5")
+    assert whole.startswith(text + "5" + base.tokenizer.decode([last]))
 
 
 def test_thoughts_do_not_eat_the_reply(base):
