@@ -1,5 +1,5 @@
-"""Attention in which a token of a forest sees its ancestors alone, as an implementation that
-transformers models can be set to.
+"""Attention in which a token of a forest sees its ancestors alone, or the nearest of them where a
+layer has a window, as an implementation that transformers models can be set to.
 
 Attention costs what the depth of a token does, not the size of the forest: on GPUs FlexAttention
 skips the blocks in which no token sees another; elsewhere a block of queries is computed with the
@@ -51,6 +51,7 @@ class Forest:
         ends: of each node the first that is no longer below it, shape (tokens,).
         queries: nodes, ascending, whose attention is needed; None: all.
         last: number of the last layer, and this forest with the queries needed there.
+        window: generations that a node sees, itself the first; None: all.
     """
 
     def __init__(
@@ -59,16 +60,34 @@ class Forest:
         device: torch.device,
         queries: Ints | None = None,
         last: tuple[int, Forest] | None = None,
+        window: int | None = None,
     ) -> None:
         self._ends = ends
         self._device = device
         self._queries = queries
         self._last = last
+        self._window = window
+        self._windowed: dict[int, Forest] = {}
         self._hidden: dict[torch.dtype, list[Tensor]] = {}
 
-    def of_layer(self, number: int | None) -> Forest:
-        """This forest with the queries that are needed in that layer."""
-        return self._last[1] if self._last and self._last[0] == number else self
+    def of_layer(self, number: int | None, window: int | None = None) -> Forest:
+        """This forest with the queries that are needed in that layer, seen through its window."""
+        forest = self._last[1] if self._last and self._last[0] == number else self
+        if window is None or window > forest._depths.max():
+            return forest
+        if window not in forest._windowed:
+            forest._windowed[window] = Forest(
+                forest._ends, forest._device, forest._queries, window=window
+            )
+        return forest._windowed[window]
+
+    @cached_property
+    def _depths(self) -> Ints:
+        """Number of ancestors of each node."""
+        change = np.zeros(len(self._ends) + 1, np.int64)
+        change[1:] += 1
+        np.subtract.at(change, self._ends, 1)
+        return np.cumsum(change)[:-1]
 
     @cached_property
     def queries(self) -> Tensor | None:
@@ -107,18 +126,27 @@ class Forest:
         keys = np.flatnonzero(self._ends[: queries[-1] + 1] > queries[0])
         query = queries[:, None]
         seen: np.ndarray = (keys <= query) & (query < self._ends[keys])
+        if self._window is not None:
+            seen &= self._depths[query] - self._depths[keys] < self._window
         by_any = seen.any(0)
         return (keys, seen) if by_any.all() else (keys[by_any], seen[:, by_any])
 
     @cached_property
     def block_mask(self) -> BlockMask:
         """The same for FlexAttention."""
-        ends = torch.from_numpy(self._ends).to(self._device)
+        ends, depths = (
+            torch.from_numpy(each).to(self._device) for each in (self._ends, self._depths)
+        )
+        window = self._window or 0
 
         def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return (key <= query) & (query < ends[key])
 
-        return create_block_mask(seen, None, None, len(ends), len(ends), device=self._device)
+        def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return seen(batch, head, query, key) & (depths[query] - depths[key] < window)
+
+        mask = seen if self._window is None else near
+        return create_block_mask(mask, None, None, len(ends), len(ends), device=self._device)
 
 
 def register() -> None:
@@ -138,6 +166,7 @@ def tree_attention(
     *,
     scaling: float | None = None,
     forest: Forest | None = None,
+    sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """See transformers' AttentionInterface.
@@ -145,15 +174,30 @@ def tree_attention(
     Args:
         query, key, value: of shape (batch, heads, tokens, size), with fewer heads of keys.
         forest: of the batch's only line; the mask is not looked at then.
+        sliding_window: of the layer; without a forest the mask has it.
+
+    Raises: ValueError for a layer with a window that it does not pass on.
     """
     if forest is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
+    if sliding_window is None and _has_window(module):
+        raise ValueError("its layers have a window, and leave it to the mask")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves float32 here
-    forest = forest.of_layer(getattr(module, "layer_idx", None))
+    forest = forest.of_layer(getattr(module, "layer_idx", None), sliding_window)
     return attend(query, key, value, forest, scale).transpose(1, 2).contiguous(), None
+
+
+def _has_window(module: torch.nn.Module) -> bool:
+    """Return whether a layer attends within a window, by its config."""
+    config = getattr(module, "config", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return bool(kinds[module.layer_idx] == "sliding_attention")
+    windowed = getattr(config, "use_sliding_window", True)
+    return bool(windowed and getattr(config, "sliding_window", None))
 
 
 def in_blocks(query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
@@ -194,14 +238,16 @@ def flex_obstacle(heads: int, key_heads: int, size: int, device: torch.device) -
         torch.randn((1, count, len(ends), size), dtype=torch.bfloat16, device=device)
         for count in (heads, key_heads, key_heads)
     )
-    found = []
+    found: list[list[Tensor]] = [[], []]
     try:
         with torch.enable_grad():  # the first pass may be one that is only scored
-            for attend in (by_flex, in_blocks):
-                held = [each.clone().requires_grad_() for each in (query, key, value)]
-                out = attend(held[0], held[1], held[2], Forest(ends, device), size**-0.5)
-                gradients = torch.autograd.grad(out.float().square().sum(), held)
-                found.append([out.detach(), *gradients])
+            for window in (None, 100):
+                forest = Forest(ends, device).of_layer(None, window)
+                for attend, parts in zip((by_flex, in_blocks), found, strict=True):
+                    held = [each.clone().requires_grad_() for each in (query, key, value)]
+                    out = attend(held[0], held[1], held[2], forest, size**-0.5)
+                    gradients = torch.autograd.grad(out.float().square().sum(), held)
+                    parts += [out.detach(), *gradients]
     except Exception as error:  # of a compiler, and of what it starts
         return f"{type(error).__name__}: {str(error)[:300]}"
     for ours, theirs in zip(*found, strict=True):

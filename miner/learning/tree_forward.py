@@ -146,7 +146,7 @@ def let_take_trees(
 
     Returns: why not (None if it can): by its config, then by trial.
     """
-    obstacle = attention_obstacle(model)
+    obstacle = attention_obstacle(model, windows=True)
     if obstacle is not None:
         return obstacle
     if getattr(model.config.get_text_config(), "attention_dropout", 0.0):

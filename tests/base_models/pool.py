@@ -104,7 +104,13 @@ POOL = (
         {"depth": 1, "num_heads": 1, "out_hidden_size": 32, "num_position_embeddings": 16} | IMAGE,
     ),
     PoolBase(("granite-4.1-3b",), "granite", "qwen25", CHATML.replace("CALLS", "<tool_call>")),
-    PoolBase(("Olmo-3-7B-Instruct",), "olmo3", "olmo", CHATML.replace("CALLS", "<function_calls>")),
+    PoolBase(
+        ("Olmo-3-7B-Instruct",),
+        "olmo3",
+        "olmo",
+        CHATML.replace("CALLS", "<function_calls>"),
+        {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8},
+    ),
     PoolBase(
         ("Olmo-Hybrid-Instruct-SFT-7B",),
         "olmo_hybrid",
@@ -126,7 +132,10 @@ POOL = (
         None,
         {
             "hidden_size_per_layer_input": 16,
-            "layer_types": ["sliding_attention", "full_attention"],
+            "num_hidden_layers": 4,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "sliding_window": 8,
             "global_head_dim": 16,
         },
         {"num_key_value_heads": 1} | LAYERS | IMAGE,

@@ -125,8 +125,9 @@ def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
     assert merged(input_ids=ids, labels=labels).loss.item() == pytest.approx(before, rel=1e-3)
 
 
-TREES = ("llama", "qwen2", "qwen3", "granite", "mistral3")
-"""Types whose layers all attend to all before a token; of the others, rows are computed apart."""
+TREES = ("llama", "qwen2", "qwen3", "granite", "olmo3", "mistral3", "gemma4")
+"""Types whose layers all attend, to all before a token or to the nearest; of the others, rows are
+computed apart."""
 
 
 def test_trees_or_rows_have_the_loss_and_gradient_of_whole_rows(made: Made) -> None:

@@ -9,7 +9,7 @@ from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
-from miner.real_model import make_real_model
+from miner.real_model import dtype_here, make_real_model
 from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.model_folder import load_model_folder
 
@@ -21,7 +21,7 @@ async def test_smollm2_is_published_and_plays_a_whole_game(tmp_path):
     Publisher(tmp_path / "out", in_process=True).publish_base(folder)
     assert verify_model(tmp_path / "out", load=False).parameters == 134_515_008
 
-    loaded = load_model_folder(folder, torch.bfloat16)
+    loaded = load_model_folder(folder, getattr(torch, dtype_here()))
     chat = loaded.chat
     assert chat.changes == ()
     params = EpisodeParams(SamplingParams(max_tokens=16, temperature=0.0), max_tokens=4096)

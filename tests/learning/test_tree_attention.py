@@ -1,5 +1,8 @@
 """Attention over forests, in blocks and by FlexAttention, against a dense mask of ancestors."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -28,10 +31,13 @@ def ends():
     return np.concatenate([tree.ends + at for tree, at in zip(trees, starts, strict=False)])
 
 
-def dense(ends):
-    """Node q descends from node k, by the definition alone."""
+def dense(ends, window=None):
+    """Node q descends from node k, and is no further away than the window, by the definition
+    alone."""
     count = len(ends)
-    return torch.tensor([[k <= q < ends[k] for k in range(count)] for q in range(count)])
+    seen = torch.tensor([[k <= q < ends[k] for k in range(count)] for q in range(count)])
+    depths = seen.sum(1)
+    return seen & (depths[:, None] - depths < (window or count))
 
 
 def states(count):
@@ -50,24 +56,51 @@ def learned(attend, count):
     return [out.detach(), *gradients]
 
 
+@pytest.mark.parametrize("window", [None, 1, 7, 70, 10_000])
 @pytest.mark.parametrize("queries", [16, 128, 10_000])
-def test_blocks_attend_to_ancestors_alone(ends, queries, monkeypatch):
+def test_blocks_attend_to_the_nearest_ancestors_alone(ends, queries, window, monkeypatch):
     monkeypatch.setattr(tree_attention, "QUERIES", queries)
     forest = Forest(ends, torch.device("cpu"))
 
     def in_blocks(query, key, value):
         given = (torch.nn.Module(), query, key, value, None)
-        out, _ = tree_attention.tree_attention(tree_attention.in_blocks, *given, forest=forest)
+        out, _ = tree_attention.tree_attention(
+            tree_attention.in_blocks, *given, forest=forest, sliding_window=window
+        )
         return out.transpose(1, 2)
 
     def with_mask(query, key, value):
         return scaled_dot_product_attention(
-            query, key, value, attn_mask=dense(ends), enable_gqa=True
+            query, key, value, attn_mask=dense(ends, window), enable_gqa=True
         )
 
     pairs = zip(learned(in_blocks, len(ends)), learned(with_mask, len(ends)), strict=True)
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ({"layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}, False),
+        ({"sliding_window": 8}, True),
+        ({"sliding_window": 8, "use_sliding_window": False}, False),
+        ({}, False),
+    ],
+)
+def test_a_layer_that_leaves_its_window_to_the_mask_takes_no_trees(ends, config, refused):
+    layer = torch.nn.Module()
+    layer.layer_idx, layer.config = 1, SimpleNamespace(**config)
+
+    def attend(**more):
+        given = (layer, *states(len(ends)), None)
+        forest = Forest(ends, torch.device("cpu"))
+        tree_attention.tree_attention(tree_attention.in_blocks, *given, forest=forest, **more)
+
+    attend(sliding_window=8)
+    with pytest.raises(ValueError, match="a window") if refused else nullcontext():
+        attend()
 
 
 @pytest.mark.parametrize("queries", [16, 10_000])
@@ -77,6 +110,8 @@ def test_the_last_layer_attends_from_the_nodes_that_are_read(ends, queries, monk
     read = np.r_[3, np.arange(7, len(ends), 5)]
     forest = Forest(ends, cpu, last=(1, Forest(ends, cpu, read)))
     assert forest.of_layer(0) is forest
+    assert forest.of_layer(0, 10_000) is forest  # a window that no path is longer than
+    assert forest.of_layer(0, 7) is forest.of_layer(0, 7)  # its masks are made once
     assert sum(map(len, forest.of_layer(1).keys)) < sum(map(len, forest.keys))
 
     def of(layer):
@@ -99,11 +134,12 @@ def test_a_block_looks_at_no_other_tree_and_no_finished_branch(ends):
     assert all(hidden.isfinite().any(0).all() for hidden in forest.hidden(torch.float32))
 
 
-def test_the_block_mask_of_flex_attention_is_that_of_ancestors(ends):
-    mask = Forest(ends, torch.device("cpu")).block_mask
+@pytest.mark.parametrize("window", [None, 7])
+def test_the_block_mask_of_flex_attention_is_that_of_ancestors(ends, window):
+    mask = Forest(ends, torch.device("cpu")).of_layer(0, window).block_mask
     count = torch.arange(len(ends))
     seen = mask.mask_mod(torch.tensor(0), torch.tensor(0), count[:, None], count)
-    assert torch.equal(seen, dense(ends))
+    assert torch.equal(seen, dense(ends, window))
     skipped = mask.to_dense()[0, 0] == 0
     size = mask.BLOCK_SIZE[0]
     for query, key in skipped.nonzero().tolist():
@@ -118,8 +154,9 @@ def uncompiled(monkeypatch):
     monkeypatch.setattr(tree_attention, "_compiled_flex", lambda: flex_attention)
 
 
-def test_flex_attention_is_the_same_as_blocks(ends, uncompiled):
-    forest = Forest(ends, torch.device("cpu"))
+@pytest.mark.parametrize("window", [None, 7])
+def test_flex_attention_is_the_same_as_blocks(ends, window, uncompiled):
+    forest = Forest(ends, torch.device("cpu")).of_layer(0, window)
     given = *(part.detach() for part in states(len(ends))), forest, 0.3
     ours, theirs = tree_attention.by_flex(*given), tree_attention.in_blocks(*given)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)

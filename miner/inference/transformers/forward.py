@@ -151,13 +151,17 @@ def cache_obstacle(model: PreTrainedModel) -> str | None:
     return None
 
 
-def attention_obstacle(model: PreTrainedModel) -> str | None:
-    """Reason in its config why `model` takes no mask for each query (None without one)."""
+def attention_obstacle(model: PreTrainedModel, *, windows: bool = False) -> str | None:
+    """Reason in its config why `model` takes no mask for each query (None without one).
+
+    Args:
+        windows: true where layers that attend within a window get a mask that has it.
+    """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
+    if kinds - {"full_attention", *(["sliding_attention"] if windows else [])}:
         return f"its layers are of the kinds {sorted(kinds)}, not only full attention"
-    windowed = getattr(config, "use_sliding_window", True)
+    windowed = getattr(config, "use_sliding_window", True) and not windows
     if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
         return f"it attends within a window of {config.sliding_window} tokens"
     attention = getattr(config, "_attn_implementation", None)
