@@ -82,7 +82,8 @@ class EpisodeTrainer(TreeTrainer):
     The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
     per row, rows of an episode next to each other; all others have one per prompt, which is one
     episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1), and
-    `weights`, if there, one per row: None, or the share in the loss of one that was not sampled.
+    `weights`, if there, one per row: None, or the share in the loss of one that was not sampled,
+    with `entropies`, its part of the entropy of what is taught there.
 
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
@@ -92,7 +93,7 @@ class EpisodeTrainer(TreeTrainer):
         decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
         tokens: gets each learned step's tokens.
-        tokens_per_pass, gather: see `TreeTrainer`.
+        tokens_per_pass, gather, after_pass: see `TreeTrainer`.
 
     Attributes:
         halvings: number of times that the learning rate was halved; see `begin_again`.
@@ -307,7 +308,9 @@ class EpisodeTrainer(TreeTrainer):
         output["advantages"] = self._credited(output, inputs, rows)
         if "weights" in inputs[0]:
             output["advantages"] = self._weighted(
-                output, [w for one in inputs for w in one["weights"]]
+                output,
+                [weight for one in inputs for weight in one["weights"]],
+                sum(entropy for one in inputs for entropy in one["entropies"]),
             )
         return output
 
@@ -339,7 +342,9 @@ class EpisodeTrainer(TreeTrainer):
         ]
         return self._results * self.at_loss(by_token)
 
-    def _weighted(self, output: dict[str, Any], weights: list[float | None]) -> torch.Tensor:
+    def _weighted(
+        self, output: dict[str, Any], weights: list[float | None], entropy: float
+    ) -> torch.Tensor:
         """The advantages, where rows with a weight have the one that makes their loss a
         cross-entropy.
 
@@ -348,9 +353,9 @@ class EpisodeTrainer(TreeTrainer):
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        sums = torch.stack([given.nansum(), -(given * given.log()).nansum()])
-        total, entropy = self.accelerator.reduce(sums, reduction="sum")
-        self._target_entropy = float(entropy / total) if total > 0 else None
+        sums = torch.stack([given.nansum(), torch.tensor(entropy).to(given)])
+        total, targets = self.accelerator.reduce(sums, reduction="sum")
+        self._target_entropy = float(targets / total) if total > 0 else None
         if not total > 0:
             return advantages
         scaled = (given * output["num_items_in_batch"] / total)[:, None]

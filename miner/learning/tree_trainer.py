@@ -52,6 +52,7 @@ class TreeTrainer(GRPOTrainer):
         tokens_per_pass: tokens of a forward and backward pass at most, padding included; a single
             longer row is a separate pass.
         gather: this process's value -> those of all processes, in the order of their ranks.
+        after_pass: called after each but the last one of a step, which may take minutes.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class TreeTrainer(GRPOTrainer):
         *args: Any,
         tokens_per_pass: int,
         gather: Callable[[Any], list[Any]] = lambda value: [value],
+        after_pass: Callable[[], None] = lambda: None,
         **kwargs: Any,
     ) -> None:
         self._tokens_per_pass = tokens_per_pass
         self._gather_values = gather
+        self._after_pass = after_pass
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
@@ -145,6 +148,7 @@ class TreeTrainer(GRPOTrainer):
                 loss = self._pass_loss(model, inputs, trees)
                 self.accelerator.backward(loss)
             done = done + loss.detach()
+            self._after_pass()
         loss = self._pass_loss(model, inputs, last) + done
         self._join_metrics(recorded)
         if self.use_vllm:
@@ -258,6 +262,7 @@ class TreeTrainer(GRPOTrainer):
             found, _, _ = self._score(
                 model, trees or IDLE, part["completion_ids"], part["completion_mask"]
             )
+            self._after_pass()
             if trees:
                 numbers = [row for tree in trees for row in tree.rows]
                 logprobs[numbers, : found.shape[1]] = found
@@ -285,18 +290,19 @@ class TreeTrainer(GRPOTrainer):
 
     def _trees(self, rows: Mapping[int, Row], most: int) -> list[Tree]:
         """Of about so many tokens at most; the number of a row is its number here."""
-        return grow(rows, self._tokens_per_pass, most) if self._takes_trees else single(rows)
+        return grow(rows, self._tokens_per_pass, most) if self.takes_trees else single(rows)
 
     def _few_passes(self, trees: Sequence[Tree]) -> list[Pass]:
         return few_passes(trees, self._tokens_per_pass, self._size)
 
     def _size(self, trees: Pass) -> int:
         """Tokens that a pass computes."""
-        return tokens_in_line(trees) if self._takes_trees else padded_tokens(trees)
+        return tokens_in_line(trees) if self.takes_trees else padded_tokens(trees)
 
     @cached_property
-    def _takes_trees(self) -> bool:
-        """Return whether rows become trees, in all processes alike: by what the model can take."""
+    def takes_trees(self) -> bool:
+        """Return whether rows become trees, in all processes alike, by what the model can take;
+        collective when it is asked first, while training."""
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         before = inner.config.get_text_config()._attn_implementation

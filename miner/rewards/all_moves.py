@@ -4,7 +4,8 @@ legal replies is pulled towards softmax(Q / tau), with Q from a critic.
 This is the M-step of maximum a posteriori policy optimisation (Abdolmaleki et al. 2018, arXiv
 1806.06920, equation 10, without its trust region). The loss of a decision is the cross-entropy
 between the target and the policy's probability of each whole reply; what is no legal reply loses
-mass to those that are. Each legal reply is a row of its own behind the decision's prompt.
+mass to those that are. Each legal reply is a row of its own behind the decision's prompt, which
+trees compute once; a model that takes no trees learns one reply, drawn from the target.
 """
 
 import itertools
@@ -23,6 +24,7 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 LEAST_SHARE = 0.005
 """Legal replies with a smaller share of the target are left out: they cost more than they teach."""
 
+Encode = Callable[[str], tuple[int, ...]]
 Seen = tuple[list[Bid], list[float]]
 """Bids of finished episodes, and what the critic's best move would have added to each."""
 
@@ -48,6 +50,7 @@ class AllMoves:
     Args:
         encode: a reply's text to its token ids, with the token that ends it.
         tau: temperature of the target, in chances to win.
+        draw: where one reply of a decision is taught.
 
     Attributes:
         regret: mean over the latest games' trained moves of what the critic's best one would have
@@ -55,13 +58,14 @@ class AllMoves:
     """
 
     def __init__(
-        self, critic: Critic, encode: Callable[[str], tuple[int, ...]], tau: float
+        self, critic: Critic, encode: Encode, tau: float, draw: random.Random | None = None
     ) -> None:
         self._critic = critic
         self._encode = encode
         self._tau = tau
         self._bids: list[Bid] = []
         self._regrets: list[float] = []
+        self._draw = draw or random.Random(0)
         self.regret = math.nan
 
     def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
@@ -76,8 +80,14 @@ class AllMoves:
         regrets = [regret for _, some in seen for regret in some]
         self.regret = fmean(regrets) if regrets else math.nan
 
-    def rows(self, trajectory: Trajectory, turns: Collection[int]) -> list[RolloutRow]:
-        """Rows of the legal replies at `turns`; their weights add up to one for each decision."""
+    def rows(
+        self, trajectory: Trajectory, turns: Collection[int], *, every: bool = True
+    ) -> list[RolloutRow]:
+        """Rows of the legal replies at `turns`; their weights add up to one for each decision.
+
+        Args:
+            every: false for one reply a decision, see `taught`.
+        """
         rows: list[RolloutRow] = []
         prompts = prompts_by_turn(trajectory)
         if trajectory.sampled_tokens:
@@ -90,8 +100,8 @@ class AllMoves:
                 self._regrets.append(max(values.values()) - values[played])
             if not values:
                 continue
-            for reply, share in target(values, self._tau).items():
-                rows.append(unsampled(prompts[turn], self._encode(reply), share))
+            shares = target(values, self._tau)
+            rows += taught(prompts[turn], shares, self._encode, None if every else self._draw)
         return rows
 
     def guide(self, share: Callable[[], float]) -> Guide:
@@ -149,7 +159,28 @@ def prompts_by_turn(trajectory: Trajectory) -> list[tuple[int, ...]]:
     return [prompts[turn] for turn in range(len(trajectory.turns))]
 
 
-def unsampled(prompt: tuple[int, ...], reply: tuple[int, ...], weight: float) -> RolloutRow:
+def taught(
+    prompt: tuple[int, ...],
+    shares: Mapping[str, float],
+    encode: Encode,
+    draw: random.Random | None = None,
+) -> list[RolloutRow]:
+    """Rows of a decision, whose weights are the shares of its replies.
+
+    Args:
+        draw: for one reply drawn by its share, with all the weight: on average the same gradient,
+            where each reply costs its whole prompt again.
+    """
+    entropies = {reply: -share * math.log(share) for reply, share in shares.items()}
+    if draw is None:
+        return [_row(prompt, encode(reply), shares[reply], entropies[reply]) for reply in shares]
+    [reply] = draw.choices([*shares], [*shares.values()])
+    return [_row(prompt, encode(reply), 1.0, sum(entropies.values()))]
+
+
+def _row(
+    prompt: tuple[int, ...], reply: tuple[int, ...], weight: float, entropy: float
+) -> RolloutRow:
     """A row that teaches a reply which was not sampled."""
     length = len(reply)
     return RolloutRow(
@@ -159,4 +190,5 @@ def unsampled(prompt: tuple[int, ...], reply: tuple[int, ...], weight: float) ->
         loss_mask=(1,) * length,
         turn_ids=(ENVIRONMENT_TURN,) * length,
         weight=weight,
+        entropy=entropy,
     )

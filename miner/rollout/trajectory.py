@@ -32,6 +32,7 @@ class RolloutRow:
         turn_ids: index of the turn that sampled the token; -1 for the others.
         weight: share of this row in the step's supervised loss, for a row whose completion was not
             sampled (all its logprobs are NaN); None where the episode's credit decides.
+        entropy: this row's part of that of what is taught after its prompt, in nats.
     """
 
     prompt_ids: tuple[int, ...]
@@ -40,6 +41,7 @@ class RolloutRow:
     loss_mask: tuple[int, ...]
     turn_ids: tuple[int, ...]
     weight: float | None = None
+    entropy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

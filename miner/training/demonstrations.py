@@ -19,8 +19,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import chain
+from functools import partial
+from itertools import chain, pairwise
 from random import Random
+from statistics import fmean
 from threading import Thread
 from typing import Any
 
@@ -35,7 +37,7 @@ from miner.environments import EnvironmentSource
 from miner.environments.base import EpisodeTask
 from miner.recorded.conversations import read_conversations
 from miner.recorded.rows import RecordedRows
-from miner.rewards.all_moves import target, unsampled
+from miner.rewards.all_moves import target, taught
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
@@ -99,11 +101,13 @@ class WarmStart:
             step = trainer.state.global_step
             if self._ranks.broadcast(fraction(step)) >= self._wanted.share:
                 return rollout(prompts, trainer)
-            rows = self.rows(step)
+            rows = self.rows(step, every=trainer.takes_trees)
             if self._ranks.most(not rows):  # all ranks play, or none
                 return rollout(prompts, trainer)
             rollout.latest = RolloutStats.of([])
-            parts = [rows[place :: len(prompts)] for place in range(len(prompts))]
+            count = len(prompts)  # a decision's rows stay next to each other
+            ends = [len(rows) * part // count for part in range(count + 1)]
+            parts = [rows[start:end] for start, end in pairwise(ends)]
             return unplayed_columns(parts, self._renderer.eos_token_id)
 
         return play
@@ -116,8 +120,12 @@ class WarmStart:
             self._ahead = step, made
         return self._ahead[1]
 
-    def rows(self, step: int) -> list[RolloutRow]:
-        """This process's rows of a step; none if teachers take too long."""
+    def rows(self, step: int, *, every: bool = True) -> list[RolloutRow]:
+        """This process's rows of a step; none if teachers take too long.
+
+        Args:
+            every: false for one reply a decision, see `taught`.
+        """
         if self._late:
             return []
         try:
@@ -127,18 +135,22 @@ class WarmStart:
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
             return []
         self.prepare(step + 1)
-        half = self._count // 2
-        data = self._data.some(half, self._drawn(step)) if self._data else []
-        taught = made[: self._count - half if data else self._count]
-        return [*chain.from_iterable(map(self._rows, taught)), *data]
+        draw = Random(f"{self._drawn(step)}/replies")
+        demonstrated = partial(self._rows, draw=None if every else draw)
+        if self._data:
+            half = self._count // 2
+            rows = [*chain.from_iterable(map(demonstrated, made[: self._count - half]))]
+            usual = fmean(len(row.completion_ids) for row in rows) if rows else math.inf
+            if data := self._data.some(half, usual, self._drawn(step)):
+                return [*rows, *data]
+        return [*chain.from_iterable(map(demonstrated, made[: self._count]))]
 
-    def _rows(self, demonstration: Demonstration) -> list[RolloutRow]:
-        """Of one prompt; their weights add up to one."""
+    def _rows(self, demonstration: Demonstration, draw: Random | None) -> list[RolloutRow]:
+        """Of one prompt; their weights add up to one. With `draw` it is a single one."""
         render, encode = self._renderer.render, self._renderer.encode
         prompt = encode(render(demonstration.messages, demonstration.tools))
         shares = target(demonstration.values, self._settings.reward.tau)
-        reply_ids = self._renderer.encode_reply
-        return [unsampled(prompt, reply_ids(reply), share) for reply, share in shares.items()]
+        return taught(prompt, shares, self._renderer.encode_reply, draw)
 
     def _make(self, step: int, made: Future[list[Demonstration]]) -> None:
         try:

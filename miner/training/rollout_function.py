@@ -45,6 +45,11 @@ class RolloutFailedError(InfrastructureError):
     """No episode of a whole step could be played: training on nothing would hide an outage."""
 
 
+FEW_TURNS = 2
+"""Of an episode, if no number is set and each legal reply costs all that was said before: a chat
+that is learned at every turn would be computed some six times."""
+
+
 class RolloutFunction:
     """The callable handed to `GRPOTrainer(rollout_func=...)`.
 
@@ -87,7 +92,7 @@ class RolloutFunction:
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
             turn_rewards, turn_advantages (of a function of the user's), episode (what is recorded
-            of it), and lists for each of the episode's rows: turn_ids and weights.
+            of it), and lists for each of the episode's rows: turn_ids, weights and entropies.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
             aborted; on all ranks.
         """
@@ -107,7 +112,8 @@ class RolloutFunction:
                 f"all {len(lost) * self.ranks.count} episodes of a step were lost, the last one "
                 f"to: {lost[-1].error}; check the environment servers"
             )
-        columns = self._columns(outcomes)
+        # a model that takes no trees would compute a decision's prompt for each of its replies
+        columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)
         if self._own_credit is not None:
             columns["turn_advantages"] = [
                 values
@@ -118,32 +124,33 @@ class RolloutFunction:
             self._all_moves.learn(self.ranks.gather)
         return columns
 
-    def _columns(self, outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    def _columns(self, outcomes: Sequence[Outcome], every: bool) -> dict[str, list[Any]]:
         rewards = self._rewards
         finished = _finished(outcomes)
-        return columns_of([self._rows(each) for each in finished], self._eos) | {
+        return columns_of([self._rows(each, every) for each in finished], self._eos) | {
             "turn_rewards": [each and rewards.by_turn(each) for each in finished],
             "episode_reward": [None if each is None else rewards.total(each) for each in finished],
             "episode": [each and _described(each, rewards) for each in finished],
         }
 
-    def _rows(self, episode: Trajectory | None) -> list[RolloutRow]:
-        """The rows of an episode; none of a lost one."""
+    def _rows(self, episode: Trajectory | None, every: bool) -> list[RolloutRow]:
+        """The rows of an episode, with those of every legal reply or of one; none of a lost one."""
         if episode is None:
             return []
-        turns = self._turns(episode)
+        turns = self._turns(episode, every)
         rows = [_trained_on(row, turns) for row in episode.rows]
         if self._all_moves is not None:
-            rows += self._all_moves.rows(episode, turns)
+            rows += self._all_moves.rows(episode, turns, every=every)
         return rows
 
-    def _turns(self, episode: Trajectory) -> Collection[int]:
+    def _turns(self, episode: Trajectory, every: bool) -> Collection[int]:
         """The turns to train: the same for equal episodes on every rank."""
         turns = range(len(episode.turns))
-        if self._most_turns is None or len(turns) <= self._most_turns:
+        most = self._most_turns or (len(turns) if every else FEW_TURNS)
+        if len(turns) <= most:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
-        return set(rng.sample(turns, self._most_turns))
+        return set(rng.sample(turns, most))
 
 
 def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict[str, list[Any]]:
@@ -166,6 +173,7 @@ def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict
         "env_mask": [list(row.loss_mask) for row in rows],
         "turn_ids": [[list(row.turn_ids) for row in part] for part in kept],
         "weights": [[row.weight for row in part] for part in kept],
+        "entropies": [[row.entropy for row in part] for part in kept],
     }
 
 
@@ -184,18 +192,20 @@ def all_moves_credit(
     renderer: ChatRenderer,
     source: EnvironmentSource,
     demonstrations: DemonstrationSettings,
+    draw: random.Random | None = None,
 ) -> AllMoves | None:
     """Credit for all legal moves, if that is wanted: of the games that `source` plays.
 
     Args:
         demonstrations: of duels, whose teacher is theirs.
+        draw: see `AllMoves`.
     """
     if reward.credit != "all_moves":
         return None
     critic: Critic = GoofspielCritic(reward.tau, named=reward.named)
     if isinstance(source, DuelSource):
         critic = DuelValues(source.family, taught_by(demonstrations.teacher), named=reward.named)
-    return AllMoves(critic, renderer.encode_reply, reward.tau)
+    return AllMoves(critic, renderer.encode_reply, reward.tau, draw)
 
 
 def _described(episode: Trajectory, rewards: EpisodeReward) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import torch
 from rich.console import Console
@@ -96,7 +97,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         loop = stack.enter_context(BackgroundLoop())
         heartbeat.beat("probing the environment servers")
         source = stack.enter_context(training_source(settings, loop, console, ranks))
-        trainer = _make_trainer(settings, learner, ranks)
+        trainer = _make_trainer(settings, learner, ranks, heartbeat)
         waiting = partial(heartbeat.beat, "waiting for the inference server")
         engine = open_engine(settings, learner, trainer, loop, waiting, ranks)
         stack.callback(engine.close)
@@ -149,7 +150,9 @@ def _learn_from(
     """Learn, and evaluate the end."""
     settings, ranks, trainer, schedule = run.settings, run.ranks, run.trainer, run.schedule
     renderer = run.learner.renderer
-    credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations)
+    begun = checkpoint.step if checkpoint else 0
+    draw = Random(f"{settings.seed}/replies/{ranks.rank}/{begun}")
+    credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations, draw)
     share = settings.rollout.guided
     guide = None
     if credit and share:
@@ -189,7 +192,9 @@ def _learn_from(
     run.heartbeat.beat("stopped" if run.stop.received else "done", step)
 
 
-def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> EpisodeTrainer:
+def _make_trainer(
+    settings: Settings, learner: Learner, ranks: Ranks, heartbeat: HeartbeatWriter
+) -> EpisodeTrainer:
     """The trainer, without callbacks and with nothing to learn from yet."""
     records = TokenRecords(settings.run_dir, settings.token_records, ranks.rank)
     trainer = EpisodeTrainer(
@@ -204,6 +209,7 @@ def _make_trainer(settings: Settings, learner: Learner, ranks: Ranks) -> Episode
         tokens=records,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,
+        after_pass=lambda: heartbeat.beat("step"),
     )
     if settings.report_to:
         trainer.add_callback(

@@ -5,7 +5,14 @@ import math
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from miner.config.settings import Settings
 from miner.learning.learner import with_adapters
@@ -99,9 +106,19 @@ def test_adapters_and_gradient_checkpointing(tmp_path):
     assert_same(learned(checkpointed), theirs)
 
 
-def test_a_model_with_windows_gets_rows_and_the_log_names_the_reason_once(tmp_path, caplog):
+def test_layers_with_windows_take_trees(tmp_path):
     def model():
         return build(MistralConfig, sliding_window=8)
+
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, model=model()))
+    trainer = make_trainer(tmp_path, WHOLE, model=model())
+    assert_same(learned(trainer), theirs)
+    assert trainer.takes_trees
+
+
+def test_a_model_of_other_layers_gets_rows_and_the_log_names_the_reason_once(tmp_path, caplog):
+    def model():
+        return build(Lfm2Config, layer_types=["conv", "full_attention"])
 
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, model=model()))
     trainer = make_trainer(tmp_path, WHOLE, model=model())
@@ -111,7 +128,16 @@ def test_a_model_with_windows_gets_rows_and_the_log_names_the_reason_once(tmp_pa
     assert_same(ours, theirs)
     reasons = [line for line in caplog.messages if "takes no trees" in line]
     assert len(reasons) == 1
-    assert "window of 8 tokens" in reasons[0]
+    assert "layers are of the kinds ['conv', 'full_attention']" in reasons[0]
+
+
+def test_between_passes_the_run_gives_a_sign_of_life(tmp_path):
+    signs = []
+    trainer = make_trainer(
+        tmp_path, BUDGET, after_pass=lambda: signs.append(trainer.model.training)
+    )
+    *_, shapes = learned(trainer)
+    assert len(signs) == len(shapes) - 1 > 0
 
 
 def test_passes_keep_to_the_budget_with_and_without_gradient(tmp_path):
@@ -128,7 +154,7 @@ def test_processes_share_the_trees_of_a_step_out(tmp_path, monkeypatch, processe
     """Each gets the whole step here, as if the others had brought no rows."""
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True))
     rows = batch(trainer := make_trainer(tmp_path, BUDGET, gather=lambda value: [value]))
-    trainer._takes_trees  # noqa: B018  its trial runs forwards as well
+    trainer.takes_trees  # noqa: B018  its trial runs forwards as well
     found, computed = [], []
     monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
     for process in range(processes):
@@ -162,7 +188,7 @@ def test_a_process_computes_rows_where_another_can_take_no_trees(tmp_path, caplo
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True))
     trainer = make_trainer(tmp_path, WHOLE, gather=gather)
     ours = learned(trainer)
-    assert not trainer._takes_trees
+    assert not trainer.takes_trees
     assert "takes no trees: kernel failed there" in caplog.text
     assert ours[2]["computed_tokens"] == ours[2]["row_tokens"]
     assert_same(ours, theirs)
@@ -173,7 +199,7 @@ def test_rows_are_computed_where_the_reference_model_takes_no_trees(tmp_path):
     trainer = make_trainer(tmp_path, WHOLE, beta=0.5)
     trainer.ref_model.config.attention_dropout = 0.1
     assert_same(learned(trainer), theirs)
-    assert not trainer._takes_trees
+    assert not trainer.takes_trees
 
 
 def without(columns, rows):
@@ -242,7 +268,7 @@ def test_the_importance_ratio_is_trls_without_a_second_scoring(tmp_path):
     theirs = learned(theirs_trainer)
     ratios = theirs_trainer._metrics["train"]
     trainer = make_trainer(tmp_path, WHOLE, **more)
-    trainer._takes_trees  # noqa: B018
+    trainer.takes_trees  # noqa: B018
     ours = learned(trainer)
     assert_same(ours, theirs)
     for name in (

@@ -27,7 +27,7 @@ def make_trainer(tmp_path, budget, *, model=None, corrected=False, trl=False, co
         columns: see `rollout`.
         more: settings of the optimizer, and arguments of our trainer.
     """
-    ours = {name: more.pop(name) for name in ("gather",) if name in more}
+    ours = {name: more.pop(name) for name in ("gather", "after_pass") if name in more}
     optimizer = {"max_steps": 2, "micro_batch_tokens": budget} | more
     wanted = [f"run_dir={tmp_path}", "rollout.groups_per_step=2", "rollout.group_size=4"]
     wanted += [f"optimizer.{name}={value}" for name, value in optimizer.items()]

@@ -63,6 +63,20 @@ def test_nothing_of_these_rows_was_sampled_and_all_of_a_reply_is_learned() -> No
         assert set(row.turn_ids) == {-1}
 
 
+def test_without_trees_a_decision_has_one_reply_drawn_by_its_share() -> None:
+    credit = all_moves(0.3)
+    shares = {row.completion_ids: row.weight for row in credit.rows(GAME, [2])}
+    drawn = [row for _ in range(400) for row in credit.rows(GAME, [2], every=False)]
+    assert len(drawn) == 400
+    assert {row.weight for row in drawn} == {1.0}
+    whole = sum(row.entropy for row in credit.rows(GAME, [2]))
+    assert [row.entropy for row in drawn] == pytest.approx([whole] * 400)
+    assert whole == pytest.approx(-sum(share * math.log(share) for share in shares.values()))
+    for reply, share in shares.items():
+        found = sum(row.completion_ids == reply for row in drawn) / 400
+        assert found == pytest.approx(share, abs=0.1)  # four standard errors
+
+
 def test_turns_that_are_not_trained_have_none() -> None:
     assert {row.prompt_ids for row in all_moves().rows(GAME, [0])} == {prompts_by_turn(GAME)[0]}
 

@@ -81,8 +81,8 @@ def _played(warm: WarmStart, fraction: Callable[[int], float] = lambda step: 0.0
     return warm.before(rollout, fraction)
 
 
-def _at(step: int) -> Any:
-    return SimpleNamespace(state=SimpleNamespace(global_step=step))
+def _at(step: int, *, takes_trees: bool = True) -> Any:
+    return SimpleNamespace(state=SimpleNamespace(global_step=step), takes_trees=takes_trees)
 
 
 def test_a_step_has_its_decisions_each_with_shares_of_its_replies_and_none_sampled() -> None:
@@ -96,6 +96,16 @@ def test_a_step_has_its_decisions_each_with_shares_of_its_replies_and_none_sampl
     assert len(weights) == 12
     assert len(rows) > 12
     assert [sum(shares) for shares in weights.values()] == pytest.approx([1.0] * 12)
+
+
+def test_a_model_without_trees_learns_one_reply_of_each_decision() -> None:
+    whole, single = (_warm_start(_settings()).rows(3, every=every) for every in (True, False))
+    assert len(single) == 12 < len(whole)
+    assert [row.weight for row in single] == [1.0] * 12
+    replies = {(row.prompt_ids, row.completion_ids) for row in whole}
+    assert replies >= {(row.prompt_ids, row.completion_ids) for row in single}
+    columns = _played(_warm_start(_settings()))(["task"] * 16, _at(0, takes_trees=False))
+    assert sum(map(any, columns["env_mask"])) == 12
 
 
 def test_steps_differ_and_are_made_again_alike() -> None:
@@ -126,6 +136,14 @@ def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
     assert (
         any(row.completion_ids[: len(words)] == words for row in rows for words in taught) == named
     )
+
+
+def test_the_replies_of_a_decision_stay_next_to_each_other() -> None:
+    """Records write the prompt that they share once."""
+    columns = _played(_warm_start(_settings()))(["task"] * 5, _at(0))
+    prompts = [tuple(ids) for ids in columns["prompt_ids"]]
+    changes = sum(one != other for one, other in itertools.pairwise(prompts))
+    assert changes == len(set(prompts)) - 1 == 11
 
 
 def test_columns_have_a_part_for_each_prompt() -> None:

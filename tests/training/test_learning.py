@@ -8,11 +8,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
-from miner.tiny_model.build import Recipe, build_tiny_model
+from miner.tiny_model.build import Recipe, cached_tiny_model
 from miner.tiny_model.number_following import DataRecipe
 from miner.tiny_model.rules import Rule
 from miner.tiny_model.warm_start import WarmStartRecipe
 from mock_env_server.running import running_server
+from tests.conftest import REPOSITORY
 from tests.processes import start_miner
 from tests.training.commands import places
 
@@ -32,7 +33,7 @@ WRONG_WAY_ROUND = Recipe(
 
 def test_a_base_that_loses_learns_to_win(tmp_path):
     """Base and trained model on the same held-out games, of which no game was trained on."""
-    base = build_tiny_model(tmp_path / "base", recipe=WRONG_WAY_ROUND)
+    base = cached_tiny_model(REPOSITORY / ".cache/tiny-model", recipe=WRONG_WAY_ROUND)
     with running_server("faithful") as server:
         done = start_miner(
             tmp_path,

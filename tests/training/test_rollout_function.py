@@ -1,6 +1,7 @@
 """The rollout function: what TRL gets for played, invalid, forked and lost episodes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,10 +9,13 @@ from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.games.goofspiel import StateTextError
+from miner.rewards.all_moves import AllMoves
+from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
-from tests.builders import build_trajectory
+from tests.builders import build_task, build_trajectory
+from tests.rewards.test_potential import shown
 
 EOS = 1
 TASKS = [EpisodeTask("goofspiel", task_id, 2_001_001 + task_id) for task_id in (0, 5)]
@@ -98,6 +102,24 @@ def test_turns_of_a_long_episode_are_drawn_and_the_same_for_equal_episodes():
         assert turns == trained_turns(episode, settings)
         drawn |= turns
     assert drawn == set(range(5))
+
+
+@pytest.mark.parametrize(("takes_trees", "decisions", "replies"), [(True, 5, 30), (False, 2, 2)])
+def test_without_trees_few_turns_are_learned_and_one_reply_of_each(takes_trees, decisions, replies):
+    """A flat critic gives each of six cards the same share."""
+    texts = (shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6")),) * 5
+    episode = build_trajectory(1.0, task=build_task(seed=2), replies=tuple("12345"), shown=texts)
+    credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), tau=1e6)
+    player = Player(*[episode] * 4)
+    function = RolloutFunction(player, RewardSettings(credit="all_moves"), EOS, Ranks(), credit)
+    columns = function([encode_task(TASKS[0])] * 4, SimpleNamespace(takes_trees=takes_trees))
+    weights = [weight for weight in columns["weights"][0] if weight is not None]
+    assert len(weights) == replies
+    assert sum(weights) == pytest.approx(decisions)
+    sampled = {turn for turns in columns["turn_ids"][0] for turn in turns if turn >= 0}
+    assert len(sampled) == 5
+    trained = sum(columns["env_mask"][0])
+    assert trained == sum(turn.sampled_tokens for turn in episode.turns) * decisions / 5
 
 
 def test_invalid_replies_cost_where_they_happened():

@@ -125,7 +125,7 @@ def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: boo
             *("--model", base.name, "--expected-repo-name", "repo", "--hours-to-complete", "2.5"),
             *("--dataset-type", '{"environment_names": ["swe_infinite"]}'),
             *(word for each in settings for word in ("--set", f"optimizer.{each}")),
-            *("--set", "rollout.max_reply_tokens=4"),
+            *("--set", "rollout.max_reply_tokens=4", "--set", "threads=1"),
         ],
         cwd=REPOSITORY,
         env=environ,

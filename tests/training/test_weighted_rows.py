@@ -11,7 +11,7 @@ from miner.reporting.records import TARGET_KL
 from tests.learning.test_trainer import make_trainer
 
 PROMPT, SAMPLED, LEGAL, OTHER = [5, 6], [7, 8, 9, 1], [20, 1], [21, 22, 1]
-WEIGHTS = (0.75, 0.25)
+WEIGHTS, ENTROPIES = (0.75, 0.25), (0.1, 0.3)
 
 
 def rollout(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -25,6 +25,7 @@ def rollout(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         "env_mask": [[1, 1, 0, 0], [1, 1], [1, 1, 1]] * count,
         "turn_ids": [[[0, 0, -1, -1], [-1, -1], [-1, -1, -1]]] * count,
         "weights": [[None, *WEIGHTS]] * count,
+        "entropies": [[0.0, *ENTROPIES]] * count,
         "turn_rewards": [[(0, float(number % 2))] for number in range(count)],
         "episode_reward": [float(number % 2) for number in range(count)],
     }
@@ -56,7 +57,7 @@ def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Pa
     target = torch.as_tensor(
         sum(w * cross_entropy(model, r) for w, r in zip(WEIGHTS, (LEGAL, OTHER), strict=True))
     )
-    assert recorded == pytest.approx(target.item() + sum(w * math.log(w) for w in WEIGHTS), 1e-4)
+    assert recorded == pytest.approx(target.item() - sum(ENTROPIES), 1e-4)
     target.backward()
     for ours, expected in zip(learned, gradients(model), strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
