@@ -14,15 +14,17 @@ import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from miner.common_prefix import common_prefix
 from miner.config.errors import ConfigurationError
 
 FOLDER = "tokens"
-VERSION = 1
+VERSION = 2
 _RAGGED = ("ids", "turns", "at", "sampled", "learned", "reference", "advantages")
 
 logger = logging.getLogger(__name__)
@@ -97,16 +99,21 @@ class StepTokens:
 
     def write(self, path: Path) -> None:
         """Replace `path`. Raises: OSError."""
-        rows = self.rows
-        arrays = {name: np.concatenate([getattr(row, name) for row in rows]) for name in _RAGGED}
-        for name in _RAGGED:
-            arrays[f"{name}_count"] = np.array([len(getattr(row, name)) for row in rows])
+        ids = [row.ids for row in self.rows]
+        # rows of one decision come one after another, each with the whole prompt
+        held = [0, *(common_prefix(one, other) for one, other in pairwise(ids))]
+        parts = {name: [getattr(row, name) for row in self.rows] for name in _RAGGED}
+        parts["ids"] = [whole[count:] for whole, count in zip(ids, held, strict=True)]
+        arrays = {name: np.concatenate(values) for name, values in parts.items()}
+        for name, values in parts.items():
+            arrays[f"{name}_count"] = np.array([len(value) for value in values])
+        arrays["held"] = np.array(held)
         about = {
             "version": VERSION,
             "step": self.step,
             "rules": self.rules,
             "episodes": self.episodes,
-            "rows": [(row.episode, row.prompt, row.tree, row.weight) for row in rows],
+            "rows": [(row.episode, row.prompt, row.tree, row.weight) for row in self.rows],
             "texts": self.texts,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +138,9 @@ class StepTokens:
                         "explain it with the miner that wrote it"
                     )
                 parts = {name: _parts(arrays[name], arrays[f"{name}_count"]) for name in _RAGGED}
+                for number, held in enumerate(arrays["held"].tolist()):
+                    before = parts["ids"][number - 1][:held]  # of the first none
+                    parts["ids"][number] = np.r_[before, parts["ids"][number]]
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ConfigurationError(f"{path} is not a record of tokens: {error}") from None
         rows = [

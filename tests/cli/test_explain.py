@@ -128,6 +128,27 @@ def test_rows_that_another_process_has_learned_are_found_there() -> None:
     assert shown == [{0: (1, -0.25), 1: (2, -0.125)}, {1: (0, -0.5), 0: (2, -1.0)}]
 
 
+def test_a_decisions_prompt_is_written_once_and_read_for_each_reply(tmp_path: Path) -> None:
+    prompt = np.random.default_rng(0).integers(0, 50_000, 4000).astype(np.int32)
+    one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
+
+    def step(*prompts: np.ndarray) -> StepTokens:
+        rows = [
+            RowTokens(0, 4000, np.r_[ids, [reply]], one, one, one, one, none, one, 0, 0.5)
+            for reply, ids in enumerate(prompts)
+        ]
+        return StepTokens(len(prompts), {}, [], rows, {})
+
+    records = TokenRecords(tmp_path)
+    records.add(step(prompt))
+    records.add(step(*[prompt] * 9, prompt[::-1]))
+    [found] = records.of(10)
+    for reply, row in enumerate(found.rows):
+        assert row.ids.tolist() == [*prompt[:: -1 if reply == 9 else 1], reply]
+    alone, many = (path.stat().st_size for path in sorted((tmp_path / "tokens").iterdir()))
+    assert many < 3 * alone
+
+
 def test_a_disk_that_refuses_ends_the_records_and_not_the_run(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("in the way")
     records = TokenRecords(tmp_path, keep=5)
