@@ -6,6 +6,8 @@ Invariant: a rung changes settings only towards less memory; one that can change
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from entrypoint.memory import largest_pass
+from miner.config.channel_facts import FACTS
 from miner.config.settings import Settings, differences
 
 SHORTEST_PASS = 64
@@ -33,6 +35,10 @@ class Rung:
     restarts: bool = False
 
 
+def _supervised(settings: Settings) -> bool:
+    return FACTS[settings.environment.channel].supervised
+
+
 def _recompute(settings: Settings) -> Settings:
     return settings.having(model={"gradient_checkpointing": True})
 
@@ -41,7 +47,12 @@ def _half_a_pass(settings: Settings) -> Settings:
     tokens = settings.optimizer.micro_batch_tokens
     if tokens is None or tokens <= SHORTEST_PASS:
         return settings
-    return settings.having(optimizer={"micro_batch_tokens": max(SHORTEST_PASS, tokens // 2)})
+    half = max(SHORTEST_PASS, tokens // 2)
+    longest = settings.rollout.max_episode_tokens
+    recorded = _supervised(settings) or settings.demonstrations.datasets
+    if recorded and longest and largest_pass(half, longest) >= tokens:
+        return settings  # conversations are that long: a pass each, larger than this one
+    return settings.having(optimizer={"micro_batch_tokens": half})
 
 
 def _smaller_share(settings: Settings) -> Settings:
@@ -53,8 +64,8 @@ def _smaller_share(settings: Settings) -> Settings:
 
 def _shorter_episodes(settings: Settings) -> Settings:
     tokens = settings.rollout.max_episode_tokens
-    if tokens is None or tokens <= SHORTEST_EPISODE:
-        return settings
+    if tokens is None or tokens <= SHORTEST_EPISODE or _supervised(settings):
+        return settings  # scores of other lengths of recorded conversations cannot be compared
     shorter = max(SHORTEST_EPISODE, tokens * 3 // 4)
     return settings.having(rollout={"max_episode_tokens": shorter})
 

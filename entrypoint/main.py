@@ -28,6 +28,7 @@ from entrypoint.reaper import Ended
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.run_plan import RunPlan
 from entrypoint.schedule import plan_run
+from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
 from entrypoint.topology import NOT_SERVED, plan_topology
 from entrypoint.trainer_settings import PlannedSettings, choose_games
@@ -208,7 +209,8 @@ def print_plan(prepared: Prepared) -> None:
         print_line(str(line))
     report.print_topology(prepared.topology)
     work = workload(prepared.settings).within(prepared.topology.episode_tokens)
-    report.print_cost(prepared.cost, work, prepared.settings.evaluation)
+    assumed = assumptions(work, trees=prepared.facts.shape.trees)
+    report.print_cost(prepared.cost, assumed, prepared.settings.evaluation)
     report.print_settings(prepared.recipe, prepared.settings)
     report.print_programs(prepared.plan, prepared.programs)
 

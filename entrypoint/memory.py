@@ -32,6 +32,7 @@ class ModelShape:
 
     Attributes:
         mixer_bytes: of a recurrent layer's computation per token, 0 in models without any.
+        trees: whether rows that begin alike can be computed as trees.
     """
 
     parameters: int
@@ -44,6 +45,7 @@ class ModelShape:
     vocabulary: int
     context: int
     mixer_bytes: int = 0
+    trees: bool = True
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -16,6 +16,9 @@ LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 RECURRENT = frozenset({"mamba", "linear_attention"})
 """Kinds of recurrent layers in a config.json."""
 
+ATTENTION = frozenset({"full_attention", "sliding_attention"})
+"""Kinds of layers of which trees of rows can be computed."""
+
 MAMBA_COPIES = 2.1
 """Float32 tensors of shape (chunk, heads, state) for each token: transformers' own code of Mamba 2
 makes such products, since the kernels that would not are not in the image."""
@@ -107,17 +110,23 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),
         vocabulary=size("vocab_size"),
         context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
-        mixer_bytes=_mixer_bytes(config, hidden),
+        mixer_bytes=(recurrent := _mixer_bytes(config, hidden)),
+        trees=_layer_kinds(config) <= ATTENTION and not recurrent,
     )
     if parameters is not None:
         return shape
     return replace(shape, parameters=_estimate(shape, tied=bool(config.get("tie_word_embeddings"))))
 
 
+def _layer_kinds(config: Mapping[str, Any]) -> set[str]:
+    """Kinds of layers that a config.json lists; none where all are plain attention."""
+    return {*(config.get("layers_block_type") or ()), *(config.get("layer_types") or ())}
+
+
 def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
     """Bytes per token of a recurrent layer's computation, 0 without such layers; docs/gpu.md has
     what torch's tracker counts."""
-    kinds = {*(config.get("layers_block_type") or ()), *(config.get("layer_types") or ())}
+    kinds = _layer_kinds(config)
     if kinds and not kinds & RECURRENT:
         return 0
     heads = _number(config, "mamba_num_heads", "mamba_n_heads")

@@ -14,9 +14,7 @@ from entrypoint.layout import Topology
 from entrypoint.memory import MemoryPlan
 from entrypoint.run_cost import RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
-from entrypoint.workload import Workload
 from miner.config.settings import EvaluationSettings, Settings, to_toml
 
 
@@ -42,7 +40,7 @@ def print_job(invocation: Invocation, hardware: Hardware, plan: RunPlan) -> None
     _table("Job", rows)
 
 
-def print_cost(cost: RunCost, work: Workload, evaluation: EvaluationSettings) -> None:
+def print_cost(cost: RunCost, assumed: str, evaluation: EvaluationSettings) -> None:
     """Longest times of a run's parts and the steps that fit, with the basis of the estimate."""
     step = cost.step
     of_teachers = f", of them {cost.taught_steps:,} of teachers" if cost.taught_steps else ""
@@ -59,7 +57,7 @@ def print_cost(cost: RunCost, work: Workload, evaluation: EvaluationSettings) ->
         ("seconds an evaluation", f"{cost.evaluation:.3g}, {rhythm}"),
         ("seconds a publication", f"{cost.publication:.3g}"),
         ("steps to expect", f"about {cost.steps:,}{of_teachers}"),
-        ("assumed", assumptions(work)),
+        ("assumed", assumed),
     ]
     _table("Estimate", rows)
 

@@ -64,7 +64,9 @@ def step_cost(
     return StepCost(
         rollout=rollout_seconds(topology, shape, hardware, episodes, work),
         weights=_weights(topology, shape, hardware),
-        learning=_learning(topology, shape, hardware, episodes * work.computed),
+        learning=_learning(
+            topology, shape, hardware, episodes * (work.computed if shape.trees else work.trained)
+        ),
     )
 
 
@@ -73,7 +75,8 @@ def taught_step_seconds(
 ) -> float:
     """Seconds of a step that learns from so many decisions of teachers: nothing is played, and no
     weights travel. The teachers prepare the next step meanwhile."""
-    learning = _learning(topology, shape, hardware, decisions * work.taught)
+    taught = work.taught if shape.trees else work.taught_row
+    learning = _learning(topology, shape, hardware, decisions * taught)
     prompts, teaching = decisions * TURN_SECONDS, decisions * work.teaching
     return max(learning, teaching / topology.processes) + prompts / topology.processes
 
@@ -90,11 +93,13 @@ def rollout_seconds(
     return max(playing, prefill + _decoding(topology, shape, episodes, work))
 
 
-def assumptions(work: Workload) -> str:
+def assumptions(work: Workload, *, trees: bool) -> str:
     """Basis of an estimate, in one line."""
+    share = work.computed / work.trained
+    computed = f"of which trees compute {share:.0%}" if trees else "as its layers take no trees"
     return (
         f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
-        f"from, of which trees compute {work.computed / work.trained:.0%}; {work.sampled:,.0f} "
+        f"from, {computed}; {work.sampled:,.0f} "
         f"sampled one after another and up to {work.longest:,.0f}; "
         f"{TRAINING_SHARE:.0%} of peak FLOPS in training, {PREFILL_SHARE:.0%} in prefill; waiting "
         "for servers comes on top; not measured"

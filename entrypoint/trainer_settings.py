@@ -1,6 +1,7 @@
 """The trainer's settings for a plan: the recipe, then the plan's choices, then the user's own."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from entrypoint.exit_status import ExitStatus, Failure
@@ -82,8 +83,15 @@ def choose_games(job: Job) -> tuple[str, str]:
     if not known:
         return "", f"none of them can be trained: {', '.join(others)}{_missing_swe(job)}"
     left = f"; as the base plays them: {', '.join(others)}{_missing_swe(job)}" if others else ""
-    data = f"; with rows of {len(job.datasets)} mounted data sets" if job.datasets else ""
+    sets = len(_beside_games(job))
+    data = f"; with rows of {sets} mounted data sets" if sets else ""
     return ", ".join(known), f"duels{data}{left}"
+
+
+def _beside_games(job: Job) -> list[Path]:
+    """Mounted data sets but those of the final's software tasks where a job does not list them."""
+    software = dataset_folder(SWE_DATASET)
+    return [each for each in job.datasets if SWE in job.environments or each.name != software]
 
 
 def learns_recorded(job: Job) -> bool:
@@ -221,7 +229,7 @@ def _learning_tree(job: Job) -> Tree:
     return {
         "environment": {"notes": DUEL_NOTES},
         "reward": {"credit": "all_moves", "tau": DUEL_TAU},
-        "demonstrations": {"share": DUEL_WARM_START, "datasets": list(job.datasets)},
+        "demonstrations": {"share": DUEL_WARM_START, "datasets": _beside_games(job)},
         "rollout": {"groups_per_step": DUEL_GROUPS, "group_size": DUEL_GROUP},
         "evaluation": {"episodes": GATED_GAMES * len(games)},
     }

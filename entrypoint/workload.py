@@ -50,7 +50,8 @@ class Workload:
 
     Attributes:
         trained: of the rows that are learned from.
-        computed: those of them that a forward and backward pass computes, each beginning once.
+        computed: those of them that a forward and backward pass computes, each beginning once; a
+            model that takes no trees computes about all, of few turns or replies.
         prefilled: of prompts that an engine computes, what its cache holds left out.
         sampled: of all replies, which come one after another.
         longest: the same of the game with the longest episodes.
@@ -59,6 +60,7 @@ class Workload:
         context: that a sampled token attends to.
         held: keys and values that a live episode needs at most; None: a whole episode's.
         taught: computed of a teacher's decision; 0 without teachers.
+        taught_row: the same by a model that takes no trees, which learns one reply of it.
         teaching: seconds of a trainer's process that a teacher takes for one.
     """
 
@@ -72,6 +74,7 @@ class Workload:
     context: float
     held: int | None = None
     taught: float = 0.0
+    taught_row: float = 0.0
     teaching: float = 0.0
 
     def within(self, episode_tokens: int) -> Workload:
@@ -79,10 +82,11 @@ class Workload:
         if self.held is not None:
             return replace(self, held=min(self.held, episode_tokens))
         room = MEAN_SHARE * episode_tokens
+        part = min(1.0, room / self.trained)
         return replace(
             self,
-            trained=min(self.trained, room),
-            computed=min(self.trained, room) * self.computed / self.trained,
+            trained=part * self.trained,
+            computed=part * self.computed,
             prefilled=min(self.prefilled, room),
             context=min(self.context, room / 2),
             held=episode_tokens,
@@ -146,5 +150,6 @@ def duels(games: Sequence[str], most_turns: int | None) -> Workload:
         context=mean(game.prompt for game in played),
         held=HELD_TOKENS,
         taught=mean(game.taught for game in played),
+        taught_row=mean(game.prompt + REPLY_TOKENS for game in played),
         teaching=mean(game.teaching for game in played),
     )

@@ -52,6 +52,29 @@ def test_the_whole_ladder_is_walked_once() -> None:
     ]
 
 
+def test_rows_of_recorded_conversations_keep_their_length() -> None:
+    """They are as long as they may be: a shorter pass would be one row and its neighbours, which
+    are more tokens; and scores of shorter ones are of other tokens."""
+    recorded = COLOCATED.having(
+        environment={"channel": "recorded"},
+        reward={"credit": "episode"},
+        optimizer={"micro_batch_tokens": 4096, "zero_stage": 2},
+        rollout={"temperature": 1.0},
+    )
+    assert walked(recorded)[0] == [
+        "gradient checkpointing (model.gradient_checkpointing False -> True)",
+        "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
+        "ZeRO-3 (optimizer.zero_stage 2 -> 3)",
+        "LoRA (model.tuning full -> lora)",
+    ]
+    beside_games = COLOCATED.having(
+        optimizer={"micro_batch_tokens": 4096}, demonstrations={"datasets": ["/data/a--b"]}
+    )
+    assert not any("pass" in rung for rung in walked(beside_games)[0])
+    wide = recorded.having(optimizer={"micro_batch_tokens": 16384})
+    assert "half of a pass (optimizer.micro_batch_tokens 16384 -> 8192)" in walked(wide)[0]
+
+
 def test_on_a_cpu_nothing_is_abandoned_that_only_gpus_have() -> None:
     assert walked(ON_A_CPU)[0] == [
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",

@@ -36,6 +36,20 @@ def test_estimate_of_the_parameters_is_close() -> None:
     assert shape_of(QWEN_3B).parameters == pytest.approx(3_085_938_688, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("listed", "trees"),
+    [
+        ({}, True),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, True),
+        ({"layer_types": ["conv", "full_attention"]}, False),
+        ({"layers_block_type": ["mamba", "attention"]}, False),
+        ({"mamba_n_heads": 8, "mamba_d_state": 64}, False),
+    ],
+)
+def test_which_models_take_trees(listed: dict[str, object], trees: bool) -> None:
+    assert shape_of(QWEN_3B | listed).trees is trees
+
+
 def test_text_part_of_a_multimodal_config_counts() -> None:
     assert shape_of({"hidden_size": 1, "text_config": QWEN_3B}).hidden == 2048
 

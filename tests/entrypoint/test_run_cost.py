@@ -12,7 +12,7 @@ from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
-from entrypoint.step_cost import StepCost, step_cost
+from entrypoint.step_cost import StepCost, step_cost, taught_step_seconds
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, DUEL_WARM_START, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, duels
@@ -148,6 +148,18 @@ def test_the_work_of_duels_is_that_of_their_games() -> None:
     assert long.trained == pytest.approx(DUEL_TURNS * (DUELS["gin_rummy"].prompt + 50))
     assert duels(["gin_rummy"], None).trained > 7 * long.trained
     assert set(DUELS) == set(GAMES)
+
+
+def test_a_model_without_trees_learns_row_by_row() -> None:
+    trees, rows = (replace(MODELS["3B"], trees=trees) for trees in (True, False))
+    hardware = pretend_hardware("1xH100-80GB")
+    topology = plan_topology(hardware, trees, BatchShape())
+    of_trees, of_rows = (step_cost(topology, each, hardware, 8, SERVED) for each in (trees, rows))
+    assert of_rows.learning == pytest.approx(of_trees.learning * 4 / 3, rel=0.01)
+    assert of_rows.rollout == of_trees.rollout
+    leduc = duels(["leduc_poker"], DUEL_TURNS)
+    times = [taught_step_seconds(topology, each, hardware, 64, leduc) for each in (trees, rows)]
+    assert 2 < times[1] / times[0] < 4
 
 
 def test_short_contexts_hold_short_episodes() -> None:

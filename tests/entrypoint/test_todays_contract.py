@@ -85,7 +85,22 @@ def test_the_finals_task_is_learned_from_mounted_data(
         assert (wanted.reward.credit, wanted.rollout.most_invalid) == ("episode", None)
         assert wanted.rollout.max_reply_tokens == 1024
         assert job.plan.served_dtype == "bfloat16"
+        real = PlannedSettings(job.invocation, 3 * 10**9).settings
+        assert (real.reward.credit, real.rollout.guided) == ("episode", 0.0)
     assert Settings.load(_written(job, roots), environ=environ) == wanted
+
+
+def test_a_job_without_the_finals_task_leaves_its_data_out(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    environ = roots | {"MINER_DATASETS": f"a/b,{SWE_DATASET}", "MINER_DATASETS_DIR": "/data"}
+    job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["othello"]}')
+    assert choose_games(job.invocation.job)[1] == "duels; with rows of 1 mounted data sets"
+    assert job.settings.demonstrations.datasets == (Path("/data/a--b"),)
+    assert Settings.load(_written(job, roots), environ=environ) == job.settings
+    environ["MINER_DATASETS"] = SWE_DATASET
+    job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["othello"]}')
+    assert Settings.load(_written(job, roots), environ=environ).demonstrations.datasets == ()
 
 
 def _written(job: main.Prepared, roots: dict[str, str]) -> Path:
@@ -176,7 +191,7 @@ def test_a_base_that_vllm_cannot_load_is_trained_without_it(
 def test_rows_of_mounted_data_are_planned_beside_duels(
     roots: dict[str, str], arguments: Arguments
 ) -> None:
-    data = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": SWE_DATASET}
+    data = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": "a/b"}
     longest = [
         PlannedSettings(
             parse_invocation(arguments(dataset_type=DUELS), {**os.environ, **roots, **mounted}),
