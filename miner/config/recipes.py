@@ -54,11 +54,11 @@ class Recipe:
         if value_at(whole, "model.tuning") == "lora":
             fitted.append(self.lora)
         channel = FACTS.get(str(value_at(whole, "environment.channel")))
-        if (channel and channel.duels) or value_at(whole, "environment.name") not in (
-            None,
-            GOOFSPIEL,
-        ):
+        served = channel is None or channel.first_format
+        if not served or value_at(whole, "environment.name") not in (None, GOOFSPIEL):
             fitted.append(self.other_games)
+        if value_at(merged(*fitted, tree), "reward.credit") != "all_moves":
+            fitted.append({"rollout": {"guided": 0.0}})  # only its critic guides
         return merged(*fitted, tree)
 
 

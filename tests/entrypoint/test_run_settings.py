@@ -152,10 +152,17 @@ def test_a_game_without_a_critic_gets_credit_by_episode() -> None:
     assert settings.environment.name == "othello"
 
 
-def test_real_bases_name_their_moves_in_duels_alone() -> None:
+def test_real_bases_learn_by_the_credit_that_was_measured_with_one() -> None:
+    measured = Settings.resolve(recipe("smollm2").settings)
+    for size in ("0.5B", "3B", "7B"):
+        settings = planned(shape=MODELS[size])[0]
+        assert settings.rollout.guided == measured.rollout.guided > 0
+        for name in ("credit", "tau", "named"):
+            assert getattr(settings.reward, name) == getattr(measured.reward, name)
+    assert planned("reward.credit=turn", shape=MODELS["3B"])[0].rollout.guided == 0
     duels = planned(duels=True, shape=MODELS["0.5B"])[0]
     assert (duels.reward.credit, duels.reward.named) == ("all_moves", True)
-    assert not planned(shape=MODELS["0.5B"])[0].reward.named
+    assert duels.rollout.guided == 0
     assert not planned(duels=True)[0].reward.named
 
 
