@@ -25,7 +25,7 @@ else
 endif
 
 test: setup-vllm setup-openenv lint ## static checks and the whole test suite
-	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: setup ## ruff, mypy, and imports that go one way
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -52,7 +52,6 @@ PACKAGES = {
         (
             "tests/entrypoint/test_two_programs.py",
             "tests/entrypoint/test_supervised_run.py",
-            "tests/entrypoint/test_killed_trainer.py",
         ),
     ),
 }

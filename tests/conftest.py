@@ -18,6 +18,7 @@ pytest_plugins = ["tests.skips", "pytester"]
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # read when TRL is imported
 torch.set_num_threads(1)  # tests run on small machines beside others, and tiny models gain nothing
+os.environ["OMP_NUM_THREADS"] = "1"  # and so in the processes that they start
 # Where setup has built DeepSpeed's communication. Elsewhere a build that was killed may have left
 # a lock, or other programs build something else.
 os.environ["TORCH_EXTENSIONS_DIR"] = str(REPOSITORY / ".cache/torch_extensions")

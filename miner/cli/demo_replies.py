@@ -14,6 +14,7 @@ from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
+from miner.real_model import dtype_here
 from miner.rollout.model_folder import load_model_folder
 
 GAMES = 3
@@ -55,7 +56,7 @@ async def _first_turns() -> list[list[Message]]:
 async def _replies(
     folder: Path, chats: Sequence[Sequence[Message]], temperature: float
 ) -> list[str]:
-    loaded = load_model_folder(folder, torch.bfloat16)
+    loaded = load_model_folder(folder, getattr(torch, dtype_here()))
     renderer, params = loaded.chat.renderer, SamplingParams(REPLY_TOKENS, temperature)
     with TransformersSampler(loaded.model, loaded.chat.tokenizer) as sampler:
         prompts = [renderer.encode(renderer.render(chat)) for chat in chats]

@@ -42,6 +42,7 @@ SMALL = {
     "evaluation.episodes": "10",
     "checkpoint.every_steps": "1",
     "environment.deck_sizes": "[8]",
+    "threads": "1",
 }
 """Settings of a run whose steps take a second or two."""
 

@@ -25,6 +25,7 @@ CPU_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
 CPU_ENVIRONMENT = {
     **ONE_HOST,
     "PYTHONPATH": str(REPOSITORY),
+    "TORCH_COMPILE_DISABLE": "1",  # takes a minute of each start, and --enforce-eager leaves some
     "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",

@@ -19,10 +19,9 @@ pytestmark = pytest.mark.long
 
 
 def with_vllm(*words: str) -> subprocess.CompletedProcess[str]:
-    """With as many threads as vLLM takes by default, and without compiling, which takes a minute of
-    each start and has no switch in TRL."""
+    """With as many threads as vLLM takes by default."""
     os.environ.pop("OMP_NUM_THREADS", None)
-    return python_with_vllm(*words, ENVIRONMENT_SERVER_URLS="", TORCH_COMPILE_DISABLE="1")
+    return python_with_vllm(*words, ENVIRONMENT_SERVER_URLS="")
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path:
     folder, out = tmp_path / base.kind, tmp_path / "replies.json"
     make_folder(base, folder, served=True)
     program = ("-m", "tests.real_vllm.pool_program", str(folder), str(out))
-    done = python_with_vllm(*program, TORCH_COMPILE_DISABLE="1")
+    done = python_with_vllm(*program)
     if base.kind in REFUSED:
         assert REFUSED[base.kind] in done.stderr, done.stderr[-6000:]
         return
