@@ -95,7 +95,7 @@ def test_a_process_group_is_opened_with_the_ranks_device(
 
     deepspeed = SimpleNamespace(init_distributed=lambda backend, timeout: asked.append(backend))
     monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
-    monkeypatch.setattr(ranks, "launched", lambda: True)
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
     monkeypatch.setattr(dist, "init_process_group", opened)
     monkeypatch.setattr(dist, "new_group", lambda **given: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)

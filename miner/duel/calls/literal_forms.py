@@ -11,6 +11,8 @@ from miner.duel.calls.json_forms import calls_in
 
 _OLMO, _OLMO_END = "<function_calls>", "</function_calls>"
 _LFM2, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
+_LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
+"""Characters that JSON leaves as they are, and at which vLLM's parser ends a line."""
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -42,7 +44,7 @@ def write_olmo(calls: Sequence[Call]) -> str:
         f"{name}({', '.join(f'{key}={_json(value)}' for key, value in arguments.items())})"
         for name, arguments in calls
     )
-    return f"{_OLMO}{lines}{_OLMO_END}"
+    return f"{_OLMO}{lines.translate(_LINE_ENDS)}{_OLMO_END}"
 
 
 def write_lfm2(calls: Sequence[Call]) -> str:
