@@ -4,8 +4,8 @@ what a teacher's decision takes.
 `python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's
 duels with random moves on both seats and counts with Qwen2.5's vocabulary and template, or those of
 a folder. Taught are a warm start's tokens that trees compute for a decision, in a step of as many
-decisions of a game as six games have of 128, in passes of 8,192; and the processor seconds of its
-teacher. Its table is where the numbers of `entrypoint.workload` come from.
+decisions of a game as six games have of 128, with named replies, in passes of 8,192; and the
+processor seconds of its teacher. Its table is where the numbers of `entrypoint.workload` come from.
 """
 
 import argparse
@@ -74,6 +74,7 @@ def counted(game: str, seed: int, renderer: ChatRenderer) -> Counted:
 def taught(game: str, renderer: ChatRenderer) -> tuple[float, float]:
     """Computed tokens and seconds of a teacher's decision, what is solved once left out."""
     overrides = ["environment.channel=duel", f"environment.games=['{game}']", "reward.tau=0.015"]
+    overrides += ["reward.named=true", "environment.notes=0.5"]  # as jobs of real bases
     overrides += ["demonstrations.share=0.4", f"demonstrations.rows={DECISIONS}"]
     settings = Settings.load(None, overrides, environ={})
     warm = WarmStart(settings, Ranks(), renderer, duel_source())

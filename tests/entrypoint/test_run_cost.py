@@ -159,7 +159,7 @@ def test_a_model_without_trees_learns_row_by_row() -> None:
     assert of_rows.rollout == of_trees.rollout
     leduc = duels(["leduc_poker"], DUEL_TURNS)
     times = [taught_step_seconds(topology, each, hardware, 64, leduc) for each in (trees, rows)]
-    assert 2 < times[1] / times[0] < 4
+    assert 2 < times[1] / times[0] < 7
 
 
 def test_short_contexts_hold_short_episodes() -> None:
