@@ -1,4 +1,4 @@
-"""What a duel is made of, by game: own turns, tokens of a turn's prompt and of a move's call, and
+"""Parts of a duel, by game: own turns, tokens of a turn's prompt and of a move's call, and
 what a teacher's decision takes.
 
 `python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's

@@ -57,8 +57,8 @@ class Recipe:
         served = channel is None or channel.first_format
         if not served or value_at(whole, "environment.name") not in (None, GOOFSPIEL):
             fitted.append(self.other_games)
-        if value_at(merged(*fitted, tree), "reward.credit") != "all_moves":
-            fitted.append({"rollout": {"guided": 0.0}})  # only its critic guides
+        if not served or value_at(merged(*fitted, tree), "reward.credit") != "all_moves":
+            fitted.append({"rollout": {"guided": 0.0}})  # only the servers' critic guides
         return merged(*fitted, tree)
 
 

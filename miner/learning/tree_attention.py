@@ -134,18 +134,19 @@ class Forest:
     @cached_property
     def block_mask(self) -> BlockMask:
         """The same for FlexAttention."""
-        ends, depths = (
-            torch.from_numpy(each).to(self._device) for each in (self._ends, self._depths)
-        )
-        window = self._window or 0
+        ends, window = torch.from_numpy(self._ends).to(self._device), self._window
 
         def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return (key <= query) & (query < ends[key])
 
-        def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return seen(batch, head, query, key) & (depths[query] - depths[key] < window)
+        mask = seen
+        if window is not None:
+            depths = torch.from_numpy(self._depths).to(self._device)
 
-        mask = seen if self._window is None else near
+            def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                return seen(batch, head, query, key) & (depths[query] - depths[key] < window)
+
+            mask = near
         return create_block_mask(mask, None, None, len(ends), len(ends), device=self._device)
 
 

@@ -30,6 +30,8 @@ LOOKS, LONGEST_LOOK = 64, 1 << 20
 """Lines of a jsonl file by whose lengths, in bytes, their number is estimated."""
 BATCH = 16
 """Rows of a parquet file that are decoded at once."""
+DECODED = 10
+"""Rows of a row group that are decoded at most for each that is wanted: the others cost as much."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def _row_groups(file: Path, most: int) -> list[Place]:
 
     def read(group: int, rows: int, most: int) -> Iterator[Any]:
         count = min(most, rows)
-        wanted = {rows * number // count for number in range(count)}
+        looked = min(rows, DECODED * count)
+        wanted = {looked * number // count for number in range(count)}
         opened = ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
         at = 0
         for batch in opened.iter_batches(BATCH, row_groups=[group]):
@@ -156,6 +159,8 @@ def _row_groups(file: Path, most: int) -> list[Place]:
                 if at + row in wanted:
                     yield batch.slice(row, 1).to_pylist()[0]
             at += len(batch)
+            if at >= looked:
+                return
 
     groups = Random(0).sample(range(len(sizes)), min(most, len(sizes)))
     return [

@@ -98,13 +98,12 @@ def load_chat(folder: Path) -> LoadedChat:
 
 
 def _reply_ends(folder: Path) -> set[int]:
-    """Ids that end replies by the model's own files: some tokenizers' EOS ends texts alone."""
-    ends: set[int] = set()
-    for file in (folder / "generation_config.json", folder / "config.json"):
-        if file.is_file():
-            given = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-            ends |= {given} if isinstance(given, int) else set(given or ())
-    return ends
+    """Ids at which engines end a reply besides EOS, which ends texts alone in some tokenizers."""
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        file = folder / "config.json"
+    given = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    return {given} if isinstance(given, int) else set(given or ())
 
 
 def model_type(folder: Path) -> str:

@@ -130,12 +130,12 @@ def test_of_a_set_that_is_sorted_by_task_all_parts_are_read(
     monkeypatch.setattr(conversations, "MOST_READ", 240)
     monkeypatch.setattr(record_files, "STRETCH_BYTES", 2048)
     for file in range(2):
-        told = [{"messages": swe_row(30 * file + n // 40)} for n in range(30 * 40)]
+        made = [{"messages": swe_row(30 * file + n // 40)} for n in range(30 * 40)]
         if kind == "parquet":
-            table = pyarrow.Table.from_pylist(told)
+            table = pyarrow.Table.from_pylist(made)
             pyarrow.parquet.write_table(table, tmp_path / f"{file}.parquet", row_group_size=100)
         else:
-            (tmp_path / f"{file}.jsonl").write_text("\n".join(map(json.dumps, told)))
+            (tmp_path / f"{file}.jsonl").write_text("\n".join(map(json.dumps, made)))
     read_conversations.cache_clear()
     found = read_conversations((tmp_path,))
     tasks = {one.messages[1]["content"] for one in found.every}
@@ -146,14 +146,21 @@ def test_of_a_set_that_is_sorted_by_task_all_parts_are_read(
 
 @pytest.mark.parametrize("rows", [20, 100])
 def test_all_row_groups_give_something_whatever_their_size(tmp_path: Path, rows: int) -> None:
-    told = [{"number": number} for number in range(3000)]
-    table = pyarrow.Table.from_pylist(told)
+    made = [{"number": number} for number in range(3000)]
+    table = pyarrow.Table.from_pylist(made)
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=rows)
     for most in (300, 1950, 2999, 3000, 4000):
         read_ = [each["number"] for each in record_files.some_records(tmp_path, most, Counter())]
         assert len(set(read_)) == len(read_) <= most
         assert len(read_) > 0.9 * min(most, 3000)
         assert {number // rows for number in read_} == set(range(3000 // rows))
+
+
+def test_a_large_row_group_is_not_decoded_for_a_few_of_its_rows(tmp_path: Path) -> None:
+    made = [{"number": number} for number in range(3000)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(made), tmp_path / "a.parquet")
+    found = [each["number"] for each in record_files.some_records(tmp_path, 5, Counter())]
+    assert found == [0, 10, 20, 30, 40]
 
 
 @pytest.mark.parametrize("longest", [10, 3000])

@@ -159,7 +159,8 @@ def attention_obstacle(model: PreTrainedModel, *, windows: bool = False) -> str 
     """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds - {"full_attention", *(["sliding_attention"] if windows else [])}:
+    taken = {"full_attention", "sliding_attention"} if windows else {"full_attention"}
+    if not kinds <= taken:
         return f"its layers are of the kinds {sorted(kinds)}, not only full attention"
     windowed = getattr(config, "use_sliding_window", True) and not windows
     if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
