@@ -187,7 +187,7 @@ def record(
 
 
 def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[str, Recorder]:
-    """What plays each kind of step, in this vocabulary, by its short name."""
+    """Functions that play each kind of step, in this vocabulary, by its short name."""
 
     def of_duels(name: str, kind: type[DuelSource]) -> Step:
         return record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)

@@ -153,7 +153,7 @@ def with_advantage(step: Step, seed: int) -> tuple[float, dict[int, Row]]:
 
 
 def flat_share(step: Step, budget: int, model: PreTrainedModel | None, draws: int) -> Flat:
-    """Where games are won so often: what learning computes, and with a `model` its time."""
+    """Share that learning computes where games are won so often, and with a `model` its time."""
     drawn = [with_advantage(step, seed) for seed in range(draws)]
     ways = {"all": passes_of(step.rows, budget, trees=True)} | {
         str(seed): passes_of(left, budget, trees=True) for seed, (_, left) in enumerate(drawn)

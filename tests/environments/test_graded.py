@@ -1,6 +1,7 @@
 """The graded channel: the grader's messages, verdicts and scores, and nothing else."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,6 +15,7 @@ from miner.environments import (
     graded_calls,
     graded_endpoint,
 )
+from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.builtin import BuiltinSource
 from miner.environments.graded import GRADED_EPISODES_PER_SERVER, GradedSource
 from mock_env_server.running import running_server
@@ -140,19 +142,31 @@ async def test_200_episodes_at_once_never_exceed_what_a_server_bears() -> None:
 
 
 async def test_processes_of_a_run_share_the_places_of_a_server(
-    monkeypatch: pytest.MonkeyPatch,
+    faithful_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all episodes of four processes came to one server, 192 calls would lock it up."""
+    """Where the episodes of four processes come to one server, 192 calls would lock it up."""
+    evaluate, under_way, most = AffinetesClient.evaluate, 0, 0
+
+    async def counted(client: AffinetesClient, *given: Any, **named: Any) -> EvaluateReply:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await evaluate(client, *given, **named)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(AffinetesClient, "evaluate", counted)
     monkeypatch.setattr(graded_calls, "world_size", lambda: 4)
-    with running_server("faithful", "--quirks", "deadlock") as server:
-        sources = [GradedSource([server.base_url]) for _ in range(4)]
-        tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(48)]
-        played = await asyncio.gather(
-            *(play_on(source, task, lowest) for source in sources for task in tasks)
-        )
-        for source in sources:
-            await source.close()
+    sources = [GradedSource([faithful_url]) for _ in range(4)]
+    tasks = [EpisodeTask("goofspiel", 5 * seed, seed) for seed in range(48)]
+    played = await asyncio.gather(
+        *(play_on(source, task, lowest) for source in sources for task in tasks)
+    )
+    for source in sources:
+        await source.close()
     assert [one.transitions[-1].done for one in played] == [True] * 192
+    assert most == GRADED_EPISODES_PER_SERVER
 
 
 async def test_episodes_are_spread_over_servers(faithful_url: str, correct_url: str) -> None:

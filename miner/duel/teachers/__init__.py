@@ -34,12 +34,12 @@ def teacher_of(game: str) -> Teacher:
 
 
 def taught_move(request: Request) -> int:
-    """What the game's teacher plays, from what the request shows."""
+    """Move of the game's teacher, from what the request shows."""
     return label(teacher_of(request.table.game.name), Seen.of(request)).move
 
 
 def taught_note(request: Request) -> str:
-    """What the game's teacher notes on the opponent after a game; empty: nothing."""
+    """Note of the game's teacher on the opponent after a game; empty: none."""
     return teacher_of(request.table.game.name).note(Seen.of(request))
 
 

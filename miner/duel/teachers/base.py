@@ -1,4 +1,4 @@
-"""What a teacher is: a chance to win for every legal move, from what a turn's prompt shows.
+"""Teachers: a chance to win for every legal move, from what a turn's prompt shows.
 
 Invariant: a teacher gets a `Seen` and nothing else, so no label depends on a hidden card.
 """
@@ -44,7 +44,7 @@ class Seen:
 
     @staticmethod
     def of(request: Request) -> Seen:
-        """What a request shows."""
+        """Read a request's texts."""
         table, player = request.table, request.player
         actions = {action: table.label(player, action) for action in request.legal}
         return Seen(table.text(player), player, actions, _notes(request.notes.render()))
@@ -128,7 +128,7 @@ def best(values: Values) -> int:
 
 
 def label(teacher: Teacher, seen: Seen) -> Label:
-    """What `teacher` plays, and why."""
+    """Move of `teacher`, with its reason."""
     move = teacher.move(seen)
     return Label(move, teacher.why(seen, move))
 

@@ -91,7 +91,7 @@ class _Rounds:
 
 
 class _Turn:
-    """What a turn's text shows.
+    """Facts that a turn's text shows.
 
     Attributes:
         hand: own cards, ascending.

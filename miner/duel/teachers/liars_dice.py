@@ -213,7 +213,7 @@ class _Solver:
         return values / (here.sum(1, keepdims=True) + 1e-30)
 
     def _update(self, node: int, strategies: Table) -> None:
-        """What the bid that leads to `node` leaves its bidder, when the other side answers."""
+        """Value to its bidder of the bid that leads to `node`, when the other side answers."""
         if not node:
             return
         bids = slice(node, min(BIDS, node + JUMP))
