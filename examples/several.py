@@ -1,6 +1,6 @@
 """Several weighted rewards, a tool that is called in a reply, and two environments in one run.
 
-python -m miner probe --entry examples/several.py:Both
+python -m miner probe environment.channel=own environment.entry=examples/several.py:Both
 """
 
 import random

@@ -60,6 +60,8 @@ class VLLMClient:
     Args:
         base_url: by default made of `host` and `server_port`.
         connection_timeout: seconds that the server may take to come up.
+        bos_token: the model's; a text that begins with it, as chat templates write it, gets no
+            second one.
 
     Raises: `EngineLostError` if it does not answer by then.
     """
@@ -70,7 +72,9 @@ class VLLMClient:
         host: str = "127.0.0.1",
         server_port: int = 8000,
         connection_timeout: float = 0.0,
+        bos_token: str | None = None,
     ) -> None:
+        self._bos_token = bos_token
         self._server = VllmServer(
             base_url or f"http://{host}:{server_port}", reply_timeout_s=REPLY_TIMEOUT_S
         )
@@ -121,8 +125,13 @@ class VLLMClient:
         return await asyncio.gather(*(self._complete(prompt, options) for prompt in prompts))
 
     async def _complete(self, prompt: Prompt, options: dict[str, Any]) -> list[Completion]:
-        asked = prompt if isinstance(prompt, str) else list(prompt)
-        choices = await self._server.complete(asked, options)
+        if isinstance(prompt, str):
+            special = not begins_with(self._bos_token, prompt)
+            choices = await self._server.complete(
+                prompt, {**options, "add_special_tokens": special}
+            )
+        else:
+            choices = await self._server.complete(list(prompt), options)
         return [_completion(choice) for choice in choices]
 
     async def _up(self, patience_s: float) -> None:
@@ -161,7 +170,11 @@ class SamplerClient:
         if given.top_k > 0:
             raise ConfigurationError(f"top_k={given.top_k}: as above, only top_k=-1 can be used")
         params = SamplingParams(given.max_tokens, given.temperature, tuple(given.stop or ()))
-        ids = [self._ids(prompt) for prompt in prompts for _ in range(given.n)]
+        asked = [
+            tuple(prompt_ids(self._tokenizer, prompt) if isinstance(prompt, str) else prompt)
+            for prompt in prompts
+        ]
+        ids = [each for each in asked for _ in range(given.n)]
         samples = sample_all(self._sampler, self._loop, ids, params)
         return Completions(
             [
@@ -170,10 +183,16 @@ class SamplerClient:
             ]
         )
 
-    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
-        if isinstance(prompt, str):
-            return tuple(self._tokenizer(prompt)["input_ids"])
-        return tuple(prompt)
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of a prompt, with one beginning-of-sequence token where the model has one."""
+    special = not begins_with(tokenizer.bos_token, text)
+    return list(tokenizer(text, add_special_tokens=special)["input_ids"])
+
+
+def begins_with(bos_token: str | None, text: str) -> bool:
+    """Whether a chat template has written the token already."""
+    return bool(bos_token) and text.startswith(str(bos_token))
 
 
 def _completion(choice: Choice) -> Completion:

@@ -4,7 +4,8 @@ Invariants:
 * completions come in the prompts' order, `n` of each, and each holds its own outputs;
 * sampled ids stay as they were sampled; outputs are known by where they came from, so that a reply
   that forges `<output>` cannot change what is trained;
-* a completion has `max_turns` replies at most.
+* a completion has `max_turns` replies and `max_completion_tokens` ids at most, whatever programs
+  print.
 """
 
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ class CodeAgentEnvironment(Environment):
         tools_script: code that runs before the policy's.
         output_string_start, output_string_end: text before and after an output.
         max_turns: replies of one completion; the code of the last one is not run.
+        max_output_tokens: tokens of an output, of which the rest is left out.
+        max_completion_tokens: a completion in which an output and a whole further reply have no
+            room ends before that output, with the finish reason "length".
     """
 
     def __init__(
@@ -62,16 +66,24 @@ class CodeAgentEnvironment(Environment):
         output_string_end: str = "</output>",
         *,
         max_turns: int = 8,
+        max_output_tokens: int = 1024,
+        max_completion_tokens: int = 8192,
     ) -> None:
         if max_turns < 1:
             raise ConfigurationError(
                 f"max_turns is {max_turns}: a completion has one reply at least"
+            )
+        if max_output_tokens < 1:
+            raise ConfigurationError(
+                f"max_output_tokens is {max_output_tokens}: an output needs one at least"
             )
         self.code_executer = code_executer
         self.tokenizer = tokenizer
         self.tags = Tags(parsing_string, stop_string, output_string_start, output_string_end)
         self.tools_script = tools_script
         self.max_turns = max_turns
+        self.max_output_tokens = max_output_tokens
+        self.max_completion_tokens = max_completion_tokens
 
     def generate(
         self,
@@ -89,11 +101,18 @@ class CodeAgentEnvironment(Environment):
             if not codes:
                 break
             outputs = self.code_executer.execute([self._program(code) for code in codes.values()])
+            fresh = {}
             for at, output in zip(codes, outputs, strict=True):
-                done[at] = done[at].appended(self._ids(self.tags.output(output)))
-            asked: list[Prompt] = [done[at].prompt_ids + done[at].ids for at in codes]
+                ids = self._output(output)
+                if len(done[at].ids) + len(ids) + first.max_tokens > self.max_completion_tokens:
+                    done[at] = replace(done[at], finish_reason="length")
+                else:
+                    done[at] = fresh[at] = done[at].appended(ids)
+            asked: list[Prompt] = [each.prompt_ids + each.ids for each in fresh.values()]
+            if not asked:
+                break
             more = vllm_client.generate(prompts=asked, **vars(replace(first, n=1)))
-            fresh = dict(zip(codes, more.items, strict=True))
+            fresh = dict(zip(fresh, more.items, strict=True))
             for at, reply in fresh.items():
                 done[at] = done[at].sampled(reply)
         return Completions(done)
@@ -119,6 +138,13 @@ class CodeAgentEnvironment(Environment):
 
     def _program(self, code: str) -> str:
         return f"{self.tools_script}\n{code}" if self.tools_script else code
+
+    def _output(self, text: str) -> list[int]:
+        """Ids of an output between its marks, cut to `max_output_tokens` without them."""
+        ids = self._ids(text)
+        if len(ids) > self.max_output_tokens:
+            text = str(self.tokenizer.decode(ids[: self.max_output_tokens]))
+        return self._ids(self.tags.output(text))
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])

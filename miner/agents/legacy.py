@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from trl.data_utils import maybe_apply_chat_template
+
 from miner.config.errors import ConfigurationError
 
 NEEDED = ("prompt_ids", "completion_ids", "logprobs")
@@ -13,11 +15,13 @@ Rollout = Callable[..., dict[str, list[Any]]]
 def legacy_rollout(func: Rollout) -> Rollout:
     """`func(prompts, args, processing_class)` as `rollout_func(prompts, trainer)`.
 
-    A function of today's form is handed on as it is, with the same check of what it returns: a list
-    per column, one entry per prompt. Columns beside prompt and completion ids and logprobs reach
-    reward functions as keyword arguments.
+    Such a function gets each prompt once, as a text by the chat template, and returns
+    `args.num_generations` completions of each, one prompt's after the other's; `prompt_ids` may
+    have one entry per prompt or one per completion. A function of today's form is called as it is.
+    Columns beside prompt and completion ids and logprobs reach reward functions as keyword
+    arguments.
 
-    Raises: `ConfigurationError` for a function of neither form.
+    Raises: `ConfigurationError` for a function of neither form, and for columns of another length.
     """
     count = len(inspect.signature(func).parameters)
     if count not in (2, 3):
@@ -27,10 +31,32 @@ def legacy_rollout(func: Rollout) -> Rollout:
         )
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
-        given = (trainer,) if count == 2 else (trainer.args, trainer.processing_class)
-        return checked(func(prompts, *given), len(prompts), func.__name__)
+        if count == 2:
+            return checked(func(prompts, trainer), len(prompts), func.__name__)
+        training = trainer.model.training
+        group = trainer.num_generations if training else trainer.num_generations_eval
+        asked = _once_each(prompts, group)
+        tokenizer = trainer.processing_class
+        texts = [maybe_apply_chat_template({"prompt": p}, tokenizer)["prompt"] for p in asked]
+        columns = func(texts, trainer.args, tokenizer)
+        ids = columns.get("prompt_ids") or []
+        if group > 1 and len(ids) == len(asked):
+            columns = {**columns, "prompt_ids": [row for row in ids for _ in range(group)]}
+        return checked(columns, len(prompts), func.__name__)
 
     return rollout
+
+
+def _once_each(prompts: list[Any], group: int) -> list[Any]:
+    """The first of each `group` prompts, which have to be equal."""
+    asked = prompts[::group]
+    if prompts != [prompt for prompt in asked for _ in range(group)]:
+        raise ConfigurationError(
+            f"the {len(prompts)} prompts of this process are not whole groups of {group} "
+            "generations, as a rollout function (prompts, args, processing_class) needs them: let "
+            "num_generations divide per_device_train_batch_size * gradient_accumulation_steps"
+        )
+    return asked
 
 
 def checked(columns: dict[str, list[Any]], count: int, name: str) -> dict[str, list[Any]]:
@@ -41,7 +67,7 @@ def checked(columns: dict[str, list[Any]], count: int, name: str) -> dict[str, l
     for key, values in columns.items():
         if values is not None and len(values) != count:
             raise ConfigurationError(
-                f"{name} returned {len(values)} entries of {key!r} for {count} prompts: one for "
-                "each is expected"
+                f"{name} returned {len(values)} entries of {key!r} for {count} completions: one "
+                "for each is expected"
             )
     return columns

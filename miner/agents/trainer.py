@@ -4,31 +4,54 @@ With `args.use_vllm` in server mode the environment's client is one of that serv
 TRL keeps in step; without vLLM the trained model itself generates, by continuous batching.
 """
 
+import logging
 from typing import Any
 
 import trl
 from trl.data_utils import maybe_apply_chat_template
 
-from miner.agents.client import Client, SamplerClient, VLLMClient, VLLMClientGenerationConfig
+from miner.agents.client import (
+    Client,
+    SamplerClient,
+    VLLMClient,
+    VLLMClientGenerationConfig,
+    prompt_ids,
+)
 from miner.agents.completions import Completions
 from miner.agents.environment import Environment
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.inference.transformers.sampler import TransformersSampler
 
+log = logging.getLogger(__name__)
+
 
 class GRPOTrainer(trl.GRPOTrainer):
     """See TRL's; `environment` takes the place of `rollout_func`.
 
-    Raises: `ConfigurationError` for both of them, or for colocated vLLM.
+    With an environment, `args.use_vllm` means a vLLM server: `args.vllm_mode`, which is "colocate"
+    by default, is set to "server" before TRL would load a second engine.
+
+    Raises: `ConfigurationError` for an environment together with a rollout function.
     """
 
-    def __init__(self, *args: Any, environment: Environment | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: trl.GRPOConfig | None = None,
+        *more: Any,
+        environment: Environment | None = None,
+        **kwargs: Any,
+    ) -> None:
         if environment is not None:
             if kwargs.get("rollout_func") is not None:
                 raise ConfigurationError("environment and rollout_func exclude each other")
             kwargs["rollout_func"] = EnvironmentRollout(environment)
-        super().__init__(*args, **kwargs)
+            if args is not None and args.use_vllm and args.vllm_mode != "server":
+                log.warning("environment: vllm_mode is set to 'server' (was %r)", args.vllm_mode)
+                args.vllm_mode = "server"
+        super().__init__(model, reward_funcs, args, *more, **kwargs)
 
 
 class EnvironmentRollout:
@@ -63,8 +86,14 @@ class EnvironmentRollout:
                 "logprobs": made.logprobs,
                 "env_mask": made.masks,
             }
+        if trainer.use_vllm and trainer.args.vllm_importance_sampling_correction:
+            raise ConfigurationError(
+                f"{type(self._environment).__name__}.generate returned lists without "
+                "log-probabilities, which vllm_importance_sampling_correction needs: return the "
+                "client's `Completions`, or set it to False in GRPOConfig"
+            )
         return {
-            "prompt_ids": [list(tokenizer(text)["input_ids"]) for text in texts],
+            "prompt_ids": [prompt_ids(tokenizer, text) for text in texts],
             "completion_ids": [list(ids) for ids in made],
             "logprobs": None,
         }
@@ -75,13 +104,12 @@ class EnvironmentRollout:
             model = trainer.accelerator.unwrap_model(trainer.model)
             self._sampler = TransformersSampler(model, trainer.processing_class, seed=args.seed)
             return SamplerClient(self._sampler, trainer.processing_class, BackgroundLoop("agent"))
-        if args.vllm_mode != "server":
-            raise ConfigurationError(
-                f"environment= with vllm_mode={args.vllm_mode!r} is not there: use "
-                "vllm_mode='server', or use_vllm=False"
-            )
-        url = args.vllm_server_base_url
-        return VLLMClient(url or f"http://{args.vllm_server_host}:{args.vllm_server_port}")
+        return VLLMClient(
+            args.vllm_server_base_url,
+            args.vllm_server_host,
+            args.vllm_server_port,
+            bos_token=trainer.processing_class.bos_token,
+        )
 
 
 def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:

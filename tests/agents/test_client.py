@@ -70,6 +70,14 @@ def test_completions_come_in_order_with_all_that_belongs_to_them(server: Server)
         assert "structured_outputs" not in body
 
 
+def test_a_template_that_wrote_the_bos_token_gets_no_second_one(server: Server) -> None:
+    client = VLLMClient(server.url, bos_token="<s>")
+    client.generate(["<s>a", "a", [1, 2]])
+    client.close()
+    asked = {str(body["prompt"]): body.get("add_special_tokens") for body in server.asked}
+    assert asked == {"<s>a": False, "a": True, "[1, 2]": None}
+
+
 def test_a_regex_is_handed_on(server: Server) -> None:
     client = VLLMClient(server.url)
     client.generate(["a"], guided_decoding_regex="[0-9]+")

@@ -154,3 +154,39 @@ def test_the_local_executer_runs_programs_in_order_and_keeps_failures_apart() ->
 def test_no_turns_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="max_turns is 0"):
         CodeAgentEnvironment(Doubling(), TOKENIZER, max_turns=0)
+
+
+class Printing:
+    """An executer whose programs print `count` digits."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def execute(self, codes: Sequence[str]) -> list[str]:
+        return ["7" * self.count for _ in codes]
+
+
+def test_a_long_output_is_cut() -> None:
+    whole = CodeAgentEnvironment(Printing(40), TOKENIZER)
+    [text] = whole.run_agent(script("<code>1</code>", "so"), CONFIG, ["ask "])
+    assert text == f"<code>1</code><output>{'7' * 40}</output>so"
+    tokens = len(ids_of("7" * 40))
+    cut = CodeAgentEnvironment(Printing(16_000), TOKENIZER, max_output_tokens=tokens)
+    [text] = cut.run_agent(script("<code>1</code>", "so"), CONFIG, ["ask "])
+    assert text == f"<code>1</code><output>{'7' * 40}</output>so"
+
+
+def test_a_completion_without_room_for_a_reply_ends_and_the_others_continue() -> None:
+    replies = {"long ": "9" * 60 + "<code>1</code>", "short ": "<code>1</code>"}
+
+    def reply(prompt: str) -> str:
+        return replies.get(prompt, "so")
+
+    output = len(ids_of("<output>7</output>"))
+    limit = len(ids_of(replies["long "])) + output + CONFIG.max_tokens
+    for room, ending, replied in ((limit - 1, "length", False), (limit, "stop", True)):
+        environment = CodeAgentEnvironment(Printing(1), TOKENIZER, max_completion_tokens=room)
+        made = environment.generate(ScriptedClient(reply), CONFIG, ["long ", "short "])
+        assert made.items[0].finish_reason == ending
+        assert text_of(made[0]).endswith("so") == replied
+        assert text_of(made[1]) == "<code>1</code><output>7</output>so"

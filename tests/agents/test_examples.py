@@ -4,12 +4,17 @@ import ast
 import asyncio
 import json
 import os
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
+from tests.environments.openenv.here import python_of_openenv
 from tests.processes import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +50,19 @@ def test_the_proposals_own_environment_is_trained(tmp_path: Path, model: Path) -
     said = run_example("custom_environment", tmp_path, "--model", str(model))
     assert "1 steps, mean loss" in said
     assert "{" not in said
+
+
+@pytest.mark.skipif(
+    not python_of_openenv().exists(), reason="OpenEnv is not installed: scripts/setup-openenv.sh"
+)
+def test_trls_first_openenv_example_runs_on_its_own_server(tmp_path: Path) -> None:
+    """Its client is OpenEnv's own, which only that environment has."""
+    command = [python_of_openenv(), ROOT / "examples/train_echo_trl.py", "--steps", "2"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rewards = re.findall(r"step \d/2 reward (\d\.\d\d)", run.stdout)
+    assert len(rewards) == 2
+    assert 0 < float(rewards[0]) < float(rewards[1]), "longer replies within a step"
 
 
 def _cells(folder: str) -> None:

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from tokenizers.processors import TemplateProcessing
 from trl import GRPOConfig
 
 from miner.agents import CodeAgentEnvironment, Environment, GRPOTrainer, legacy_rollout
-from miner.agents.client import Client, SamplerClient, VLLMClientGenerationConfig
+from miner.agents.client import (
+    Client,
+    SamplerClient,
+    VLLMClientGenerationConfig,
+    prompt_ids,
+)
 from miner.agents.completions import Completions
 from miner.agents.trainer import EnvironmentRollout
 from miner.background_loop import BackgroundLoop
@@ -113,6 +119,45 @@ def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, environment=Environment(), rollout_func=lambda prompts, trainer: {})
 
 
+def test_lists_without_logprobs_are_refused_where_vllm_needs_them(tmp_path: Path) -> None:
+    class Plain(Environment):
+        def generate(self, *given: Any, **named: Any) -> list[list[int]]:
+            return [list(ids) for ids in super().generate(*given, **named)]
+
+    there = trainer(tmp_path, environment=Plain())
+    there.train()  # without vLLM nothing needs them
+    there.use_vllm = True
+    with pytest.raises(ConfigurationError, match=r"Plain.generate returned lists without"):
+        there.rollout_func(["12 "] * 2, there)
+
+
+def test_with_an_environment_vllm_is_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL's default is an engine within the trainer, which an environment's client cannot reach."""
+    asked: list[str] = []
+
+    def begun(self: Any, model: Any, rewards: Any, args: Any, **_: Any) -> None:
+        asked.append(args.vllm_mode)
+
+    monkeypatch.setattr("trl.GRPOTrainer.__init__", begun)
+    trainer(tmp_path, environment=Environment(), args=config(tmp_path, use_vllm=True))
+    trainer(tmp_path, args=config(tmp_path, use_vllm=True))
+    assert asked == ["server", "colocate"]
+
+
+def test_a_prompt_begins_with_one_bos_token() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
+    assert tokenizer("12 ")["input_ids"][0] == bos
+    assert prompt_ids(tokenizer, "12 ") == prompt_ids(tokenizer, "<s>12 ")
+    assert prompt_ids(tokenizer, "12 ").count(bos) == 1
+
+
 def test_a_distribution_that_is_not_trained_is_refused() -> None:
     tokenizer = build_tokenizer()
     with BackgroundLoop() as loop, TransformersSampler(build_qwen3(), tokenizer) as sampler:
@@ -131,14 +176,20 @@ def made(prompts: Sequence[Any], **more: Any) -> dict[str, list[Any]]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("repeated", [False, True])
 def test_a_rollout_function_of_the_first_form_runs_and_its_columns_reach_rewards(
-    tmp_path: Path,
+    tmp_path: Path, repeated: bool
 ) -> None:
+    """It gets each prompt once, and `n` completions of each come back."""
     seen: dict[str, Any] = {}
 
     def rollout_func(prompts, args, processing_class):  # type: ignore[no-untyped-def]
         seen["given"] = (type(args), processing_class)
-        return made(prompts, env_reward=[0.25 * n for n in range(len(prompts))])
+        seen["prompts"] = prompts
+        n = args.num_generations
+        columns = made(prompts * n, env_reward=[0.25 * k for k in range(n * len(prompts))])
+        ids = [[k] for k in range(len(prompts)) for _ in range(n if repeated else 1)]
+        return {**columns, "prompt_ids": ids}
 
     def reward_from_env(completions, **kwargs):  # type: ignore[no-untyped-def]
         rewards = kwargs.get("env_reward", [])
@@ -150,7 +201,12 @@ def test_a_rollout_function_of_the_first_form_runs_and_its_columns_reach_rewards
     )
     there.train()
     assert seen["given"] == (GRPOConfig, there.processing_class)
+    assert sorted(seen["prompts"]) == ["12 ", "3 "]
     assert seen["rewards"] == [0.0, 0.25, 0.5, 0.75]
+    columns = legacy_rollout(rollout_func)(["a", "a", "b", "b"], there)
+    assert columns["prompt_ids"] == [[0], [0], [1], [1]]
+    with pytest.raises(ConfigurationError, match="not whole groups of 2"):
+        legacy_rollout(rollout_func)(["a", "b", "b"], there)
 
 
 def test_a_rollout_function_of_todays_form_gets_the_trainer() -> None:
@@ -166,7 +222,7 @@ def test_a_rollout_function_of_todays_form_gets_the_trainer() -> None:
     ("columns", "words"),
     [
         ({"prompt_ids": [[1]], "completion_ids": [[1]]}, "no 'logprobs'"),
-        (made("ab"), "2 entries of 'prompt_ids' for 1 prompts"),
+        (made("ab"), "2 entries of 'prompt_ids' for 1 completions"),
         (made("a", env_reward=[]), "0 entries of 'env_reward'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`python -m miner new-environment` and `probe --entry`: from nothing to what can be trained on."""
+"""`python -m miner new-environment` and `probe` of it: from nothing to what can be trained on."""
 
 import contextlib
 import json
