@@ -40,5 +40,6 @@ class Paths:
             cache_dir=cache,
             model_dir=cache / "models" / job.model.replace("/", "--"),
             output_dir=checkpoints / job.task_id / job.repo_name,
-            run_dir=checkpoints / job.task_id / ".run",  # a repository's name has no leading dot
+            # Miners of one task share the folder above. A repository's name has no leading dot.
+            run_dir=checkpoints / job.task_id / f".run-{job.repo_name}",
         )

@@ -18,7 +18,7 @@ from entrypoint.run_plan import RunPlan
 from entrypoint.trainer_settings import INFERENCE_PORT
 from miner.config.contract import FIRST_FORMAT_DTYPE, SERVING_DTYPE
 
-LOAD_BYTES_PER_SECOND = 100e6  # reading and checking a model, on a slow disk
+LOAD_BYTES_PER_SECOND = 400e6  # checking a model that was written minutes ago
 SHORTEST_RESERVE = 30.0
 LARGEST_RESERVE_SHARE = 0.1  # of the time given
 GRACE_SECONDS = 10.0  # Docker's default between SIGTERM and SIGKILL

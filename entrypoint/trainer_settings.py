@@ -52,7 +52,7 @@ DUEL_TAU = 0.015
 DUEL_NOTES = 0.5
 """Share of games with notes on the opponent: all of a match but the first."""
 
-GATED_GAMES = 150
+GATED_GAMES = 200
 """Held-out games of each game: the gate sees too little in fewer."""
 
 DUEL_EPISODE_SECONDS = 900.0

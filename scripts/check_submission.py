@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Check whether HEAD can be submitted to the tournament, and print the commit to submit.
 
-    python scripts/check_submission.py
+    python scripts/check_submission.py [--first-format]
 
 Needs git and nothing else. Ends with 0 if nothing is in the way, else with 1 after a line for each
-thing that is.
+thing that is. With --first-format the tournament's prompts for duels may be missing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", "
 MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
 
 
-def obstacles(repository: Path) -> Iterator[str]:
+def obstacles(repository: Path, *, duels: bool = True) -> Iterator[str]:
     """One sentence for each thing that keeps HEAD of `repository` from being submitted."""
     tracked = _git(repository, "ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
     for name in TOURNAMENT_FILES:
         if name not in tracked:
             yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
+    if duels and TOURNAMENT_COPY not in tracked:
+        yield (
+            f"{TOURNAMENT_COPY} is not committed: duels would be learned on prompts in our own "
+            "words, not on those that are graded; `python -m miner prompts --from CLONE` copies it "
+            "from a clone of the tournament's repository (--first-format goes without)"
+        )
     missing = [name for name in DOCKERFILES if name not in tracked]
     if missing:
         yield f"{', '.join(missing)} is not committed: validators build this file"
@@ -62,17 +68,11 @@ def build_warning(repository: Path) -> str:
     )
 
 
-def main(repository: Path = REPOSITORY) -> int:
+def main(repository: Path = REPOSITORY, *, duels: bool = True) -> int:
     """Print the obstacles, or the commit. Returns: the exit status."""
-    found = list(obstacles(repository))
+    found = list(obstacles(repository, duels=duels))
     for obstacle in found:
         print(f"not yet: {obstacle}")
-    if TOURNAMENT_COPY not in _git(repository, "ls-tree", "-r", "--name-only", "HEAD").split("\n"):
-        print(
-            f"note: {TOURNAMENT_COPY} is not committed: duels are played on prompts in our own "
-            "words, not on those that are graded (python -m miner prompts --help)",
-            file=sys.stderr,
-        )
     if warning := build_warning(repository):
         print(f"note: {warning}", file=sys.stderr)
     if not found:
@@ -92,4 +92,4 @@ def _git(repository: Path, *words: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(duels="--first-format" not in sys.argv[1:]))

@@ -63,13 +63,14 @@ def container_named(text: str) -> tuple[str, str | None] | None:
 
 def _run_dir(container: str) -> str:
     shown = _docker("inspect", "--format", "{{json .Args}}", container).stdout
-    arguments = json.loads(shown or "[]")
-    for flag, value in pairwise(arguments):
-        if flag == "--task-id":
-            return f"{CHECKPOINTS_DIR}/{value}/.run/train"
+    words = [part for word in json.loads(shown or "[]") for part in word.split("=", 1)]
+    given = dict(pairwise(words))
+    task, repository = given.get("--task-id"), given.get("--expected-repo-name")
+    if task and repository:
+        return f"{CHECKPOINTS_DIR}/{task}/.run-{repository}/train"
     raise ConfigurationError(
-        f"the container {container} was started without --task-id: name the folder of its run as "
-        f"{container}:/RUN_DIR"
+        f"the container {container} was started without --task-id and --expected-repo-name: name "
+        f"the folder of its run as {container}:/RUN_DIR"
     )
 
 

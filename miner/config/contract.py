@@ -63,6 +63,10 @@ BASES_WITHOUT_TEMPLATE: Final[dict[str, ToolParser]] = {
 """Parsers of bases that are served with a template of the validator's, by their exact ids. By
 their types alone they would get other parsers."""
 
+SERVED_BY_TRANSFORMERS: Final = frozenset({"olmo_hybrid"})
+"""Model types that SGLang cannot run. The tournament's small server in its place gives the chat
+template tools as they were sent, and ends a reply at the tokenizer's EOS alone."""
+
 PARSER_ORDER: Final[tuple[tuple[str, ToolParser], ...]] = (
     ("qwen3.5", "qwen3_coder"),
     ("qwen3_5", "qwen3_coder"),

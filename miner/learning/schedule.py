@@ -51,7 +51,7 @@ class Schedule(TrainerCallback):
         self._spent: dict[str, float] = {}
         self._step_began = self._busy()
         if deadline is not None:
-            deadline.begin_training()
+            deadline.begin_training(spent_before)
 
     @property
     def elapsed(self) -> float:
@@ -96,12 +96,18 @@ class Schedule(TrainerCallback):
 
     @contextmanager
     def measured(self, phase: Phase) -> Iterator[None]:
-        """Let the deadline learn how long an evaluation or a publication takes."""
+        """Let the deadline learn how long an evaluation or a publication takes; no step's time."""
         began = self._busy()
         yield
-        self.spend(phase, self._busy() - began)
+        taken = self._busy() - began
+        self._step_began += taken
+        self.spend(phase, taken)
+        self.observe(phase, taken)
+
+    def observe(self, phase: Phase, seconds: float) -> None:
+        """Let the deadline know how long a phase took, also one of an earlier process."""
         if self._deadline is not None:
-            self._deadline.observe(phase, self._busy() - began)
+            self._deadline.observe(phase, seconds)
 
     def timed(self, phase: str, function: Callable[P, T]) -> Callable[P, T]:
         """`function`, whose seconds count as spent on `phase`."""
@@ -142,8 +148,8 @@ class Schedule(TrainerCallback):
         step_seconds, self._step_began = now - self._step_began, now
         if self._seconds and self.elapsed + step_seconds > self._seconds:
             control.should_training_stop = True
+        self.observe("step", step_seconds)
         if self._deadline is not None:
-            self._deadline.observe("step", step_seconds)
             control.should_training_stop |= self._deadline.should_stop()
 
     def _busy(self) -> float:

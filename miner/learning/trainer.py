@@ -208,6 +208,8 @@ class EpisodeTrainer(TreeTrainer):
     def halve_to(self, halvings: int) -> None:
         """Set how often the learning rate is halved in all."""
         assert self.lr_scheduler is not None, "training has begun"
+        if halvings == self.halvings:
+            return
         self.halvings = halvings
         self.lr_scheduler.last_epoch = self.state.global_step - 1
         self.lr_scheduler.step()

@@ -4,7 +4,8 @@ Invariants:
 * time is measured from the container's start on a monotonic clock: a jump of the wall clock during
   the run changes nothing;
 * training stops so early that the last evaluation, saving and verifying fit before the kill, judged
-  by the longest durations measured lately and a quarter more;
+  by the longest durations measured lately (of evaluations by the latest, since replies change as a
+  model learns) and a quarter more;
 * `fraction_used` never decreases, although the estimates behind it move.
 """
 
@@ -28,8 +29,9 @@ FIRST_GUESS: Mapping[Phase, float] = MappingProxyType(
 )
 """Seconds reserved for a phase that was not measured yet."""
 
-RECENT = 5
-"""Durations remembered per phase; the first step, slow by compilation, is soon forgotten."""
+RECENT: Mapping[Phase, int] = MappingProxyType({"step": 5, "evaluation": 1, "publication": 5})
+"""Durations remembered per phase: the first step, slow by compilation, is soon forgotten, and so is
+the evaluation of a base that talks to the limit of every reply."""
 
 
 class Deadline:
@@ -71,7 +73,7 @@ class Deadline:
 
     def observe(self, phase: Phase, seconds: float) -> None:
         """Record how long one step (with its rollouts), evaluation or publication took."""
-        self._measured.setdefault(phase, deque(maxlen=RECENT)).append(seconds)
+        self._measured.setdefault(phase, deque(maxlen=RECENT[phase])).append(seconds)
 
     def expected(self, phase: Phase) -> float:
         """Seconds the next `phase` is planned with."""
@@ -100,9 +102,13 @@ class Deadline:
         detour = self.expected("evaluation") + self.expected("publication")
         return self.training_left() > detour + max(before_last, self.expected("step"))
 
-    def begin_training(self) -> None:
-        """Set the start of the window over which `fraction_used` runs."""
-        self._training_since = self._clock()
+    def begin_training(self, spent: float = 0.0) -> None:
+        """Set the start of the window over which `fraction_used` runs.
+
+        Args:
+            spent: seconds of it that earlier processes of the run have trained.
+        """
+        self._training_since = self._clock() - spent
 
     def fraction_used(self) -> float:
         """Share of the training window that is over, in [0, 1]: the progress of the learning rate.

@@ -14,9 +14,10 @@ In training the start would have to be loaded beside the model to meet it. There
 that both have played against the same opponent, with X = (1 + the candidate's score - the start's)
 / 2, which is even at 1/2 as well, and the list of pairs is fixed before the run: a candidate is
 looked at once, after all of it (`undecided_pairs`). A bet would pay for looks that nobody takes, so
-the test is another one (`mean_exceeds`). Its error for candidate k is 1 / (40 k^2), candidates
-during training and those at its end counted apart: 0.082 in all again, and the last weights, which
-have learned most, do not pay for the others.
+the test is another one (`mean_exceeds`). Its error for candidate k is `look_error`: candidates
+during training and those at its end are counted apart, 0.082 in all again, most of which is for the
+last weights. They have learned most, and every game has to pass: one in which nothing was learned
+would too often keep back what was learned in the others.
 
 Source of the bets: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting
 (JRSS-B 2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
@@ -38,8 +39,8 @@ FORFEIT_MARGIN = 0.02
 """Forfeits more than the start's, per game, that are taken for as many; each is a lost game."""
 
 BASE_CAPITAL = 20.0
-ONE_LOOK_ERROR = 1 / 40
-"""Of the first candidate in training, and of the first at its end."""
+MEANWHILE_ERROR, LAST_ERROR = 1 / 160, 1 / 23
+"""Of the first candidate during training, and of the first at its end."""
 
 _BOLDNESS = 0.75
 """Most of the capital that one pair may lose."""
@@ -75,9 +76,8 @@ class Bet:
         return min(lead / (self._variance + lead**2), _BOLDNESS / self._least)
 
 
-GateRule = Callable[[Sequence[str], Evaluated, Evaluated, int], list[str]]
-"""Names of the held-out episodes, candidate, start, its number among those during training or at
-its end -> reasons against it."""
+GateRule = Callable[[Sequence[str], Evaluated, Evaluated, float], list[str]]
+"""Names of the held-out episodes, candidate, start, error (`look_error`) -> reasons against it."""
 
 
 class Gate:
@@ -120,6 +120,15 @@ class Gate:
         return bool({game, "forfeits"} & set(self.undecided))
 
 
+def look_error(number: int, *, last: bool) -> float:
+    """Error of the one look at a candidate.
+
+    Args:
+        number: of the candidate among those during training, or among those at its end; from 1.
+    """
+    return (LAST_ERROR if last else MEANWHILE_ERROR) / number**2
+
+
 def mean_exceeds(values: Sequence[float], least: float, error: float) -> bool:
     """Return whether numbers in [0, 1], looked at once, show that their mean exceeds `least`.
 
@@ -142,7 +151,7 @@ def mean_exceeds(values: Sequence[float], least: float, error: float) -> bool:
 
 
 def undecided_pairs(
-    games: Sequence[str], candidate: Evaluated, start: Evaluated, number: int = 1
+    games: Sequence[str], candidate: Evaluated, start: Evaluated, error: float
 ) -> list[str]:
     """Reasons against a candidate that has played the same list of games as the start.
 
@@ -161,7 +170,6 @@ def undecided_pairs(
         base = [score for score in start.scores[both] if score is not None]
         if len(own) == len(base) == 2:
             pairs[games[first]].append((1 + (sum(own) - sum(base)) / 2) / 2)
-    error = ONE_LOOK_ERROR / number**2
     undecided = [game for game, each in pairs.items() if not mean_exceeds(each, LEAST, error)]
     return undecided + ["forfeits"] * _more_forfeits(candidate, start)
 
@@ -172,7 +180,7 @@ def _more_forfeits(candidate: Evaluated, start: Evaluated) -> bool:
 
 
 def form_lost(
-    names: Sequence[str], candidate: Evaluated, start: Evaluated, number: int
+    names: Sequence[str], candidate: Evaluated, start: Evaluated, error: float
 ) -> list[str]:
     """Return "form" if the candidate breaks it in more conversations than the start, beyond a
     margin; the arguments are those of `undecided_pairs`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
+from miner.config.contract import SERVED_BY_TRANSFORMERS
 from miner.config.errors import ConfigurationError
 from miner.model_class import TOKENIZER_FILES, model_class
 from miner.rollout.chat_template import ChatTemplateError, fixed_template
@@ -93,7 +94,9 @@ def load_chat(folder: Path) -> LoadedChat:
             tokenizer.chat_template = template.text
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = _padding(tokenizer)
-        renderer = ChatRenderer(tokenizer, _reply_ends(folder))
+        plain = model_type(folder) in SERVED_BY_TRANSFORMERS
+        ends = () if plain else _reply_ends(folder)
+        renderer = ChatRenderer(tokenizer, ends, plain_tools=plain)
         return LoadedChat(tokenizer, renderer, template.changes)
 
 

@@ -58,12 +58,21 @@ class ChatRenderer:
 
     Args:
         ends: ids that end the model's replies besides the tokenizer's EOS.
+        plain_tools: give the template tools as requests send them, in the place of SGLang's shape,
+            which they have in messages and rows.
 
     Raises: TokenizerError without a usable chat template or EOS token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, ends: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        ends: Collection[int] = (),
+        *,
+        plain_tools: bool = False,
+    ) -> None:
         self.eos_token_id = _checked_eos(tokenizer)
+        self._plain_tools = plain_tools
         self._tokenizer = tokenizer
         # Members of a group see the same prompts at first, and give the same replies often.
         self._encode = lru_cache(maxsize=CACHED_TEXTS)(self._encode_anew)
@@ -98,7 +107,7 @@ class ChatRenderer:
         conversation = [{"role": m["role"], "content": m["content"]} for m in messages]
         text = self._tokenizer.apply_chat_template(
             conversation,
-            tools=list(tools) or None,
+            tools=(list(map(_as_sent, tools)) if self._plain_tools else list(tools)) or None,
             add_generation_prompt=True,
             tokenize=False,
         )
@@ -233,6 +242,13 @@ def _isolating(tokenizer: PreTrainedTokenizerBase) -> list[str]:
         for token in tokenizer.added_tokens_decoder.values()
         if token.special and not (token.lstrip or token.rstrip or token.single_word)
     ]
+
+
+def _as_sent(tool: Tool) -> Tool:
+    """A tool with its keys in a request's order, and without what SGLang adds."""
+    function = tool["function"]
+    kept = {key: function[key] for key in ("name", "description", "parameters") if key in function}
+    return {"type": "function", "function": kept}
 
 
 def _checked_eos(tokenizer: PreTrainedTokenizerBase) -> int:

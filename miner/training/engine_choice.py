@@ -63,11 +63,23 @@ def open_engine(
         TransformersSampler(
             learner.model,
             learner.tokenizer,
-            max_sessions=max(settings.episodes_per_step, settings.evaluation.episodes)
-            // ranks.count,
+            max_sessions=live_episodes(settings, ranks),
             seed=_sampling_seed(settings, ranks),
         )
     )
+
+
+def live_episodes(settings: Settings, ranks: Ranks) -> int:
+    """Episodes that one rank's engine plays at once.
+
+    On GPUs those of a step, for which its cache is planned; held-out games are more, and the clock
+    of one that only waits for a place in the engine would run. On a CPU all held-out games too,
+    since a tiny model gains from many rows.
+    """
+    step = settings.episodes_per_step
+    if settings.rollout.engine == "transformers" and not torch.cuda.is_available():
+        step = max(step, settings.evaluation.episodes)
+    return max(1, step // ranks.count)
 
 
 def _sampling_seed(settings: Settings, ranks: Ranks) -> int:
@@ -98,7 +110,7 @@ def _colocated_engine(
             seed=_sampling_seed(settings, ranks),
             gpu_memory_utilization=rollout.memory_share,
             max_model_len=rules.context,
-            max_num_seqs=settings.episodes_per_step // ranks.count,
+            max_num_seqs=live_episodes(settings, ranks),
         )
     trainer.accelerator.wait_for_everyone()  # DeepSpeed hangs where some of them go on
     if on_gpu:

@@ -27,7 +27,10 @@ def task_stream(settings: EnvironmentSettings) -> TaskStream:
 
 
 def training_dataset(settings: Settings) -> Dataset:
-    """One row per task for all planned steps; TRL repeats each row `group_size` times."""
+    """One row per task for all planned steps; TRL repeats each row `group_size` times.
+
+    A task is made when its row is read: a job plans many more steps than it has time for.
+    """
     games = settings.optimizer.max_steps * settings.rollout.groups_per_step
     if games > 5_000_000:
         raise ConfigurationError(
@@ -35,8 +38,11 @@ def training_dataset(settings: Settings) -> Dataset:
             "are planned ahead; lower optimizer.max_steps"
         )
     tasks = task_stream(settings.environment)
-    prompts = [encode_task(tasks.training(i, settings.seed)) for i in range(games)]
-    return Dataset.from_dict({"prompt": prompts})
+
+    def prompts(rows: dict[str, list[int]]) -> dict[str, list[str]]:
+        return {"prompt": [encode_task(tasks.training(i, settings.seed)) for i in rows["index"]]}
+
+    return Dataset.from_dict({"index": range(games)}).with_transform(prompts)
 
 
 def encode_task(task: EpisodeTask) -> str:

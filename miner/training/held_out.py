@@ -20,7 +20,7 @@ from miner.evaluation.results import EvaluationResult
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.learning.schedule import Schedule
 from miner.publishing.best import BestModel, Evaluated
-from miner.publishing.gate import GateRule
+from miner.publishing.gate import GateRule, look_error
 from miner.publishing.publisher import PublishedScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
@@ -29,6 +29,9 @@ CANDIDATES = ("candidates", "last_candidates")
 """Keys in `best.json`: how many the gate has been asked about, during training and at its end."""
 DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
+
+FIRST_BY = 4
+"""Part of the time left after which the first candidate is evaluated at the latest."""
 
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
@@ -41,7 +44,9 @@ class HeldOut(TrainerCallback):
     """Evaluates every `every_steps`, publishes, and evaluates the last weights.
 
     An evaluation that would take more than `time_share` of the time since the one before is left
-    out, as is one for which less than half of that time is left before the last one.
+    out, as is one for which less than half of that time is left before the last one. The first one
+    comes once a quarter of the time that is left has gone by, if that is sooner: a base whose
+    replies never end takes longer than what has learned to answer.
 
     Args:
         run_dir: holds `evaluations.jsonl` and `best.json`.
@@ -86,6 +91,7 @@ class HeldOut(TrainerCallback):
         self._last_step = 0
         self._better = False
         self._lead: Estimate | None = None
+        self._seen = False  # a candidate, by this process
 
     @property
     def best(self) -> Evaluated | None:
@@ -139,7 +145,7 @@ class HeldOut(TrainerCallback):
         if self._best is None or step == self._last_step:
             return
         began = self._clock()
-        self._last_step, self._undecided = step, []
+        self._last_step, self._undecided, self._seen = step, [], True
         result = self._measured()
         candidate = _evaluated(step, result)
         self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
@@ -179,6 +185,8 @@ class HeldOut(TrainerCallback):
 
     def _in_time(self) -> bool:
         apart = self._detour * (1 / self._time_share - 1)
+        if not self._seen:
+            apart = min(apart, max(self._detour, self._schedule.training_left() / FIRST_BY))
         since = self._clock() - self._last
         return since >= apart and self._schedule.room_for_evaluation(apart / 2)
 
@@ -195,8 +203,8 @@ class HeldOut(TrainerCallback):
             self._candidates[asked] += 1
             self._store()  # a run that is killed now must not ask again with the same number
             games = [episode.environment for episode in result.episodes]
-            number = self._candidates[asked]
-            self._undecided = self._gate(games, candidate, self._model.base, number)
+            error = look_error(self._candidates[asked], last=last)
+            self._undecided = self._gate(games, candidate, self._model.base, error)
         return not self._undecided
 
     @property
@@ -238,7 +246,9 @@ class HeldOut(TrainerCallback):
         except FileNotFoundError:
             return None
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
-        self._detour = state.get(DETOUR, 0.0)
+        if detour := state.get(DETOUR, 0.0):
+            self._detour = detour
+            self._schedule.observe("evaluation", detour)
         return BestModel.from_state(state)
 
     def _store(self) -> None:

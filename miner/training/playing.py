@@ -34,6 +34,7 @@ from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, Guide, RolloutStopped, never, sampled
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
+from miner.training.engine_choice import live_episodes
 from miner.training.stopping import StopRequest
 from miner.training.temperature import round_size
 
@@ -163,7 +164,10 @@ class Rollouts:
             SamplingParams(limits.max_reply_tokens, temperature=0.0),
             limits.episode_limit,
         )
-        rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
+        rules = Rules(
+            concurrency=min(self._places, live_episodes(self._settings, self._ranks)),
+            timeout_s=limits.episode_seconds,
+        )
         dealt = shares(tasks, self._ranks.count)
         own_tasks = [tasks[index] for index in dealt[self._ranks.rank]]
         stopped = never if self._run.trainer.state.global_step else self._run.stop

@@ -6,6 +6,7 @@ Invariants:
   moments begin again. Steps, tasks and the schedule continue;
 * `REVERT_FILE` records the last time: a run that resumes from a checkpoint of before reverts again
   at once, so that it continues as this one would have;
+* a run that was ended before its first checkpoint begins again with the best weights that it kept;
 * nothing is kept or loaded where no other evaluation has room.
 """
 
@@ -82,6 +83,10 @@ class RevertToBest(TrainerCallback):
             record = None
         record = self._ranks.broadcast(record)
         if record is None:
+            best = self._held_out.best
+            if self._ranks.broadcast(bool(best and best.step and not state.global_step)):
+                step = self._revert(0, halvings=0)
+                self._note(f"beginning with the weights of step {step}, kept before a restart")
             return
         if record["step"] > state.global_step:
             self._revert(state.global_step, halvings=record["halvings"])

@@ -35,7 +35,7 @@ def kill_and_look(miner: Miner) -> None:
 
 def unfinished_checkpoint(miner: Miner) -> Callable[[], bool]:
     """True if a checkpoint lies there that is not complete, as while it is written."""
-    checkpoints = miner.model.parent / ".run/train/checkpoints"
+    checkpoints = miner.model.parent / ".run-repo-1/train/checkpoints"
 
     def lies_there() -> bool:
         folders = checkpoints.glob("checkpoint-*")

@@ -99,7 +99,7 @@ def told(
 
 
 def steps_of(miner: Miner) -> list[int]:
-    records = (miner.model.parent / ".run/train/metrics.jsonl").read_text().splitlines()
+    records = (miner.model.parent / ".run-repo-1/train/metrics.jsonl").read_text().splitlines()
     return [json.loads(record)["step"] for record in records]
 
 

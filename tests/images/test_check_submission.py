@@ -16,6 +16,7 @@ SOUND = {
     "dockerfiles/standalone-text-trainer.dockerfile": "FROM python\n",
     "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
+    "tournament/core/pvp/game_prompts.yml": "theirs",
 }
 
 
@@ -61,9 +62,13 @@ def test_a_sound_commit_is_named(
     assert script.main(repository) == 0
     head = git(repository, "rev-parse", "HEAD")
     assert len(head) == 40
-    said = capsys.readouterr()
-    assert said.out == f"submit commit {head}\n"
-    assert "in our own words" in said.err  # without a copy of the tournament's prompts
+    assert capsys.readouterr().out == f"submit commit {head}\n"
+
+
+def test_the_first_format_goes_without_the_prompts_of_duels(
+    script: ModuleType, commit: Callable[..., Path]
+) -> None:
+    assert script.main(commit({"tournament/core/pvp/game_prompts.yml": None}), duels=False) == 0
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,7 @@ def test_a_sound_commit_is_named(
     [
         ({"NOTICE": None}, "NOTICE is not committed"),
         ({"LICENSE": None}, "LICENSE is not committed"),
+        ({"tournament/core/pvp/game_prompts.yml": None}, "prompts in our own words"),
         ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),

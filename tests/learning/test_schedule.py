@@ -91,6 +91,28 @@ def test_what_comes_between_two_steps_is_planned_with_the_next(tmp_path):
     assert deadline.expected("step") == pytest.approx(1.25 * 70)
 
 
+def test_an_evaluation_is_no_part_of_a_step(tmp_path):
+    """Both have their place before the kill: counted twice, the last steps would be given away."""
+    clock = Clock()
+    deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
+    schedule = Schedule(100, deadline=deadline, clock=clock)
+    args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
+    schedule.on_train_begin(args, state, control)
+    clock.now += 10  # the step
+    with schedule.measured("evaluation"):
+        clock.now += 200
+    schedule.on_step_end(args, state, control)
+    assert deadline.expected("step") == pytest.approx(1.25 * 10)
+    assert deadline.expected("evaluation") == pytest.approx(1.25 * 200)
+
+
+def test_a_resumed_run_is_where_it_was_before_the_kill():
+    clock = Clock()
+    deadline = Deadline(1000, started_at=clock.now - 500, margin=0, guesses={}, clock=clock)
+    schedule = Schedule(100, deadline=deadline, spent_before=500, clock=clock)
+    assert schedule.fraction(0) == pytest.approx(0.5)
+
+
 def test_what_is_left_is_the_nearer_of_training_time_and_kill():
     clock = Clock()
     assert Schedule(10, clock=clock).training_left() == math.inf

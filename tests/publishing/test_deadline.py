@@ -37,14 +37,16 @@ def test_reserve_is_guessed_first_and_then_measured(clock: Clock) -> None:
     deadline.observe("evaluation", 80)
     deadline.observe("publication", 40)
     assert deadline.reserve() == 60 + SAFETY * 80 + SAFETY * 40
+    deadline.observe("publication", 20)
+    assert deadline.expected("publication") == SAFETY * 40  # the slowest of late
     deadline.observe("evaluation", 40)
-    assert deadline.expected("evaluation") == SAFETY * 80  # the slowest of late
+    assert deadline.expected("evaluation") == SAFETY * 40  # the latest: replies become shorter
 
 
 def test_a_slow_first_step_is_forgotten(clock: Clock) -> None:
     deadline = an_hour(clock)
     deadline.observe("step", 500)
-    for _ in range(RECENT):
+    for _ in range(RECENT["step"]):
         deadline.observe("step", 8)
     assert deadline.expected("step") == SAFETY * 8
 
@@ -91,6 +93,12 @@ def test_fraction_runs_over_the_training_window(clock: Clock) -> None:
     assert deadline.fraction_used() == 1.0
     clock.now += 1500
     assert deadline.fraction_used() == 1.0
+
+
+def test_fraction_counts_what_earlier_processes_have_trained(clock: Clock) -> None:
+    deadline = an_hour(clock, started_at=clock.now - 2000.0)
+    deadline.begin_training(1540.0)
+    assert deadline.fraction_used() == pytest.approx(0.5)
 
 
 def test_fraction_does_not_fall_when_the_last_evaluation_turns_out_shorter(clock: Clock) -> None:

@@ -9,10 +9,11 @@ import pytest
 from miner.publishing.best import Evaluated
 from miner.publishing.gate import (
     BASE_CAPITAL,
+    LAST_ERROR,
     LEAST,
-    ONE_LOOK_ERROR,
     Bet,
     Gate,
+    look_error,
     mean_exceeds,
     undecided_pairs,
 )
@@ -100,11 +101,11 @@ def test_pairs_against_the_same_opponents_decide_in_training() -> None:
     start = Evaluated(0, (0.0, 1.0, 0.0, 1.0) * 30, (True, False) * 60)
     better = Evaluated(5, (0.0, 1.0, 1.0, 1.0) * 30, (False,) * 120)
     longer = [Evaluated(each.step, each.scores * 3, each.forfeited * 3) for each in (better, start)]
-    assert undecided_pairs(games, better, start) == ["even"]
-    assert undecided_pairs(games * 3, *longer) == []
-    assert undecided_pairs(games * 3, *longer, number=20) == ["even"]
+    assert undecided_pairs(games, better, start, 1 / 40) == ["even"]
+    assert undecided_pairs(games * 3, *longer, 1 / 40) == []
+    assert undecided_pairs(games * 3, *longer, 1 / 40 / 20**2) == ["even"]
     clumsy = Evaluated(5, longer[0].scores, (True, True) * 180)
-    assert undecided_pairs(games * 3, clumsy, longer[1]) == ["forfeits"]
+    assert undecided_pairs(games * 3, clumsy, longer[1], 1 / 40) == ["forfeits"]
 
 
 @pytest.mark.parametrize(("more", "reasons"), [(0, []), (8, []), (9, ["forfeits"])])
@@ -112,7 +113,7 @@ def test_forfeits_more_than_the_start_are_taken_up_to_two_in_a_hundred(more, rea
     games, scores = ["game"] * 400, (1.0, 0.0) * 200
     start = Evaluated(0, scores, (True, *[False] * 399))
     candidate = Evaluated(5, scores, (*[True] * (1 + more), *[False] * (399 - more)))
-    assert undecided_pairs(games, candidate, start) == reasons
+    assert undecided_pairs(games, candidate, start, 1 / 40) == reasons
 
 
 def _paired(rng: Random, won: float, lost: float) -> float:
@@ -121,7 +122,7 @@ def _paired(rng: Random, won: float, lost: float) -> float:
     return (1 + sum((draw < won) - (draw > 1 - lost) for draw in gains) / 2) / 2
 
 
-def _shown(pairs: int, draw: Callable[[Random], float], error: float = ONE_LOOK_ERROR) -> float:
+def _shown(pairs: int, draw: Callable[[Random], float], error: float = LAST_ERROR) -> float:
     """Share of the candidates whose pairs show that they exceed `LEAST`."""
     rng = Random(6)
     lists = ([draw(rng) for _ in range(pairs)] for _ in range(2000))
@@ -140,15 +141,20 @@ def _shown(pairs: int, draw: Callable[[Random], float], error: float = ONE_LOOK_
 )
 def test_one_look_errs_no_more_often_than_it_says(pairs, draw) -> None:
     """All of these score `LEAST` on average."""
-    noise = 3 * math.sqrt(ONE_LOOK_ERROR / 2000)
-    assert _shown(pairs, draw) < ONE_LOOK_ERROR + noise
+    noise = 3 * math.sqrt(LAST_ERROR / 2000)
+    assert _shown(pairs, draw) < LAST_ERROR + noise
     assert _shown(pairs, draw, 0.1) < 0.1 + 3 * math.sqrt(0.1 / 2000)
+
+
+def test_all_looks_together_err_as_seldom_as_a_gate() -> None:
+    looks = sum(look_error(k, last=last) for last in (False, True) for k in range(1, 2000))
+    assert looks < math.pi**2 / 6 / BASE_CAPITAL < looks + 0.001
 
 
 def test_one_look_sees_what_a_bet_would_not() -> None:
     """A game that training has not changed: a tenth of the results differ, by chance."""
     assert _shown(75, lambda rng: _paired(rng, 0.05, 0.05)) > 0.75
     assert _shown(75, lambda rng: _paired(rng, 0.2, 0.1)) > 0.95
-    assert not mean_exceeds([], LEAST, ONE_LOOK_ERROR)
-    assert not mean_exceeds([1.0] * 2, LEAST, ONE_LOOK_ERROR)
-    assert mean_exceeds([0.5] * 75, LEAST, ONE_LOOK_ERROR)
+    assert not mean_exceeds([], LEAST, LAST_ERROR)
+    assert not mean_exceeds([1.0] * 2, LEAST, LAST_ERROR)
+    assert mean_exceeds([0.5] * 75, LEAST, LAST_ERROR)

@@ -47,18 +47,20 @@ async def served(folder: Path, server: type[WatchServer] = WatchServer) -> Async
 
 DOCKER = """#!/bin/sh
 case "$1" in
-inspect) test "$4" = job-1 || exit 1; echo '["-m", "entrypoint", "--task-id", "{task}"]' ;;
+inspect)
+  test "$4" = job-1 || exit 1
+  echo '["-m", "entrypoint", "--task-id={task}", "--expected-repo-name", "r"]' ;;
 cp) cp "{root}${{2#*:}}" "$3" ;;
 esac
 """
 
 
-@pytest.mark.parametrize("name", ["job-1", "job-1:/app/checkpoints/t1/.run/train"])
+@pytest.mark.parametrize("name", ["job-1", "job-1:/app/checkpoints/t1/.run-r/train"])
 def test_a_containers_records_are_copied_out_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     task = "t1" if name == "job-1" else "another"
-    run_of(tmp_path / "app" / "checkpoints" / "t1" / ".run" / "train")
+    run_of(tmp_path / "app" / "checkpoints" / "t1" / ".run-r" / "train")
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
     docker.write_text(DOCKER.format(root=tmp_path, task=task))

@@ -9,6 +9,9 @@ import torch
 from tokenizers import AddedToken
 
 from miner.config.errors import ConfigurationError
+from miner.duel.tools import shaped, turn_tools
+from miner.duel.wording import own_wording
+from miner.inference.transformers.sampler import eos_token_ids
 from miner.publishing import load_check
 from miner.rollout.chat_template import CONVERSATION, PLAIN
 from miner.rollout.model_folder import check_model_folder, load_chat, load_model_folder
@@ -108,3 +111,38 @@ def test_what_a_base_says_on_sampling_does_not_keep_its_weights_from_being_saved
     model.save_pretrained(tmp_path / "saved")
     assert (tmp_path / "saved/model.safetensors").is_file()
     assert model.generation_config.eos_token_id == [5, 7]
+
+
+@pytest.mark.parametrize(("kind", "sglang"), [("qwen3", True), ("olmo_hybrid", False)])
+def test_a_base_is_played_as_its_server_plays_it(whole, tmp_path, kind, sglang):
+    """Which token ends a reply, and how the tools of a request reach the template."""
+    base = shutil.copytree(whole, tmp_path / "base")
+    template = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHATML
+    tokenizer = build_tokenizer(template)
+    turn_end, tokenizer.eos_token = tokenizer.eos_token_id, "<|endoftext|>"
+    tokenizer.save_pretrained(base)
+    config = json.loads((base / "config.json").read_text())
+    if not sglang:
+        layers = ["linear_attention"] * (config["num_hidden_layers"] - 1) + ["full_attention"]
+        config |= {"layer_types": layers}
+    (base / "config.json").write_text(json.dumps(config | {"model_type": kind}))
+    ends = {"eos_token_id": [turn_end, tokenizer.eos_token_id]}
+    (base / "generation_config.json").write_text(json.dumps(ends))
+    renderer = load_chat(base).renderer
+    *_, last = renderer.encode_reply("5")
+    assert last == (turn_end if sglang else tokenizer.eos_token_id)
+    sent = turn_tools(own_wording(), [1, 2])
+    shown, _ = json.JSONDecoder().raw_decode(renderer.render(CONVERSATION[:2], shaped(sent)))
+    order = ["description", "name", "parameters", "strict"]
+    assert [list(tool["function"]) for tool in shown] == [
+        order if sglang else ["name", "description", "parameters"] for _ in sent
+    ]
+    assert [tool["function"]["parameters"] for tool in shown] == [
+        tool["function"]["parameters"] for tool in sent
+    ]
+    model = build_qwen3()
+    model.config.model_type = kind
+    model.generation_config.eos_token_id = ends["eos_token_id"]
+    assert eos_token_ids(model, tokenizer) == (
+        set(ends["eos_token_id"]) if sglang else {tokenizer.eos_token_id}
+    )

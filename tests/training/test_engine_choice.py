@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
+from miner.environments import EpisodeTask
 from miner.inference.sampler import EngineLostError
 from miner.inference.vllm.replies import ReplyRules
-from miner.training import engine_choice
-from miner.training.engine_choice import open_engine
+from miner.rollout.episode import RolloutStopped
+from miner.training import engine_choice, playing
+from miner.training.engine_choice import live_episodes, open_engine
+from miner.training.playing import Rollouts
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.engine_double import EngineDouble
@@ -49,6 +53,53 @@ def test_flags_that_cannot_work_are_refused_at_the_start(options, words, loop, t
         )
         with pytest.raises(ConfigurationError, match=words):
             open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "live"),
+    [
+        (False, "transformers", 100),  # a step has 48 episodes, an evaluation 200
+        (True, "transformers", 24),
+        (True, "vllm_colocated", 24),
+    ],
+)
+def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
+    tmp_path, monkeypatch, gpu, engine, live
+):
+    """The clock of an episode runs from its beginning: in a queue it would be lost by time."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    settings = settings_for(
+        tmp_path,
+        f"rollout.engine={engine}",
+        *("rollout.groups_per_step=6", "rollout.group_size=8", "evaluation.episodes=200"),
+        "rollout.max_episode_tokens=1024",
+    )
+    ranks = SimpleNamespace(count=2)
+    assert live_episodes(settings, ranks) == live
+    rules = []
+
+    def played(policy, source, tasks, given, *_):
+        rules.append(given)
+
+    monkeypatch.setattr(playing, "evaluate", played)
+    monkeypatch.setattr(playing, "repeat_until_held", lambda engine, play: play())
+    monkeypatch.setattr(playing, "unless", lambda stopped, play: None)
+    run = SimpleNamespace(
+        settings=settings,
+        ranks=SimpleNamespace(count=2, rank=0, leads=True, gather=lambda part: [part, part]),
+        engine=SimpleNamespace(sampler=None),
+        source=SimpleNamespace(capacity=4096),
+        learner=SimpleNamespace(renderer=None, as_published=nullcontext),
+        trainer=SimpleNamespace(state=SimpleNamespace(global_step=1)),
+        loop=SimpleNamespace(run=lambda _: None),
+        progress=SimpleNamespace(note=print),
+        dark=None,
+        heartbeat=None,
+        stop=None,
+    )
+    with pytest.raises(RolloutStopped):
+        Rollouts(run).evaluate([EpisodeTask("goofspiel", 1, 2, "random")] * 4)
+    assert [each.concurrency for each in rules] == [live]
 
 
 def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):

@@ -109,19 +109,29 @@ def test_evaluations_take_their_share_of_the_time_as_measured(tmp_path, took, ev
 
 def test_a_restart_remembers_how_long_an_evaluation_takes(tmp_path):
     World(tmp_path, BASE, took=25.0).held_out.start()
-    again = World(tmp_path, BETTER, time_share=0.2)
+    again = World(tmp_path, BETTER, time_share=0.2, kill=3600.0)
+    assert again.deadline.expected("evaluation") == SAFETY * 25.0
     again.held_out.start()
     steps_of(again, 45.0, 10, 20, 30)
     assert [record.step for record in again.records()] == [0, 30]
 
 
-@pytest.mark.parametrize(("more", "evaluated"), [(-1.0, [0]), (1.0, [0, 10])])
+def test_a_first_candidate_does_not_wait_for_the_distance_of_a_slow_base(tmp_path):
+    """At a fifth of the time 800 s would lie between; a quarter of what is left comes before."""
+    world = World(tmp_path, BASE, BETTER, WORSE, time_share=0.2, took=200.0, kill=1900.0)
+    world.held_out.start()
+    world.took = 20.0
+    steps_of(world, 100.0, *range(10, 50, 10))
+    assert [record.step for record in world.records()] == [0, 30, 40]
+
+
+@pytest.mark.parametrize(("more", "evaluated"), [(-1.0, [0, 10]), (1.0, [0, 10, 20])])
 def test_the_last_evaluation_has_its_distance_too(tmp_path, more, evaluated):
     """At a fifth of the time and 25 s each, 100 s lie between two, and half of that here."""
-    kill = 125.0 + 2 * SAFETY * 25.0 + 50.0 + more
-    world = World(tmp_path, BASE, BETTER, time_share=0.2, took=25.0, kill=kill)
+    kill = 250.0 + 2 * SAFETY * 25.0 + 50.0 + more
+    world = World(tmp_path, BASE, BETTER, WORSE, time_share=0.2, took=25.0, kill=kill)
     world.held_out.start()
-    steps_of(world, 100.0, 10)
+    steps_of(world, 100.0, 10, 20)
     assert [record.step for record in world.records()] == evaluated
 
 
@@ -247,15 +257,15 @@ def test_a_restarted_run_asks_the_gate_at_a_higher_price(tmp_path):
 def test_the_last_weights_do_not_pay_for_earlier_candidates(tmp_path):
     asked = []
 
-    def gate(games, candidate, start, number):
-        asked.append(number)
+    def gate(games, candidate, start, error):
+        asked.append(error)
         return games[:1]
 
     world = World(tmp_path, BASE, *[BETTER] * 4, gate=gate)
     world.held_out.start()
     for step, last in [(10, False), (20, False), (30, True), (40, True)]:
         world.held_out.consider(step, last=last)
-    assert asked == [1, 2, 1, 2]
+    assert asked == [1 / 160, 1 / 640, 1 / 23, 1 / 92]
 
 
 def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):

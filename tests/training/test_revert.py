@@ -153,13 +153,16 @@ def test_where_nothing_was_better_the_base_returns_without_a_checkpoint_of_it(
 def test_the_best_weights_outlive_all_checkpoints_and_their_number(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run comes to their step again, by others, which the engine holds under that number."""
+    """A restart begins with them. It comes to their step again, by others, which the engine holds
+    under that number."""
     overrides = ("optimizer.max_steps=3", "checkpoint.every_steps=1")
     before = train(work, monkeypatch, [BASE, BEST, LOW], *overrides)
     shutil.rmtree(work.run_dir / "checkpoints")
     seen = train(work, monkeypatch, [LOW, LOW], *overrides)
+    assert same(seen.weights[1], before.weights[3])
     assert same(seen.weights[3], before.weights[3])
-    assert seen.versions[3] == -1
+    assert [seen.versions[step] for step in (1, 2, 3)] == [2, 1, -1]
+    assert "beginning with the weights of step 2, kept before a restart" in work.said.getvalue()
     assert rates(work) == pytest.approx([1, 1, 0.5])
 
 
@@ -211,6 +214,7 @@ class OneFell:
     """Held-out games as one rank sees them: step 1 was best, and only rank 0 saw step 2 fall."""
 
     highest = Evaluated(1, (1.0,))
+    best = None
 
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads

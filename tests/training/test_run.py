@@ -167,7 +167,7 @@ def test_a_killed_run_plays_the_tasks_of_its_remaining_steps(
     with pytest.raises(Killed):
         work.train(*overrides)
     work.train(*overrides)
-    planned = training_dataset(work.settings(*overrides))["prompt"]
+    planned = [row["prompt"] for row in training_dataset(work.settings(*overrides))]
     assert asked == [planned[0:2], planned[2:4], planned[4:6]]
     assert work.steps == [1, 2, 3]
 

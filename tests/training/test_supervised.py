@@ -80,8 +80,8 @@ def test_the_gate_refuses_a_model_that_loses_the_form() -> None:
         return Evaluated(0, (0.5,) * 100, (True,) * count + (False,) * (100 - count))
 
     names = ["recorded"] * 100
-    assert form_lost(names, forfeiting(12), forfeiting(10), 1) == []
-    assert form_lost(names, forfeiting(13), forfeiting(10), 1) == ["form"]
+    assert form_lost(names, forfeiting(12), forfeiting(10), 0.1) == []
+    assert form_lost(names, forfeiting(13), forfeiting(10), 0.1) == ["form"]
 
 
 def test_nothing_to_learn_from_is_a_sentence(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_other_games_draw_from_their_own_range():
 
 def test_the_dataset_holds_one_row_per_planned_game():
     settings = Settings.load(None, ["optimizer.max_steps=3", "rollout.groups_per_step=4"], {})
-    rows = training_dataset(settings)["prompt"]
+    rows = [row["prompt"] for row in training_dataset(settings)]
     assert [decode_task(row) for row in rows] == stream(12)
     assert encode_task(decode_task(rows[0])) == rows[0]
 

@@ -27,6 +27,7 @@ from typing import Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from miner.config.contract import SERVED_BY_TRANSFORMERS
 from miner.inference.sampler import Sample, SamplerError, SamplingParams, room_for_reply
 from miner.inference.transformers.batching import BatchEngine, DecodeRow
 from miner.inference.transformers.forward import (
@@ -267,9 +268,12 @@ class TransformersSampler:
 
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """All ids that end a reply, by the tokenizer and the model's generation config."""
+    """All ids that end a reply where the model is graded: by the tokenizer, and for all but some
+    types by the model's generation config."""
     ids = {tokenizer.eos_token_id}
-    configured = model.generation_config.eos_token_id if model.generation_config else None
+    plain = model.config.model_type in SERVED_BY_TRANSFORMERS
+    generation = None if plain else model.generation_config
+    configured = generation.eos_token_id if generation else None
     ids.update(configured if isinstance(configured, list) else [configured])
     ids.discard(None)
     if not ids:
