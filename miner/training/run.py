@@ -40,6 +40,7 @@ from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.training.completions_table import CompletionsTable
 from miner.training.demonstrations import WarmStart, warm_start
+from miner.training.engine_check import check_engine
 from miner.training.engine_choice import open_engine
 from miner.training.episodes import training_dataset, training_source, with_episode_limit
 from miner.training.held_out import Evaluate, HeldOut
@@ -126,6 +127,11 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
     held_out = _held_out(run, rollouts)
     step = checkpoint.step if checkpoint else 0
     warm = warm_start(run.settings, ranks, run.learner.renderer, run.source, step)
+    if run.settings.rollout.engine != "transformers":
+        temperature = run.settings.rollout.temperature
+        check = (run.engine, run.learner.renderer, run.loop, run.trainer.logprobs_of, ranks.gather)
+        gap = check_engine(*check, temperature)
+        note(f"vLLM holds the trainer's weights: log-probabilities differ by {gap:.3f} nats")
     try:
         temperature = _fit_temperature(run, rollouts)
         held_out.start()
