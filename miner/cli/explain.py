@@ -104,8 +104,12 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
     about, rules = part.episodes[number], part.rules
     if about is None:
         return
-    if rules["credit"] == "own":
-        yield "  advantages are those of the function that reward.entry names"
+    without = {
+        "own": "  advantages are those of the function that reward.entry names",
+        "all_moves": "  sampled tokens have no advantage: all legal replies are taught, below",
+    }
+    if rules["credit"] in without:
+        yield without[rules["credit"]]
         return
     size = rules["group_size"]
     place = number % size
@@ -128,8 +132,6 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
     ]
     differences, deviation = differences_by_round(by_turn, rules["decay"])
     returns = decayed_returns([reward for _, reward in by_turn[place]], rules["decay"])
-    factor = rules["results"]
-    times = "" if factor == 1 else f" * reward.results {factor:g}"
     for turn, (played, value, apart) in enumerate(
         zip(turns, returns, differences[place], strict=True)
     ):
@@ -139,8 +141,8 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
             f", penalty {penalty:+.3f}, shaping {shaping:+.3f}"
         )
         yield (
-            f"    advantage {factor * apart / (deviation + EPSILON):+.4f} = (return {value:+.3f} - "
-            f"the round's mean {value - apart:+.3f}) / deviation {deviation:.3f}{times}"
+            f"    advantage {apart / (deviation + EPSILON):+.4f} = (return {value:+.3f} - the "
+            f"round's mean {value - apart:+.3f}) / deviation {deviation:.3f}"
         )
 
 

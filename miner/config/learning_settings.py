@@ -41,11 +41,6 @@ class RewardSettings(Section):
         "fewer decisions so. Where a family's calls are read only at the beginning of a reply, its "
         "mark of a call comes between.",
     )
-    results: float = Field(
-        0.0,
-        ge=0,
-        description="credit = all_moves: weight of the sampled turns' own advantages beside it.",
-    )
     decay: float = Field(
         1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
     )

@@ -10,6 +10,7 @@ GONE = {
     "demonstrations.notes": "it is 'environment.notes' now, of own games too",
     "evaluation.seconds_apart": "evaluation.time_share bounds their time now, as it is measured",
     "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
+    "reward.results": "with credit = all_moves sampled turns have no advantages of their own",
     "rollout.weights": "weights reach vLLM's server by a file in run_dir",
 }
 """Settings of earlier versions, and what to do about them."""

@@ -87,9 +87,8 @@ class EpisodeTrainer(TreeTrainer):
 
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
-            by advantages of each token with loss, from the column `turn_rewards`; with "all_moves"
-            these are multiplied by `results`, and with "own" they are in `turn_advantages`.
-        results: share of the sampled turns' advantages beside rows that have a weight.
+            by advantages of each token with loss, from the column `turn_rewards`; with "own" they
+            are in `turn_advantages`, and with "all_moves" only rows with a weight have one.
         decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
         tokens: gets each learned step's tokens.
@@ -106,7 +105,6 @@ class EpisodeTrainer(TreeTrainer):
         args: GRPOConfig,
         credit: Credit = "episode",
         decay: float = 1.0,
-        results: float = 0.0,
         guard: UpdateGuard | None = None,
         tokens: TokenRecords | None = None,
         **kwargs: Any,
@@ -116,7 +114,6 @@ class EpisodeTrainer(TreeTrainer):
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self._decay = decay
-        self._results = results if credit == "all_moves" else 1.0
         self.guard = guard or UpdateGuard()
         self._target_entropy: float | None = None
         self._unsound: dict[str, torch.Tensor] = {}
@@ -255,7 +252,6 @@ class EpisodeTrainer(TreeTrainer):
                 "clip": clip if self.use_vllm else None,
                 "credit": self._credit,
                 "decay": self._decay,
-                "results": self._results,
                 "group_size": self._group_size,
             }
             rows = list(zip(self._rows, self._offsets, strict=True))
@@ -330,6 +326,8 @@ class EpisodeTrainer(TreeTrainer):
         if self._credit == "episode":
             by_episode: torch.Tensor = output["advantages"]
             return by_episode[[episode for episode, _ in rows]]
+        if self._credit == "all_moves":
+            return output["advantages"].new_zeros(len(rows))
         by_turn: list[Any] = [one.get("turn_advantages") for one in inputs]
         if self._credit != "own":
             # Groups may be split over processes: baselines need the episodes of all of them.
@@ -342,7 +340,7 @@ class EpisodeTrainer(TreeTrainer):
             else [0.0] * len(ids)
             for episode, ids in rows
         ]
-        return self._results * self.at_loss(by_token)
+        return self.at_loss(by_token)
 
     def _weighted(
         self, output: dict[str, Any], weights: list[float | None], entropy: float

@@ -65,8 +65,8 @@ class StepTokens:
 
     Attributes:
         rules: parts of the loss: `divisor` of the sum over this process's tokens, `beta`, `clip`
-            (bounds of the importance ratio, None without correction), `credit`, `decay`, `results`
-            and `group_size`.
+            (bounds of the importance ratio, None without correction), `credit`, `decay` and
+            `group_size`.
         episodes: of each the task, score and parts of the reward by turn; None for a lost one.
         texts: of each token id in the rows.
     """

@@ -4,6 +4,8 @@ sound and the base model is at the output path.
 
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,7 +41,9 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         _check_tasks(settings)
     prepare_trackers(settings)
     prepare_run_dir(settings)
-    HeartbeatWriter(settings.run_dir).beat("publishing the base model")
+    heartbeat = HeartbeatWriter(settings.run_dir)
+    beat = partial(heartbeat.beat, "publishing the base model")
+    beat()
     publisher = Publisher(
         output,
         in_process=in_process,
@@ -49,7 +53,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
-        publish_base(publisher, base)
+        publish_base(publisher, base, beat)
     else:
         load_chat(base)
     if settings.output.take_over:
@@ -66,8 +70,11 @@ def _check_tasks(settings: Settings) -> None:
     tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
 
 
-def publish_base(publisher: Publisher, base: Path) -> None:
+def publish_base(publisher: Publisher, base: Path, beat: Callable[[], None] = lambda: None) -> None:
     """Publish `base` as it came, then with a template that holds a game if its own does not.
+
+    Args:
+        beat: called before the second, since on a slow disk each takes minutes.
 
     Raises: `PublishingError`; `ConfigurationError` where it cannot be talked to, once it lies there
         as it came.
@@ -77,6 +84,7 @@ def publish_base(publisher: Publisher, base: Path) -> None:
     if chat.fixed_template is not None:
         for change in chat.changes:
             logger.warning("the base model's chat template is fixed: %s", change)
+        beat()
         publisher.publish_base(base, chat.fixed_template)
 
 

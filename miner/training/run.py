@@ -211,7 +211,6 @@ def _make_trainer(
         reward_funcs=[episode_reward],
         credit=settings.reward.credit,
         decay=settings.reward.decay,
-        results=settings.reward.results,
         tokens=records,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,

@@ -3,14 +3,15 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.training.preparation import check_memory, prepare_run
-from tests.builders import build_tokenizer, save_base
+from miner.training.preparation import check_memory, prepare_run, publish_base
+from tests.builders import CHATML, build_tokenizer, save_base
 
 
 @pytest.fixture
@@ -149,3 +150,13 @@ def machine(root, memory):
     (root / "proc").mkdir(exist_ok=True)
     (root / "proc/meminfo").write_text(f"MemTotal: {memory // 1000} kB\n")
     return root
+
+
+def test_a_base_that_is_published_twice_gives_a_sign_of_life_between(tmp_path):
+    """On a slow disk each of them takes minutes, after which the watchdog would end the run."""
+    seen = []
+    publisher = SimpleNamespace(publish_base=lambda *given: seen.append(len(given)))
+    for name, template in (("fixed", None), ("whole", CHATML)):
+        base = save_base(tmp_path / name, tokenizer=build_tokenizer(template))
+        publish_base(publisher, base, lambda: seen.append("beat"))
+    assert seen == [1, "beat", 2, 1]
