@@ -23,7 +23,7 @@ from mock_env_server.running import RunningServer, running_server
 
 SERVER_FAULTS: dict[str, dict[str, Any]] = {
     "server_hangs": {"rates": {"hang": 1.0}},
-    "server_slow": {"latency": {"kind": "constant", "ms": 1000}},
+    "server_slow": {"latency_ms": 1000},
     "server_garbage": {"rates": {"garbage_json": 1.0}},
 }
 PROCESS_FAULTS = ("trainer_killed", "rank_killed", "vllm_killed", "vllm_hangs")

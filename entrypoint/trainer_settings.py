@@ -272,7 +272,10 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
     }
     if topology.layout == "cpu":
         tree["threads"] = cpus
-    elif topology.layout == "split":
+        return tree
+    live = topology.live_episodes * max(1, len(topology.inference_gpus)) // topology.processes
+    tree["rollout"]["live_episodes"] = max(1, live)
+    if topology.layout == "split":
         server = f"http://127.0.0.1:{INFERENCE_PORT}"
         tree["rollout"] |= {"engine": "vllm_server", "server": server}
     elif topology.memory_share:

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan, Latency
+from mock_env_server.faults import FAULT_HELP, GAME_PATHS, FaultPlan
 from mock_env_server.quirks import QUIRK_HELP, parse_quirks
 from mock_env_server.serving import run
 from mock_env_server.settings import Mode, ServerSettings
@@ -22,9 +22,9 @@ Play a round by hand ("4" bids card 5):
     curl localhost:8000/reset -d '{"task_id": 0, "seed": 0, "opponent": "random"}'
     curl localhost:8000/step -d '{"action": "4", "episode_id": "..."}'
 
-A bad day: one answer in fifty is a 500, one in a hundred never comes, half take over 20 ms:
+A bad day: one answer in fifty is a 500, one in a hundred never comes, all take 20 ms longer:
 
-    python -m mock_env_server --fault http_500=0.02 --fault hang=0.01 --latency lognormal:20:0.8
+    python -m mock_env_server --fault http_500=0.02 --fault hang=0.01 --latency 20
 
 Change the weather while it runs:
 
@@ -43,11 +43,9 @@ _LIMITS = "Limits"
 _OPTIONS = {
     "paths": "--fault-path",
     "rates": "--fault",
-    "ms": "--latency",
-    "spread": "--latency",
     "restart_after": "--restart-after",
 }
-"""Options by the field of `FaultPlan` or `Latency` that they set."""
+"""Options by the field of `FaultPlan` that they set."""
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
@@ -85,11 +83,9 @@ FaultPath = Annotated[
     ),
 ]
 LatencyOption = Annotated[
-    str | None,
+    float,
     typer.Option(
-        metavar="KIND:MS[:SPREAD]",
-        help="Hold answers back: constant:MS, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA.",
-        rich_help_panel=_FAULTS,
+        min=0, metavar="MS", help="Hold each answer back so long.", rich_help_panel=_FAULTS
     ),
 ]
 RestartAfter = Annotated[
@@ -123,7 +119,7 @@ def main(
     quirks: Quirks = None,
     fault: Fault = None,
     fault_path: FaultPath = None,
-    latency: LatencyOption = None,
+    latency: LatencyOption = 0.0,
     restart_after: RestartAfter = None,
     admin: Admin = False,
     mcts_simulations: MctsSimulations = None,
@@ -139,7 +135,7 @@ def main(
         plan = FaultPlan.model_validate(
             {
                 "paths": fault_path or GAME_PATHS,
-                "latency": Latency.parse(latency) if latency else None,
+                "latency_ms": latency,
                 "rates": _rates(fault or []),
                 "restart_after": restart_after,
             }

@@ -63,9 +63,9 @@ class FaultMiddleware:
     async def _disturb(self, scope: Scope, receive: Receive, send: Send) -> None:
         plan, path = self._plan, scope["path"]
         self._counts[path] += 1
-        kind, delay, rng = plan.draw(path, self._counts[path])
-        if delay:
-            await asyncio.sleep(delay)
+        kind, rng = plan.draw(path, self._counts[path])
+        if plan.latency_ms:
+            await asyncio.sleep(plan.latency_ms / 1000)
         if plan.restart_after and self._counts.total() % plan.restart_after == 0:
             self.injected["restart"] += 1
             self._forget_all()

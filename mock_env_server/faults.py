@@ -1,16 +1,15 @@
 """Faults on demand as data: what to break, how often and where.
 
 Invariants:
-* the n-th request to a path under the same plan meets the same fault with the same delay;
+* the n-th request to a path under the same plan meets the same fault;
 * no plan names a path under /admin, so that every plan can be taken back.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -48,41 +47,6 @@ FAULT_HELP = {
 }
 
 
-class Latency(BaseModel):
-    """Delay of an answer, in milliseconds.
-
-    `constant`: always `ms`; `uniform`: between `ms` and `spread`; `lognormal`: median `ms`, with
-    `spread` the standard deviation of the logarithm.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Literal["constant", "uniform", "lognormal"]
-    ms: float = Field(ge=0)
-    spread: float = Field(default=0.0, ge=0)
-
-    @classmethod
-    def parse(cls, text: str) -> Latency:
-        """From `KIND:MS[:SPREAD]`, for example "lognormal:20:0.8". Raises: `ValueError`."""
-        kind, *numbers = text.split(":")
-        if kind not in ("constant", "uniform", "lognormal") or len(numbers) not in (1, 2):
-            raise ValueError(
-                f"latency {text!r}: expected constant:MS, uniform:LOW:HIGH or "
-                "lognormal:MEDIAN:SIGMA"
-            )
-        return cls.model_validate(
-            {"kind": kind, **dict(zip(("ms", "spread"), numbers, strict=False))}
-        )
-
-    def draw(self, rng: random.Random) -> float:
-        """One delay in seconds."""
-        if self.kind == "uniform":
-            return rng.uniform(self.ms, max(self.ms, self.spread)) / 1000
-        if self.kind == "lognormal" and self.ms:
-            return rng.lognormvariate(math.log(self.ms), self.spread) / 1000
-        return self.ms / 1000
-
-
 class FaultPlan(BaseModel):
     """Plan of faults. The default plan breaks nothing."""
 
@@ -90,7 +54,7 @@ class FaultPlan(BaseModel):
 
     seed: int = Field(default=0, description="fixes which request meets which fault")
     paths: tuple[str, ...] = Field(default=GAME_PATHS, description="paths that are disturbed")
-    latency: Latency | None = None
+    latency_ms: float = Field(default=0.0, ge=0, description="by which each answer is held back")
     rates: dict[FaultKind, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     huge_body_mib: float = Field(default=64.0, gt=0)
     restart_after: int | None = Field(
@@ -116,18 +80,18 @@ class FaultPlan(BaseModel):
     @property
     def idle(self) -> bool:
         """Return whether the plan changes nothing."""
-        return self.latency is None and self.restart_after is None and not any(self.rates.values())
+        disturbed = self.latency_ms or self.restart_after or any(self.rates.values())
+        return not disturbed
 
-    def draw(self, path: str, count: int) -> tuple[FaultKind | None, float, random.Random]:
-        """Fault, delay in seconds and further randomness for request number `count` to `path`."""
+    def draw(self, path: str, count: int) -> tuple[FaultKind | None, random.Random]:
+        """Fault and further randomness for request number `count` to `path`."""
         rng = random.Random(f"{self.seed}:{path}:{count}")
         point = rng.random()
-        delay = self.latency.draw(rng) if self.latency else 0.0
         for kind, rate in sorted(self.rates.items()):
             if point < rate:
-                return kind, delay, rng
+                return kind, rng
             point -= rate
-        return None, delay, rng
+        return None, rng
 
 
 NO_FAULTS = FaultPlan()

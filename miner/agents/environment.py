@@ -91,7 +91,14 @@ class CodeAgentEnvironment(Environment):
         generation_config: VLLMClientGenerationConfig,
         prompts: Sequence[str],
     ) -> Completions:
-        """Raises: `InfrastructureError` where the executer is down."""
+        """Raises: `InfrastructureError` where the executer is down, `ConfigurationError` where a
+        reply may be as long as a whole completion."""
+        if self.max_turns > 1 and generation_config.max_tokens >= self.max_completion_tokens:
+            raise ConfigurationError(
+                f"replies of max_tokens={generation_config.max_tokens} leave no room for another "
+                f"in max_completion_tokens={self.max_completion_tokens}: raise it, or lower "
+                "max_tokens (max_completion_length in GRPOConfig)"
+            )
         stop = [self.tags.code_end, *(generation_config.stop or ())]
         first = replace(generation_config, stop=stop)
         done = list(vllm_client.generate(prompts=prompts, **vars(first)).items)

@@ -178,6 +178,12 @@ class RolloutSettings(Section):
         "the games.",
     )
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
+    live_episodes: int | None = Field(
+        None,
+        ge=1,
+        description="Episodes that one process plays at once at most, where the engine's cache "
+        "holds no more; empty: those of a step.",
+    )
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",
         description="Engine that generates: the trainer's own model, vLLM servers, or vLLM in the "

@@ -55,6 +55,13 @@ def loading_whole() -> Iterator[None]:
         integration._hf_deepspeed_config_weak_ref = held
 
 
+def as_it_is(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """Inside, a model that ZeRO-3 is yet to spread is computed with as it is: TRL's head would ask
+    DeepSpeed for its parts."""
+    spread = any(hasattr(parameter, "ds_id") for parameter in model.parameters())
+    return nullcontext() if spread else loading_whole()
+
+
 def refresh_masters(engine: Any) -> None:
     """Have DeepSpeed's float32 copies follow weights that were written from outside."""
     engine.optimizer.refresh_fp32_params()

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from miner.config.contract import MATCH_SECONDS
 from miner.duel.channel.tasks import fitting_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import GameRecord
@@ -22,7 +23,7 @@ from miner.games import Game
 
 logger = logging.getLogger(__name__)
 
-MATCH_MINUTES = 15.0
+
 FORFEIT_LIMIT = 10
 EARLY_GAMES = 10
 EARLY_LOSSES, LATE_LOSSES = 10, 20
@@ -47,7 +48,7 @@ class Limits:
         sleep: waits for a server that is away.
     """
 
-    seconds: float = MATCH_MINUTES * 60
+    seconds: float = MATCH_SECONDS
     pairs: int | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
+from miner.distributed.zero import as_it_is
 from miner.learning.forest import Row, Tree, grow, nearly_within, single
 from miner.learning.packing import (
     Pass,
@@ -239,14 +240,18 @@ class TreeTrainer(GRPOTrainer):
     @torch.no_grad()
     def logprobs_of(self, rows: Sequence[Row]) -> list[Tensor]:
         """Log-probabilities of each row's tokens with loss by the current weights, in nats, at the
-        temperature of training; collective, each process for its own rows."""
+        temperature of training; collective, each process for its own rows.
+
+        Also before training, when the model is not DeepSpeed's yet.
+        """
         targets = [torch.from_numpy(row.ids[row.targets]) for row in rows or [_NO_ROW]]
         there = [torch.ones_like(ids) for ids in targets]
         ids, mask = (
             pad_sequence(lines, batch_first=True).to(self.accelerator.device)
             for lines in (targets, there)
         )
-        found = self._scored_apart(self.model_wrapped, rows, ids, mask).cpu()
+        with as_it_is(self.accelerator.unwrap_model(self.model_wrapped)):
+            found = self._scored_apart(self.model_wrapped, rows, ids, mask).cpu()
         return [line[: len(row.targets)] for line, row in zip(found, rows, strict=False)]
 
     def _scored_apart(

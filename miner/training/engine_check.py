@@ -1,6 +1,7 @@
 """A look at vLLM before anything is played: does it hold the trainer's weights?"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
@@ -8,11 +9,12 @@ import numpy as np
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.engines import GenerationEngine
-from miner.inference.sampler import EngineLostError, SamplingParams
+from miner.inference.sampler import EngineLostError, Sample, SamplingParams
 from miner.learning.forest import Row
 from miner.rollout.chat_template import FIRST_TURN
 from miner.rollout.completions import sample_all
 from miner.rollout.renderer import ChatRenderer
+from miner.training.playing import repeat_until_held
 
 REPLIES, TOKENS = 4, 16
 
@@ -38,13 +40,20 @@ def check_engine(
         temperature: of both.
 
     Returns: the gap, the mean |log p| difference of the rank where it is widest.
-    Raises: `EngineLostError` on all ranks where it is above `WIDEST_GAP`, `SamplerError`.
+    Raises: `EngineLostError` on all ranks where it is above `WIDEST_GAP`; what
+        `repeat_until_held` raises, `SamplerError`.
     """
     prompt = renderer.encode(renderer.render(FIRST_TURN[-1:]))
-    with engine.playing():
-        samples = sample_all(
-            engine.sampler, loop, [prompt] * REPLIES, SamplingParams(TOKENS, temperature)
-        )
+    params = SamplingParams(TOKENS, temperature)
+
+    def sampled() -> list[Sample] | None:
+        with suppress(EngineLostError):
+            return sample_all(engine.sampler, loop, [prompt] * REPLIES, params)
+        return None
+
+    samples = repeat_until_held(engine, sampled)
+    if samples is None:
+        raise EngineLostError("vLLM answered none of the first requests, and does not show why")
     rows = [
         Row(
             np.array([*prompt, *sample.token_ids]),

@@ -70,16 +70,17 @@ def open_engine(
 
 
 def live_episodes(settings: Settings, ranks: Ranks) -> int:
-    """Episodes that one rank's engine plays at once.
+    """Episodes that one rank plays at once.
 
-    On GPUs those of a step, for which its cache is planned; held-out games are more, and the clock
-    of one that only waits for a place in the engine would run. On a CPU all held-out games too,
-    since a tiny model gains from many rows.
+    On GPUs those of a step, or as many as the plan has found memory for: held-out games are more,
+    and the clock of one that only waits for a place in the engine would run. On a CPU all held-out
+    games too, since a tiny model gains from many rows.
     """
-    step = settings.episodes_per_step
+    live = settings.episodes_per_step
     if settings.rollout.engine == "transformers" and not torch.cuda.is_available():
-        step = max(step, settings.evaluation.episodes)
-    return max(1, step // ranks.count)
+        live = max(live, settings.evaluation.episodes)
+    live = max(1, live // ranks.count)
+    return min(live, settings.rollout.live_episodes or live)
 
 
 def _sampling_seed(settings: Settings, ranks: Ranks) -> int:

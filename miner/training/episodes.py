@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 from datasets import Dataset
 from rich.console import Console
@@ -37,12 +38,24 @@ def training_dataset(settings: Settings) -> Dataset:
             f"optimizer.max_steps x rollout.groups_per_step is {games:,} games: at most 5,000,000 "
             "are planned ahead; lower optimizer.max_steps"
         )
-    tasks = task_stream(settings.environment)
+    return Dataset.from_dict({"index": range(games)}).with_transform(_Prompts(settings))
 
-    def prompts(rows: dict[str, list[int]]) -> dict[str, list[str]]:
-        return {"prompt": [encode_task(tasks.training(i, settings.seed)) for i in rows["index"]]}
 
-    return Dataset.from_dict({"index": range(games)}).with_transform(prompts)
+class _Prompts:
+    """Rows with the tasks of their indices."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tasks = task_stream(settings.environment)
+
+    def __call__(self, rows: dict[str, list[int]]) -> dict[str, list[str]]:
+        tasks = (self._tasks.training(index, self._settings.seed) for index in rows["index"])
+        return {"prompt": [encode_task(task) for task in tasks]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The settings alone: a data set is hashed by its pickle, and the tasks may be all
+        conversations of a recorded one."""
+        return _Prompts, (self._settings,)
 
 
 def encode_task(task: EpisodeTask) -> str:

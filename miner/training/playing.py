@@ -90,7 +90,8 @@ class Rollouts:
         self._settings = run.settings
         self._engine = run.engine
         self._ranks = run.ranks
-        self._places = max(1, run.source.capacity // run.ranks.count)
+        held = live_episodes(run.settings, run.ranks)
+        self._places = min(held, max(1, run.source.capacity // run.ranks.count))
         self._episodes = EpisodeLog(run.settings.run_dir)
         self._outages = Outages(
             run.source,
@@ -164,10 +165,7 @@ class Rollouts:
             SamplingParams(limits.max_reply_tokens, temperature=0.0),
             limits.episode_limit,
         )
-        rules = Rules(
-            concurrency=min(self._places, live_episodes(self._settings, self._ranks)),
-            timeout_s=limits.episode_seconds,
-        )
+        rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
         dealt = shares(tasks, self._ranks.count)
         own_tasks = [tasks[index] for index in dealt[self._ranks.rank]]
         stopped = never if self._run.trainer.state.global_step else self._run.stop

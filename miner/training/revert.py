@@ -4,9 +4,10 @@ Invariants:
 * it is decided once for all ranks, right after an evaluation, and a bounded number of times;
 * weights become those with the highest held-out score, the base's where none was higher; Adam's
   moments begin again. Steps, tasks and the schedule continue;
-* `REVERT_FILE` records the last time: a run that resumes from a checkpoint of before reverts again
-  at once, so that it continues as this one would have;
-* a run that was ended before its first checkpoint begins again with the best weights that it kept;
+* `REVERT_FILE` records the last time: a run that resumes from a checkpoint of before, or from none,
+  reverts again at once, so that it continues as this one would have;
+* a run that was ended before its first checkpoint begins again with the best weights that it kept,
+  and as much of its time is over as when it kept them;
 * nothing is kept or loaded where no other evaluation has room.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +83,18 @@ class RevertToBest(TrainerCallback):
             record = json.loads(self._file.read_text())
         except FileNotFoundError:
             record = None
-        record = self._ranks.broadcast(record)
-        if record is None:
-            best = self._held_out.best
-            if self._ranks.broadcast(bool(best and best.step and not state.global_step)):
-                step = self._revert(0, halvings=0)
-                self._note(f"beginning with the weights of step {step}, kept before a restart")
+        kept = None if state.global_step else self._best.kept()
+        record, kept = self._ranks.broadcast((record, kept))
+        if record is None and kept is None:
             return
-        if record["step"] > state.global_step:
-            self._revert(state.global_step, halvings=record["halvings"])
+        halvings = record["halvings"] if record else 0
+        if kept or record["step"] > state.global_step:
+            step = self._revert(state.global_step, halvings=halvings)
+            self._note(f"beginning with the weights of step {step}, kept before a restart")
+            # what is saved from the next step on has them already
+            self._write(state.global_step + 1)
         else:
-            self._trainer.halve_to(record["halvings"])
+            self._trainer.halve_to(halvings)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -106,17 +109,21 @@ class RevertToBest(TrainerCallback):
             return
         if rose:
             self._heartbeat.beat("keeping the best weights")
-            self._best.keep(step)
+            self._best.keep(step, self._schedule.elapsed)
             return
         before = self._revert(step, halvings=self._trainer.halvings + 1)
-        if self._ranks.leads:
-            record = {"step": step, "halvings": self._trainer.halvings}
-            write_atomically(self._file, json.dumps(record))
+        self._write(step)
         self._note(
             f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back "
             f"to the weights of step {before}, learning rate halved ({self._trainer.halvings} "
             f"of {self._most} times at most)"
         )
+
+    def _write(self, step: int) -> None:
+        """Record that weights were put back before what is saved at `step`."""
+        if self._ranks.leads:
+            record = {"step": step, "halvings": self._trainer.halvings}
+            write_atomically(self._file, json.dumps(record))
 
     def _revert(self, step: int, *, halvings: int) -> int:
         """Put the best weights back; returns their step."""
@@ -125,6 +132,23 @@ class RevertToBest(TrainerCallback):
         self._trainer.begin_again(halvings)
         self._engine.weights_changed(before if before != step else REVERTED)
         return before
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Kept weights: their step, and the seconds of training until then."""
+
+    step: int
+    elapsed: float
+
+
+def kept_weights(folder: Path, learner: Learner) -> Kept | None:
+    """What a run folder holds of the best weights; None for nothing, or those of another tuning."""
+    with suppress(FileNotFoundError), safe_open(folder / BEST_WEIGHTS_FILE, "pt") as file:
+        if set(file.keys()) == learner.trained.keys():
+            about = file.metadata()
+            return Kept(int(about["step"]), float(about["elapsed"]))
+    return None
 
 
 class BestWeights:
@@ -144,22 +168,27 @@ class BestWeights:
         self._ranks = ranks
         self._disk = disk
 
-    def keep(self, step: int) -> None:
-        """Keep the current weights, of `step`; where the disk has no room, those before stay."""
+    def keep(self, step: int, elapsed: float) -> None:
+        """Keep the current weights, of `step` and after `elapsed` seconds of training; where the
+        disk has no room, those before stay."""
         weights = {}
         for name, parameter in self._learner.trained.items():
             with gathered([parameter]):
                 if self._ranks.leads:
                     weights[name] = parameter.detach().to("cpu", copy=True).contiguous()
         if self._ranks.leads:
-            self._write(weights, step)
+            self._write(weights, {"step": str(step), "elapsed": str(elapsed)})
+
+    def kept(self) -> Kept | None:
+        """What is kept for this tuning, if anything is."""
+        return kept_weights(self._disk.folder, self._learner)
 
     def put_back(self) -> int:
         """Put the kept weights, else the base's, into the model; returns their step, or 0."""
-        with suppress(FileNotFoundError), safe_open(self._file, "pt") as file:
-            if set(file.keys()) == self._learner.trained.keys():  # else of another tuning
+        if kept := self.kept():
+            with safe_open(self._file, "pt") as file:
                 self._fill(file.get_tensor)
-                return int(file.metadata()["step"])
+            return kept.step
         self._fill(self._learner.untrained_weights().__getitem__)
         return 0
 
@@ -168,15 +197,16 @@ class BestWeights:
             with gathered([parameter], changed=True):
                 parameter.data.copy_(weight(name))
 
-    def _write(self, weights: Mapping[str, torch.Tensor], step: int) -> None:
+    def _write(self, weights: Mapping[str, torch.Tensor], about: dict[str, str]) -> None:
         beside = self._file.with_name(f".{self._file.name}")
         lacking = self._disk.lacks(sum(weight.nbytes for weight in weights.values()))
         try:
             if not lacking:
-                save_file(dict(weights), beside, metadata={"step": str(step)})
+                save_file(dict(weights), beside, metadata=about)
                 beside.replace(self._file)
         except (OSError, SafetensorError) as error:
             beside.unlink(missing_ok=True)
             lacking = str(error)
         if lacking:
+            step = about["step"]
             self._disk.note(f"step {step}: its weights are not kept to return to, {lacking}")

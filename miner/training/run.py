@@ -47,7 +47,7 @@ from miner.training.held_out import Evaluate, HeldOut
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
-from miner.training.revert import BestWeights, RevertToBest
+from miner.training.revert import BestWeights, Kept, RevertToBest, kept_weights
 from miner.training.rollout_function import (
     RolloutFunction,
     TrlRollout,
@@ -105,12 +105,15 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         progress = TrainingProgress(settings.optimizer.max_steps, console=console)
         stack.enter_context(progress)
         checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)
+        begun: Checkpoint | Kept | None = checkpoint
+        if checkpoint is None and settings.optimizer.most_halvings:
+            begun = kept_weights(settings.run_dir, learner)
         dark = Stopwatch()
         schedule = Schedule(
             settings.optimizer.max_steps,
             settings.deadline.seconds,
             Deadline.at(settings.deadline.ends_at),
-            checkpoint.elapsed if checkpoint else 0.0,
+            begun.elapsed if begun else 0.0,
             idle=dark.seconds,
         )
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)

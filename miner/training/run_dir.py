@@ -43,7 +43,7 @@ MAY_DIFFER: dict[str, Any] = {
     "evaluation": {"time_share"},
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
-        *("max_episode_tokens", "episode_seconds", "engine", "server"),
+        *("max_episode_tokens", "episode_seconds", "live_episodes", "engine", "server"),
         *("memory_share", "start_seconds", "sync_seconds"),
     },
 }
@@ -83,9 +83,9 @@ def prepare_run_dir(settings: Settings) -> None:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
     if checkpoint is None:
-        leftovers = ["metrics.jsonl", TEMPERATURE_FILE, REVERT_FILE]
+        leftovers = ["metrics.jsonl", TEMPERATURE_FILE]
         if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
-            leftovers.append("evaluations.jsonl")
+            leftovers += ["evaluations.jsonl", REVERT_FILE, BEST_WEIGHTS_FILE]
         for leftover in leftovers:
             (folder / leftover).unlink(missing_ok=True)
 

@@ -176,6 +176,13 @@ def test_a_long_output_is_cut() -> None:
     assert text == f"<code>1</code><output>{'7' * 40}</output>so"
 
 
+def test_replies_as_long_as_a_completion_are_refused() -> None:
+    """The output of each program would be left out."""
+    environment = CodeAgentEnvironment(Printing(1), TOKENIZER, max_completion_tokens=64)
+    with pytest.raises(ConfigurationError, match="max_tokens=64 leave no room"):
+        environment.generate(script("<code>1</code>"), CONFIG, ["ask "])
+
+
 def test_a_completion_without_room_for_a_reply_ends_and_the_others_continue() -> None:
     replies = {"long ": "9" * 60 + "<code>1</code>", "short ": "<code>1</code>"}
 

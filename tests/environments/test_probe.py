@@ -133,8 +133,7 @@ async def test_a_channel_on_which_no_game_can_be_finished_is_not_recommended(
 async def test_a_slow_server_is_judged_by_what_it_played_in_time(
     unreliable_url: str, delay_ms: float, limit_s: float, judged: bool
 ) -> None:
-    latency = {"kind": "constant", "ms": delay_ms}
-    await set_faults(unreliable_url, "/reset", "/step", latency=latency)
+    await set_faults(unreliable_url, "/reset", "/step", latency_ms=delay_ms)
     report = await probe([unreliable_url], limit_s=limit_s)
     (server,) = report.servers
     assert server.step_asked < 50

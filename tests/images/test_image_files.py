@@ -78,7 +78,7 @@ def test_a_copy_of_the_tournaments_files_is_where_the_trainer_looks(text: str) -
 def test_every_cache_of_the_image_can_be_written() -> None:
     settings = dict(re.findall(r"^(?:ENV|   ) ?([A-Z_]+)=(\S+)", PRODUCTION, re.MULTILINE))
     roots = Path("/cache"), Path("/app/checkpoints")
-    run = roots[1] / "task/.run"
+    run = roots[1] / "task/.run-repo"
     paths = Paths(roots[0], roots[0] / "models/m", roots[1] / "task/repo", run)
     environment = program_environment(paths, {})
     folders = {str(folder) for folder in writable_folders(environment, paths)}

@@ -298,12 +298,12 @@ def test_an_engine_sleeps_while_the_model_learns_from_teachers(
         *("demonstrations.share=0.5", "demonstrations.rows=4", "rollout.engine=vllm_colocated"),
         *("optimizer.max_steps=4", "evaluation.every_steps=4"),
     )
-    base = 1  # the base's evaluation, before any step
+    base = 2  # the look at its weights and the base's evaluation, before any step
     assert learned == [
         (0, set(), base),
-        (1, set(), base),
-        (2, set(), base + 1),
-        (3, set(), base + 2),
+        (1, set(), base + 1),  # woken once beside the optimizer's states
+        (2, set(), base + 2),
+        (3, set(), base + 3),
     ]
     phases = [record.phases for record in RunFolder(work.run_dir).read().steps]
     assert ["weights" in spent for spent in phases] == [False, False, True, True]

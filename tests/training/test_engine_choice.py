@@ -76,6 +76,8 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     )
     ranks = SimpleNamespace(count=2)
     assert live_episodes(settings, ranks) == live
+    fewer = settings.having(rollout={"live_episodes": 5})
+    assert live_episodes(fewer, ranks) == 5
     rules = []
 
     def played(policy, source, tasks, given, *_):

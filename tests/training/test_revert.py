@@ -163,7 +163,24 @@ def test_the_best_weights_outlive_all_checkpoints_and_their_number(
     assert same(seen.weights[3], before.weights[3])
     assert [seen.versions[step] for step in (1, 2, 3)] == [2, 1, -1]
     assert "beginning with the weights of step 2, kept before a restart" in work.said.getvalue()
+    assert before.run is not None
+    assert seen.run is not None
+    first, second = before.run.schedule, seen.run.schedule
+    assert 0.0 < second._spent_before < first.elapsed, "the time until they were kept is over"
     assert rates(work) == pytest.approx([1, 1, 0.5])
+
+
+def test_halvings_outlive_a_restart_without_a_checkpoint(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run would lose the same games again at the full rate, as often as it is killed."""
+    overrides = ("optimizer.max_steps=5", "checkpoint.every_steps=1")
+    before = train(work, monkeypatch, [BASE, BEST, LOW, LOW], *overrides)
+    assert rates(work) == pytest.approx([1, 1, 1, 1, 0.5])
+    shutil.rmtree(work.run_dir / "checkpoints")
+    seen = train(work, monkeypatch, [LOW, LOW, LOW], *overrides)
+    assert same(seen.weights[1], before.weights[3])
+    assert rates(work) == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25])
 
 
 def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
@@ -214,7 +231,6 @@ class OneFell:
     """Held-out games as one rank sees them: step 1 was best, and only rank 0 saw step 2 fall."""
 
     highest = Evaluated(1, (1.0,))
-    best = None
 
     def __init__(self, ranks: Ranks) -> None:
         self._leads = ranks.leads
@@ -314,7 +330,7 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
     late = Schedule(3, deadline=Deadline(0, started_at=0.0))
     for schedule, expected in ((late, []), (Schedule(3), [1])):
         kept: list[int] = []
-        best = SimpleNamespace(keep=kept.append)
+        best = SimpleNamespace(keep=lambda step, elapsed, kept=kept: kept.append(step))
         trainer = SimpleNamespace(halvings=0)
         make_revert(tmp_path, Ranks(), trainer, best, print, schedule).on_step_end(
             args, state, TrainerControl()

@@ -1,6 +1,7 @@
 """The task stream and its source: balanced, apart from every graded game, never another channel."""
 
 import io
+import pickle
 import random
 from collections import Counter
 from pathlib import Path
@@ -62,6 +63,20 @@ def test_the_dataset_holds_one_row_per_planned_game():
     rows = [row["prompt"] for row in training_dataset(settings)]
     assert [decode_task(row) for row in rows] == stream(12)
     assert encode_task(decode_task(rows[0])) == rows[0]
+
+
+def test_a_dataset_is_hashed_without_its_tasks(monkeypatch):
+    """A recorded channel's are all its conversations; datasets pickle what they hash."""
+
+    class Large(GameTasks):
+        def __reduce__(self):
+            raise AssertionError("pickled")
+
+    monkeypatch.setattr(episodes, "task_stream", Large)
+    settings = Settings.load(None, [], {})
+    rows = training_dataset(settings)
+    again = pickle.loads(pickle.dumps(rows))
+    assert again[7] == rows[7]
 
 
 @pytest.mark.parametrize("drawn", [lambda start, stop: start, lambda start, stop: stop - 1])

@@ -9,13 +9,13 @@ Invariants:
 import asyncio
 import logging
 import os
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from miner.config.errors import ConfigurationError
+from miner.distributed.launch import free_port
 from miner.environments.openenv.server import OpenEnvServer
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class LocalApp:
     """
 
     def __init__(self, app: str, python: Path) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         file, _, name = app.partition(":")
         self._file, self._name = Path(file).resolve(), name or "app"
@@ -133,10 +133,3 @@ async def _answers(host: LocalApp, seconds: float) -> None:
 def _last_words(output: bytes) -> str:
     lines = output.decode("utf-8", "replace").strip().splitlines()
     return f"last words {lines[-1][-_LAST_WORDS:]!r}" if lines else "without a word"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
