@@ -88,7 +88,7 @@ class RevertToBest(TrainerCallback):
         if record is None and kept is None:
             return
         halvings = record["halvings"] if record else 0
-        if kept or record["step"] > state.global_step:
+        if kept or 0 < state.global_step < record["step"]:
             step = self._revert(state.global_step, halvings=halvings)
             self._note(f"beginning with the weights of step {step}, kept before a restart")
             # what is saved from the next step on has them already
