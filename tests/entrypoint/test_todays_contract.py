@@ -128,7 +128,7 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     assert rollout.episode_seconds > 600
     assert (reward.shaping, reward.credit) == ("none", "all_moves")
     assert job.settings.demonstrations.share > 0
-    assert job.settings.evaluation.episodes == 300
+    assert job.settings.evaluation.episodes == 400
     assert reward.most_turns is not None
     assert job.plan.served_dtype == "bfloat16"
     assert job.plan.servers == ()  # duels are played in the trainer's process: nobody waits for any
