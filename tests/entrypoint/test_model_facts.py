@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.model_facts import read_model_facts, shape_of
+from entrypoint.model_facts import DELTA_COPIES, read_model_facts, shape_of
 from entrypoint.pretended import SIZES, pretend_model
 
 QWEN_3B = {
@@ -48,6 +48,18 @@ def test_estimate_of_the_parameters_is_close() -> None:
 )
 def test_which_models_take_trees(listed: dict[str, object], trees: bool) -> None:
     assert shape_of(QWEN_3B | listed).trees is trees
+
+
+@pytest.mark.parametrize(("heads", "sizes"), [(32, 32 * 128), (None, 2 * 2048)])
+def test_a_recurrent_layer_takes_memory_by_its_heads_where_they_are_named(
+    heads: int | None, sizes: int
+) -> None:
+    config = QWEN_3B | {
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": 128,
+    }
+    assert shape_of(config).mixer_bytes == DELTA_COPIES * 4 * sizes
 
 
 def test_text_part_of_a_multimodal_config_counts() -> None:
