@@ -199,7 +199,7 @@ def statuses(folder: Path) -> dict[str, int | None]:
 def difference(folder: Path, mutant: str) -> str:
     """The changed lines of one mutant."""
     module, _, function = mutant.rpartition(".")
-    source = (folder / "mutants" / f"{module.replace('.', '/')}.py").read_text()
+    source = source_of(folder, module)
     original = f"{function.rpartition('__mutmut_')[0]}__mutmut_orig"
     texts = dict(functions(source, {function, original}))
     lines = difflib.unified_diff(
@@ -210,10 +210,17 @@ def difference(folder: Path, mutant: str) -> str:
     )
 
 
+def source_of(folder: Path, module: str) -> str:
+    """The text of a module, or of a package's `__init__`, with its mutants."""
+    path = folder / "mutants" / module.replace(".", "/")
+    file = path.with_suffix(".py")
+    return (file if file.is_file() else path / "__init__.py").read_text()
+
+
 def only_wording(folder: Path, mutant: str) -> bool:
     """Return whether a mutant changes nothing but the text of an error or what goes to a log."""
     module, _, function = mutant.rpartition(".")
-    shapes = shapes_of((folder / "mutants" / f"{module.replace('.', '/')}.py").read_text())
+    shapes = shapes_of(source_of(folder, module))
     return shapes[function] == shapes[f"{function.rpartition('__mutmut_')[0]}__mutmut_orig"]
 
 
