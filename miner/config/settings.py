@@ -179,10 +179,7 @@ class RolloutSettings(Section):
     )
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     live_episodes: int | None = Field(
-        None,
-        ge=1,
-        description="Episodes that one process plays at once at most, where the engine's cache "
-        "holds no more; empty: those of a step.",
+        None, ge=1, description="Episodes that a process plays at once at most; empty: a step's."
     )
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",

@@ -240,10 +240,7 @@ class TreeTrainer(GRPOTrainer):
     @torch.no_grad()
     def logprobs_of(self, rows: Sequence[Row]) -> list[Tensor]:
         """Log-probabilities of each row's tokens with loss by the current weights, in nats, at the
-        temperature of training; collective, each process for its own rows.
-
-        Also before training, when the model is not DeepSpeed's yet.
-        """
+        temperature of training; collective, each process for its own rows, also before training."""
         targets = [torch.from_numpy(row.ids[row.targets]) for row in rows or [_NO_ROW]]
         there = [torch.ones_like(ids) for ids in targets]
         ids, mask = (
