@@ -19,11 +19,12 @@ from typing import Any
 import torch
 from datasets import Dataset
 from openenv.core import GenericEnvClient
-from transformers import AutoModelForCausalLM, AutoTokenizer, ProgressCallback, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, ProgressCallback
 from trl import GRPOConfig, GRPOTrainer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from examples.code_agent_environment import Rewards
 from examples.train_openenv import APP, ASKED, build_base
 from miner.agents import legacy_rollout
 from miner.agents.client import SamplerClient
@@ -66,14 +67,6 @@ def reward_from_env(completions: list[Any], **kwargs: Any) -> list[float]:
     """The example's reward function."""
     rewards = kwargs.get("env_reward", [])
     return [float(reward) for reward in rewards] if rewards else [0.0] * len(completions)
-
-
-class Rewards(TrainerCallback):
-    """Prints a line for what the trainer logs."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if "reward" in logs:
-            print(f"step {state.global_step}/{state.max_steps} reward {logs['reward']:.2f}")
 
 
 def main() -> None:

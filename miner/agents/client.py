@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
+from trl.data_utils import maybe_apply_chat_template
 
 from miner.agents.completions import Completion, Completions
 from miner.background_loop import BackgroundLoop
@@ -127,11 +128,9 @@ class VLLMClient:
     async def _complete(self, prompt: Prompt, options: dict[str, Any]) -> list[Completion]:
         if isinstance(prompt, str):
             special = not begins_with(self._bos_token, prompt)
-            choices = await self._server.complete(
-                prompt, {**options, "add_special_tokens": special}
-            )
-        else:
-            choices = await self._server.complete(list(prompt), options)
+            options = {**options, "add_special_tokens": special}
+        asked = prompt if isinstance(prompt, str) else list(prompt)
+        choices = await self._server.complete(asked, options)
         return [_completion(choice) for choice in choices]
 
     async def _up(self, patience_s: float) -> None:
@@ -184,6 +183,11 @@ class SamplerClient:
         )
 
 
+def prompt_texts(prompts: Sequence[Any], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Prompts of a trainer, conversations by the chat template, as texts."""
+    return [maybe_apply_chat_template({"prompt": each}, tokenizer)["prompt"] for each in prompts]
+
+
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of a prompt, with one beginning-of-sequence token where the model has one."""
     special = not begins_with(tokenizer.bos_token, text)
@@ -191,7 +195,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def begins_with(bos_token: str | None, text: str) -> bool:
-    """Whether a chat template has written the token already."""
+    """Return whether a chat template has written the token already."""
     return bool(bos_token) and text.startswith(str(bos_token))
 
 

@@ -4,8 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from trl.data_utils import maybe_apply_chat_template
-
+from miner.agents.client import prompt_texts
 from miner.config.errors import ConfigurationError
 
 NEEDED = ("prompt_ids", "completion_ids", "logprobs")
@@ -37,8 +36,7 @@ def legacy_rollout(func: Rollout) -> Rollout:
         group = trainer.num_generations if training else trainer.num_generations_eval
         asked = _once_each(prompts, group)
         tokenizer = trainer.processing_class
-        texts = [maybe_apply_chat_template({"prompt": p}, tokenizer)["prompt"] for p in asked]
-        columns = func(texts, trainer.args, tokenizer)
+        columns = func(prompt_texts(asked, tokenizer), trainer.args, tokenizer)
         ids = columns.get("prompt_ids") or []
         if group > 1 and len(ids) == len(asked):
             columns = {**columns, "prompt_ids": [row for row in ids for _ in range(group)]}

@@ -8,7 +8,6 @@ import logging
 from typing import Any
 
 import trl
-from trl.data_utils import maybe_apply_chat_template
 
 from miner.agents.client import (
     Client,
@@ -16,6 +15,7 @@ from miner.agents.client import (
     VLLMClient,
     VLLMClientGenerationConfig,
     prompt_ids,
+    prompt_texts,
 )
 from miner.agents.completions import Completions
 from miner.agents.environment import Environment
@@ -72,7 +72,7 @@ class EnvironmentRollout:
         if self._sampler is not None:
             self._sampler.invalidate()  # the weights may have changed
         tokenizer = trainer.processing_class
-        texts = [maybe_apply_chat_template({"prompt": p}, tokenizer)["prompt"] for p in prompts]
+        texts = prompt_texts(prompts, tokenizer)
         made = self._environment.generate(client, config_of(trainer.args), texts)
         if len(made) != len(prompts):
             raise ConfigurationError(

@@ -55,9 +55,9 @@ def loading_whole() -> Iterator[None]:
         integration._hf_deepspeed_config_weak_ref = held
 
 
-def as_it_is(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Inside, a model that ZeRO-3 is yet to spread is computed with as it is: TRL's head would ask
-    DeepSpeed for its parts."""
+def until_spread(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """Inside, a model that ZeRO-3 has not spread yet computes without DeepSpeed, which TRL's head
+    would ask for its parts; one that it has spread is left as it is."""
     spread = any(hasattr(parameter, "ds_id") for parameter in model.parameters())
     return nullcontext() if spread else loading_whole()
 

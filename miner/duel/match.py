@@ -23,7 +23,6 @@ from miner.games import Game
 
 logger = logging.getLogger(__name__)
 
-
 FORFEIT_LIMIT = 10
 EARLY_GAMES = 10
 EARLY_LOSSES, LATE_LOSSES = 10, 20

@@ -133,16 +133,10 @@ class TransformersEngine:
 
 
 class NewWeights(TrainerCallback):
-    """Notifies the engine of the optimizer step that the trainer's weights are from.
-
-    After the first step of a process the engine is woken once. The optimizer's states exist from
-    then on: where engine and trainer have no memory for both, that ends a process of a minute, not
-    one that learned from teachers for half an hour before it played.
-    """
+    """Notifies the engine of the optimizer step that the trainer's weights are from."""
 
     def __init__(self, engine: GenerationEngine) -> None:
         self._engine = engine
-        self._woken = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -153,7 +147,24 @@ class NewWeights(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._engine.weights_changed(state.global_step)
-        if not self._woken:
-            self._woken = True
+
+
+class MemoryTrial(TrainerCallback):
+    """Wakes an engine that shares the trainer's GPU once, after a process's first step.
+
+    The optimizer's states exist from then on: where engine and trainer have no memory for both,
+    that ends a process of a minute, not one that learned from teachers for half an hour before it
+    played. Called after `NewWeights`.
+    """
+
+    def __init__(self, engine: GenerationEngine) -> None:
+        self._engine = engine
+        self._done = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not self._done:
+            self._done = True
             with self._engine.playing():
                 pass

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
-from miner.distributed.zero import as_it_is
+from miner.distributed.zero import until_spread
 from miner.learning.forest import Row, Tree, grow, nearly_within, single
 from miner.learning.packing import (
     Pass,
@@ -247,7 +247,7 @@ class TreeTrainer(GRPOTrainer):
             pad_sequence(lines, batch_first=True).to(self.accelerator.device)
             for lines in (targets, there)
         )
-        with as_it_is(self.accelerator.unwrap_model(self.model_wrapped)):
+        with until_spread(self.accelerator.unwrap_model(self.model_wrapped)):
             found = self._scored_apart(self.model_wrapped, rows, ids, mask).cpu()
         return [line[: len(row.targets)] for line, row in zip(found, rows, strict=False)]
 

@@ -91,7 +91,6 @@ class HeldOut(TrainerCallback):
         self._last_step = 0
         self._better = False
         self._lead: Estimate | None = None
-        self._seen = False  # a candidate, by this process
 
     @property
     def best(self) -> Evaluated | None:
@@ -145,7 +144,7 @@ class HeldOut(TrainerCallback):
         if self._best is None or step == self._last_step:
             return
         began = self._clock()
-        self._last_step, self._undecided, self._seen = step, [], True
+        self._last_step, self._undecided = step, []
         result = self._measured()
         candidate = _evaluated(step, result)
         self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
@@ -185,7 +184,7 @@ class HeldOut(TrainerCallback):
 
     def _in_time(self) -> bool:
         apart = self._detour * (1 / self._time_share - 1)
-        if not self._seen:
+        if not self._last_step:  # no candidate yet
             apart = min(apart, max(self._detour, self._schedule.training_left() / FIRST_BY))
         since = self._clock() - self._last
         return since >= apart and self._schedule.room_for_evaluation(apart / 2)

@@ -143,11 +143,11 @@ class Kept:
 
 
 def kept_weights(folder: Path, learner: Learner) -> Kept | None:
-    """What a run folder holds of the best weights; None for nothing, or those of another tuning."""
+    """The best weights in a run folder; None where there are none, or those of another tuning."""
     with suppress(FileNotFoundError), safe_open(folder / BEST_WEIGHTS_FILE, "pt") as file:
         if set(file.keys()) == learner.trained.keys():
             about = file.metadata()
-            return Kept(int(about["step"]), float(about["elapsed"]))
+            return Kept(int(about["step"]), float(about.get("elapsed", 0)))
     return None
 
 
@@ -180,7 +180,7 @@ class BestWeights:
             self._write(weights, {"step": str(step), "elapsed": str(elapsed)})
 
     def kept(self) -> Kept | None:
-        """What is kept for this tuning, if anything is."""
+        """The weights that `put_back` would put back, unless they are the base's."""
         return kept_weights(self._disk.folder, self._learner)
 
     def put_back(self) -> int:

@@ -20,7 +20,7 @@ from miner.config.run_files import CHECKPOINTS, Checkpoint, newest_checkpoint
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments.outages import Stopwatch
-from miner.inference.engines import NewWeights
+from miner.inference.engines import MemoryTrial, NewWeights
 from miner.inference.merged_weights import weights_on_cpu
 from miner.learning.checkpoints import (
     Checkpoints,
@@ -131,9 +131,10 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
     step = checkpoint.step if checkpoint else 0
     warm = warm_start(run.settings, ranks, run.learner.renderer, run.source, step)
     if run.settings.rollout.engine != "transformers":
-        temperature = run.settings.rollout.temperature
-        check = (run.engine, run.learner.renderer, run.loop, run.trainer.logprobs_of, ranks.gather)
-        gap = check_engine(*check, temperature)
+        gap = check_engine(
+            *(run.engine, run.learner.renderer, run.loop, run.trainer.logprobs_of, ranks.gather),
+            run.settings.rollout.temperature,
+        )
         note(f"vLLM holds the trainer's weights: log-probabilities differ by {gap:.3f} nats")
     try:
         temperature = _fit_temperature(run, rollouts)
@@ -306,6 +307,7 @@ def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) ->
     callbacks: list[TrainerCallback] = [
         Recorder(settings.run_dir, run.progress, schedule, rollout, run.source, run.heartbeat),
         NewWeights(run.engine),
+        *([MemoryTrial(run.engine)] if settings.rollout.engine == "vllm_colocated" else []),
         held_out,
         schedule,
         *([revert] if settings.optimizer.most_halvings else []),

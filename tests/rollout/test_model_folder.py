@@ -115,7 +115,7 @@ def test_what_a_base_says_on_sampling_does_not_keep_its_weights_from_being_saved
 
 @pytest.mark.parametrize(("kind", "sglang"), [("qwen3", True), ("olmo_hybrid", False)])
 def test_a_base_is_played_as_its_server_plays_it(whole, tmp_path, kind, sglang):
-    """Which token ends a reply, and how the tools of a request reach the template."""
+    """The token that ends a reply, and the tools of a request as the template gets them."""
     base = shutil.copytree(whole, tmp_path / "base")
     template = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHATML
     tokenizer = build_tokenizer(template)

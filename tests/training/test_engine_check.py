@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from miner.background_loop import BackgroundLoop
-from miner.inference.engines import NewWeights, TransformersEngine
+from miner.inference.engines import MemoryTrial, NewWeights, TransformersEngine
 from miner.inference.sampler import EngineLostError
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.renderer import ChatRenderer
@@ -60,7 +60,7 @@ def test_other_weights_are_an_engine_that_is_lost_on_all_ranks() -> None:
 
 
 def test_the_engine_wakes_beside_the_optimizers_states_once() -> None:
-    """Where both have no room, the first step shows it, also one that only learns from teachers."""
+    """The first step shows that both have no room, also one that only learns from teachers."""
     woken: list[str] = []
 
     class Engine:
@@ -73,9 +73,12 @@ def test_the_engine_wakes_beside_the_optimizers_states_once() -> None:
             woken.append(f"with the weights of step {self.version}")
             return nullcontext()
 
-    callback: Any = NewWeights(Engine())  # type: ignore[arg-type]
-    callback.on_train_begin(None, SimpleNamespace(global_step=4), None)
+    engine: Any = Engine()
+    callbacks: list[Any] = [NewWeights(engine), MemoryTrial(engine)]
+    for callback in callbacks:
+        callback.on_train_begin(None, SimpleNamespace(global_step=4), None)
     assert not woken
     for step in (5, 6):
-        callback.on_step_end(None, SimpleNamespace(global_step=step), None)
+        for callback in callbacks:
+            callback.on_step_end(None, SimpleNamespace(global_step=step), None)
     assert woken == ["with the weights of step 5"]
