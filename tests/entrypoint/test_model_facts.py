@@ -50,7 +50,7 @@ def test_which_models_take_trees(listed: dict[str, object], trees: bool) -> None
     assert shape_of(QWEN_3B | listed).trees is trees
 
 
-@pytest.mark.parametrize(("heads", "sizes"), [(32, 32 * 128), (None, 2 * 2048)])
+@pytest.mark.parametrize(("heads", "sizes"), [(16, 16 * 128), (None, 2 * 2048)])
 def test_a_recurrent_layer_takes_memory_by_its_heads_where_they_are_named(
     heads: int | None, sizes: int
 ) -> None:
