@@ -31,7 +31,7 @@ FIRST_GUESS: Mapping[Phase, float] = MappingProxyType(
 
 RECENT: Mapping[Phase, int] = MappingProxyType({"step": 5, "evaluation": 1, "publication": 5})
 """Durations remembered per phase: the first step, slow by compilation, is soon forgotten, and so is
-the evaluation of a base that talks to the limit of every reply."""
+the evaluation of a base whose replies end at their limit."""
 
 
 class Deadline:
