@@ -106,6 +106,7 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
         return
     without = {
         "own": "  advantages are those of the function that reward.entry names",
+        "sampled_moves": "  advantages: a critic's value of each move, less the policy's mean",
         "all_moves": "  sampled tokens have no advantage: all legal replies are taught, below",
     }
     if rules["credit"] in without:

@@ -23,7 +23,7 @@ class ChannelFacts:
         bounded: true if each of these servers bounds how many are played at once.
         served_dtype: of the engine that grades its models.
         first_format: true if it plays the servers' games.
-        critics: true if `reward.credit = "all_moves"` has a critic.
+        critics: true if credit by legal moves (`reward.credit`) has a critic.
         duels: true if two models meet in the games, which have teachers.
         supervised: true if recorded replies are learned, instead of sampled ones.
     """

@@ -20,10 +20,11 @@ class RewardSettings(Section):
     shaping: Literal["none", "chance_to_win"] = Field(
         "none", description="Potential added to each turn; needs credit = turn to have any effect."
     )
-    credit: Literal["episode", "turn", "all_moves", "own"] = Field(
+    credit: Literal["episode", "turn", "sampled_moves", "all_moves", "own"] = Field(
         "episode",
-        description="One advantage per episode, one per turn with its own baseline, for each "
-        "decision a target over all legal replies, from a critic, or a function of yours (entry).",
+        description="One advantage per episode, one per turn with its own baseline, one per turn "
+        "from a critic, for each decision the critic's target over all legal replies, or a "
+        "function of yours (entry).",
     )
     entry: str = Field(
         "", description="credit = own: your function, as own_credit.py:credit or package.module:f."
@@ -31,8 +32,8 @@ class RewardSettings(Section):
     tau: float = Field(
         0.01,
         gt=0,
-        description="credit = all_moves, and demonstrations: temperature of the target, in chances "
-        "to win.",
+        description="credit = all_moves or sampled_moves, and demonstrations: temperature of the "
+        "target, in chances to win; the critic plays endings out with it.",
     )
     named: bool = Field(
         False,

@@ -9,6 +9,7 @@ GONE = {
     "demonstrations.named": "it is 'reward.named' now",
     "demonstrations.notes": "it is 'environment.notes' now, of own games too",
     "evaluation.seconds_apart": "evaluation.time_share bounds their time now, as it is measured",
+    "model.lora_layers": "it is 'model.last_layers' now, of full fine-tuning too",
     "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
     "reward.results": "with credit = all_moves sampled turns have no advantages of their own",
     "rollout.weights": "weights reach vLLM's server by a file in run_dir",

@@ -56,16 +56,14 @@ class ModelSettings(Section):
     )
     gradient_checkpointing: bool | None = Field(
         None,
-        description="Recompute activations in the backward pass: less memory, slower; empty: on "
-        "GPUs.",
+        description="Recompute activations backward: less memory, slower; empty: on GPUs.",
     )
     lora_rank: int = Field(16, ge=1, description="tuning = lora: rank of the adapters.")
-    lora_layers: int | None = Field(
+    last_layers: int | None = Field(
         None,
         ge=1,
-        description="tuning = lora: so many of the last layers have adapters; empty: all. "
-        "Below the first of them nothing is computed backward or kept for it, unless "
-        "gradient_checkpointing does so.",
+        description="Only so many of the last layers are trained, and nothing else; empty: all. "
+        "Below them nothing is computed backward, nor kept without gradient_checkpointing.",
     )
 
 
@@ -152,7 +150,7 @@ class EnvironmentSettings(Section):
 
 class RolloutSettings(Section):
     groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
-    group_size: int = Field(8, ge=2, description="Episodes of each game (GRPO's group).")
+    group_size: int = Field(8, ge=1, description="Episodes of each game (GRPO's group).")
     temperature: float = Field(
         1.0, gt=0, le=2, description="Sampling temperature in training; see most_invalid."
     )
@@ -167,8 +165,8 @@ class RolloutSettings(Section):
         0.0,
         ge=0,
         le=1,
-        description="Share of episodes at the start, falling to none, whose moves reward.credit="
-        "all_moves' critic picks: they cost no sampling.",
+        description="Share of episodes whose moves reward.credit=all_moves' critic picks, which "
+        "costs no sampling; it falls to none over optimizer.decay_share.",
     )
     max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
     max_episode_tokens: int | None = Field(
@@ -212,10 +210,7 @@ class RolloutSettings(Section):
 class EvaluationSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between held-out evaluations.")
     time_share: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Share of the time for them: an evaluation that comes too soon is left out.",
+        1.0, gt=0, le=1, description="Share of the time for them: one too soon is left out."
     )
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
     base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")
@@ -225,9 +220,7 @@ class DeadlineSettings(Section):
     seconds: float | None = Field(
         None, gt=0, description="Training time over all restarts; empty: only max_steps ends it."
     )
-    ends_at: float | None = Field(
-        None, gt=0, description="Unix time of the kill; the stop is planned ahead of it."
-    )
+    ends_at: float | None = Field(None, gt=0, description="Unix time of the kill, planned for.")
 
 
 class CheckpointSettings(Section):
@@ -264,17 +257,23 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
-        if self.reward.shaping != "none" and self.reward.credit in ("episode", "own"):
+        credit = self.reward.credit
+        if self.reward.shaping != "none" and credit in ("episode", "own", "sampled_moves"):
             raise ValueError(
                 'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
             )
         facts = FACTS[self.environment.channel]
-        if self.reward.credit == "all_moves" and not facts.critics:
+        goofspiel = facts.critics and not facts.duels and self.environment.name == GOOFSPIEL
+        moves = {"all_moves": goofspiel or facts.duels, "sampled_moves": goofspiel}
+        if not moves.get(credit, True):
+            where = f"environment.channel={self.environment.channel!r}, {self.environment.name!r}"
+            raise ValueError(f"reward.credit={credit!r} has no critic for {where}: set 'episode'")
+        if self.rollout.group_size == 1 and credit != "all_moves":
             raise ValueError(
-                "reward.credit='all_moves' has a critic for the servers' Goofspiel and duels: with "
-                f"environment.channel={self.environment.channel!r}, set it to 'turn' or 'episode'"
+                "rollout.group_size=1 leaves nothing to compare an episode with: set it to 2 or "
+                "more, or reward.credit to 'all_moves'"
             )
-        if self.rollout.guided and (self.reward.credit != "all_moves" or facts.duels):
+        if self.rollout.guided and (credit != "all_moves" or facts.duels):
             raise ValueError(
                 f"rollout.guided={self.rollout.guided:g} needs the critic of the "
                 "servers' Goofspiel: set reward.credit to 'all_moves', or leave it out"
@@ -289,7 +288,7 @@ class Settings(Section):
                 f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
                 f"environment.channel={self.environment.channel!r}, set it to 'none'"
             )
-        if facts.supervised and (self.reward.credit != "episode" or self.rollout.temperature != 1):
+        if facts.supervised and (credit != "episode" or self.rollout.temperature != 1):
             raise ValueError(
                 f"environment.channel={self.environment.channel!r} samples nothing in training: "
                 "leave reward.credit='episode' and rollout.temperature=1"

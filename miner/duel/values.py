@@ -5,7 +5,7 @@ DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and wit
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from miner.duel.calls import write_calls
@@ -49,6 +49,9 @@ class DuelValues:
         if seen is None or game is None:
             return None
         return values_by_reply(self._family, seen, self._taught(game, seen), named=self._named)
+
+    def bid(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> None:
+        """Nothing: what the policy is taught does not change them."""
 
     def learn(self, bids: Sequence[object]) -> None:
         """Nothing: teachers do not change."""

@@ -117,7 +117,7 @@ class Audit:
             for name, score in self.rewarded.items()
         ]
         share = self.with_signal
-        if share < FEW_WITH_SIGNAL:
+        if share < FEW_WITH_SIGNAL and self.group_size > 1:
             found.append(
                 f"Only {share:.0%} of the groups have signal: raise rollout.group_size or "
                 "rollout.temperature, or begin with easier tasks."

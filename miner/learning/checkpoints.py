@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -49,13 +50,16 @@ def checkpoint_folder(args: TrainingArguments, step: int) -> Path:
 
 
 def checkpoint_bytes(model: torch.nn.Module, *, zero: bool) -> int:
-    """Bytes of the trained weights and Adam's two moments; under ZeRO its float32 master copy and a
-    second copy of the weights come with them."""
+    """Bytes of the weights and of Adam's two moments for each trained one; under ZeRO its float32
+    master copy and a second copy of the weights come with them. Adapters are saved alone."""
     total = 0
     for parameter in model.parameters():
+        count, size = getattr(parameter, "ds_numel", parameter.numel()), parameter.itemsize
+        copies = 2 * size if zero else size
         if parameter.requires_grad:
-            count, size = getattr(parameter, "ds_numel", parameter.numel()), parameter.itemsize
-            total += count * (2 * size + 12 if zero else size + 8)
+            total += count * (copies + (12 if zero else 8))
+        elif not isinstance(model, PeftModel):
+            total += count * copies
     return total
 
 

@@ -45,6 +45,8 @@ class Learner:
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
         freeze_outside_text(loaded.model)
+        if settings.model.tuning == "full" and settings.model.last_layers:
+            freeze_below(loaded.model, settings.model.last_layers)
         if settings.model.tuning == "lora":
             self.model = with_adapters(loaded.model, settings)
             self._no_change = {name: p.detach().clone() for name, p in self.trained.items()}
@@ -154,12 +156,10 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
     They start as no change at all, so that the first rollout is the base model's.
     """
     torch.manual_seed(settings.seed)
-    rank, adapted = settings.model.lora_rank, settings.model.lora_layers
-    layers = model.config.get_text_config().num_hidden_layers
-    frozen = range(layers - adapted if adapted else 0)
+    rank, adapted = settings.model.lora_rank, settings.model.last_layers
     left_out = [rf"{re.escape(name)}(\..*)?" for name in outside_text(model)]
-    if frozen:
-        left_out.append(rf".*\b(layers|h|blocks)\.({'|'.join(map(str, frozen))})\..*")
+    if adapted:
+        left_out.append(in_layers(range(_layers(model) - adapted)))
     if model.config.model_type in MAMBA:
         left_out.append(r".*\.out_proj")
     adapters = LoraConfig(
@@ -172,6 +172,24 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
     )
     # DeepSpeed keeps its own float32 copies, and ZeRO-3 fails where adapters are no bfloat16
     return get_peft_model(model, adapters, autocast_adapter_dtype=not settings.optimizer.zero_stage)
+
+
+def freeze_below(model: PreTrainedModel, trained: int) -> None:
+    """Freeze all but the last `trained` layers."""
+    layers = _layers(model)
+    learns = re.compile(in_layers(range(layers - trained, layers)))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = parameter.requires_grad and bool(learns.fullmatch(name))
+
+
+def in_layers(numbers: range) -> str:
+    """A regular expression for the names of what is in one of these layers."""
+    return rf".*\b(layers|h|blocks)\.({'|'.join(map(str, numbers))})\..*"
+
+
+def _layers(model: PreTrainedModel) -> int:
+    count: int = model.config.get_text_config().num_hidden_layers
+    return count
 
 
 def write_checkpoint_model(base: Path, checkpoint: Path, destination: Path) -> None:

@@ -77,6 +77,10 @@ class Schedule(TrainerCallback):
             used.append(self._deadline.fraction_used())
         return min(1.0, max(used))
 
+    def falling(self, step: int, share: float) -> float:
+        """1 until the last `share` of the run, from there linear to 0 at its end."""
+        return min(1.0, (1.0 - self.fraction(step)) / share)
+
     def learning_rate_factor(
         self, settings: OptimizerSettings, ranks: Ranks
     ) -> Callable[[int], float]:
@@ -84,8 +88,7 @@ class Schedule(TrainerCallback):
 
         def factor(step: int) -> float:
             warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
-            left = 1.0 - ranks.broadcast(self.fraction(step))
-            return warmup * min(1.0, left / settings.decay_share)
+            return warmup * ranks.broadcast(self.falling(step, settings.decay_share))
 
         return factor
 

@@ -30,7 +30,7 @@ from miner.reporting.records import HALVINGS, TARGET_KL
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
 
-Credit = Literal["episode", "turn", "all_moves", "own"]
+Credit = Literal["episode", "turn", "sampled_moves", "all_moves", "own"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,13 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
     """
     optimizer, rollout = settings.optimizer, settings.rollout
     recompute = settings.model.gradient_checkpointing
-    return GRPOConfig(
+    group = max(2, rollout.group_size)  # TRL checks for that
+    config = GRPOConfig(
         output_dir=str(settings.run_dir / CHECKPOINTS),
-        per_device_train_batch_size=settings.episodes_per_step // num_processes,
+        per_device_train_batch_size=rollout.groups_per_step * group // num_processes,
         gradient_accumulation_steps=1,
         steps_per_generation=1,
-        num_generations=rollout.group_size,
+        num_generations=group,
         max_completion_length=rollout.max_episode_tokens,
         temperature=rollout.temperature,
         learning_rate=optimizer.learning_rate,
@@ -74,6 +75,11 @@ def grpo_config(settings: Settings, *, num_processes: int = 1, cuda: bool = Fals
         deepspeed=deepspeed_config(optimizer.zero_stage) if optimizer.zero_stage else None,
         seed=settings.seed,
     )
+    if rollout.group_size == 1:  # and computes with it, for what needs no comparison in a group
+        config.num_generations = 1
+        config.per_device_train_batch_size //= 2
+        config.generation_batch_size = rollout.groups_per_step
+    return config
 
 
 class EpisodeTrainer(TreeTrainer):
@@ -87,8 +93,9 @@ class EpisodeTrainer(TreeTrainer):
 
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
-            by advantages of each token with loss, from the column `turn_rewards`; with "own" they
-            are in `turn_advantages`, and with "all_moves" only rows with a weight have one.
+            by advantages of each token with loss, from the column `turn_rewards`; with "own" and
+            "sampled_moves" they are in `turn_advantages`, and with "all_moves" only rows with a
+            weight have one.
         decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
         tokens: gets each learned step's tokens.
@@ -329,7 +336,7 @@ class EpisodeTrainer(TreeTrainer):
         if self._credit == "all_moves":
             return output["advantages"].new_zeros(len(rows))
         by_turn: list[Any] = [one.get("turn_advantages") for one in inputs]
-        if self._credit != "own":
+        if self._credit == "turn":
             # Groups may be split over processes: baselines need the episodes of all of them.
             rewards = gather_object([one["turn_rewards"] for one in inputs])
             everywhere = turn_advantages(rewards, self._group_size, decay=self._decay)

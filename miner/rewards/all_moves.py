@@ -12,12 +12,11 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from statistics import fmean
-from typing import Protocol
 
 from miner.config.contract import agent_seat
 from miner.environments.base import EpisodeTask, Message
-from miner.rewards.goofspiel_critic import Bid, bids_of, softmax
+from miner.rewards.critic import Critic, CriticCredit
+from miner.rewards.goofspiel_critic import softmax
 from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
@@ -25,60 +24,24 @@ LEAST_SHARE = 0.005
 """Legal replies with a smaller share of the target are left out: they cost more than they teach."""
 
 Encode = Callable[[str], tuple[int, ...]]
-Seen = tuple[list[Bid], list[float]]
-"""Bids of finished episodes, and what the critic's best move would have added to each."""
 
 
-class Critic(Protocol):
-    """Values the legal replies of one or more games."""
-
-    def values(self, shown: Sequence[Message], seat: int) -> Mapping[str, float] | None:
-        """Chance to win by the text of each legal reply; None where `shown` holds no position.
-
-        Args:
-            shown: the messages since the policy's last reply.
-            seat: the policy's.
-        """
-
-    def learn(self, bids: Sequence[Bid]) -> None:
-        """Take note of how the policy has bid; nothing to do for games without bids."""
-
-
-class AllMoves:
-    """Makes the rows, and keeps the critic informed of the policy.
+class AllMoves(CriticCredit):
+    """Makes the rows, and keeps the critic informed of what they teach.
 
     Args:
         encode: a reply's text to its token ids, with the token that ends it.
         tau: temperature of the target, in chances to win.
         draw: where one reply of a decision is taught.
-
-    Attributes:
-        regret: mean over the latest games' trained moves of what the critic's best one would have
-            added to the chance to win; NaN before any.
     """
 
     def __init__(
         self, critic: Critic, encode: Encode, tau: float, draw: random.Random | None = None
     ) -> None:
-        self._critic = critic
+        super().__init__(critic)
         self._encode = encode
         self._tau = tau
-        self._bids: list[Bid] = []
-        self._regrets: list[float] = []
         self._draw = draw or random.Random(0)
-        self.regret = math.nan
-
-    def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
-        """Let the critic know how the policy has played since the last call; collective.
-
-        Args:
-            gather: what this rank has seen -> what all ranks have.
-        """
-        seen = gather((self._bids, self._regrets))
-        self._bids, self._regrets = [], []
-        self._critic.learn([bid for bids, _ in seen for bid in bids])
-        regrets = [regret for _, some in seen for regret in some]
-        self.regret = fmean(regrets) if regrets else math.nan
 
     def rows(
         self, trajectory: Trajectory, turns: Collection[int], *, every: bool = True
@@ -89,11 +52,9 @@ class AllMoves:
             every: false for one reply a decision, see `taught`.
         """
         rows: list[RolloutRow] = []
-        prompts = prompts_by_turn(trajectory)
-        if trajectory.sampled_tokens:
-            self._bids += bids_of(trajectory)
+        prompts, seat = prompts_by_turn(trajectory), agent_seat(trajectory.task.seed)
         for turn in sorted(turns):
-            values = self._values_at(trajectory, turn)
+            shown, values = self._values_at(trajectory, turn, seat)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
             if played in values and trajectory.turns[turn].sampled_tokens:
@@ -101,6 +62,7 @@ class AllMoves:
             if not values:
                 continue
             shares = target(values, self._tau)
+            self._note(shown, seat, shares)
             rows += taught(prompts[turn], shares, self._encode, None if every else self._draw)
         return rows
 
@@ -132,13 +94,6 @@ class AllMoves:
             return pick
 
         return of
-
-    def _values_at(self, trajectory: Trajectory, turn: int) -> Mapping[str, float]:
-        """The values of a turn's legal replies, none where no position was shown."""
-        seat = agent_seat(trajectory.task.seed)
-        # after an invalid reply the position is still the one shown before
-        shown = (each.messages for each in reversed(trajectory.turns[: turn + 1]))
-        return next(filter(None, (self._critic.values(each, seat) for each in shown)), {})
 
 
 def target(values: Mapping[str, float], tau: float) -> dict[str, float]:

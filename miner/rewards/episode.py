@@ -35,7 +35,7 @@ class EpisodeReward:
 
     def total(self, trajectory: Trajectory) -> float:
         """Score in [0, 1] minus the penalty for each invalid or cut reply."""
-        return trajectory.score - self._penalty * sum(map(_is_faulty, trajectory.turns))
+        return trajectory.score - self._penalty * sum(map(is_faulty, trajectory.turns))
 
     def by_turn(self, trajectory: Trajectory) -> list[TurnReward]:
         """The same by turn, see `parts`."""
@@ -50,7 +50,7 @@ class EpisodeReward:
         turns = trajectory.turns
         rounds = accumulate((int(turn.valid) for turn in turns[:-1]), initial=0)
         scores = [*[0.0] * (len(turns) - 1), trajectory.score]
-        penalties = [-self._penalty if _is_faulty(turn) else 0.0 for turn in turns]
+        penalties = [-self._penalty if is_faulty(turn) else 0.0 for turn in turns]
         shaping = [0.0] * len(turns)
         if self._potential is not None:
             shaping = shaped_rewards(shaping, self._potentials(trajectory, self._potential))
@@ -65,5 +65,6 @@ class EpisodeReward:
         return values
 
 
-def _is_faulty(turn: TurnRecord) -> bool:
+def is_faulty(turn: TurnRecord) -> bool:
+    """Return whether a reply was no action, or was cut off."""
     return not turn.valid or turn.finish_reason == "length"

@@ -1,36 +1,36 @@
-"""Goofspiel's critic: the chance to win after each legal card, if the policy plays on as it has.
+"""Goofspiel's critic: the chance to win after each legal card, if play goes on as the policy is
+taught.
 
-It knows the rules and what the prompt shows, and learns from the policy's own games how the policy
-matches cards to prizes. No strategy is built in and no move is demonstrated: before the first game
-the policy is taken to bid at random, as the format's opponent always does.
+It knows the rules and what the prompt shows, and counts in the targets that it has led to how cards
+are matched to prizes, which is policy iteration. No strategy is built in and no move is
+demonstrated: before the first target the policy is taken to bid at random, as the format's opponent
+always does.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from miner.config.contract import agent_seat
 from miner.environments.base import Message
 from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
-from miner.rollout.trajectory import Trajectory
 
 Array = NDArray[np.float64]
 Cards = tuple[int, ...]
 
-Bid = tuple[int, int, int]
-"""Cards in the hand, rank of the prize among those left, rank of the card, both from 0."""
+Bid = tuple[int, tuple[float, ...]]
+"""Rank of the prize among those left, from 0; probability of each card in hand, lowest first."""
 
 BINS = 8
 """Ranks are kept as shares of the hand, in so many bins, so that hands of all sizes add up."""
 
 PRIOR = 32.0
-"""Bids at random that stand for the policy before its first game."""
+"""Bids at random that stand for the policy before its first target."""
 
 KEPT_PER_BID = 0.9995
-"""Share of the earlier bids' weight that remains with each further one: a policy changes."""
+"""Share of the earlier bids' weight that remains with each further one: targets change."""
 
 EXACT_CARDS = 2
 """Hands of so many cards or fewer are played out in full; three take four times as long a game and
@@ -42,7 +42,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class Habits:
-    """Counts of the policy's bids: a card of this rank for a prize of that rank.
+    """Counts of bids: a card of this rank for a prize of that rank.
 
     Attributes:
         counts: shape (prize bins, card bins).
@@ -54,9 +54,10 @@ class Habits:
 
     def add(self, bids: Sequence[Bid]) -> None:
         """Count bids, the latest last."""
-        for cards, prize, card in bids:
-            spread = _spread(cards)
-            self.counts = self.counts * KEPT_PER_BID + np.outer(spread[prize], spread[card])
+        for prize, shares in bids:
+            spread = _spread(len(shares))
+            bid = np.outer(spread[prize], np.array(shares) @ spread)
+            self.counts = self.counts * KEPT_PER_BID + bid
         self._tables.clear()
 
     def table(self, cards: int) -> Array:
@@ -97,8 +98,22 @@ class GoofspielCritic:
         found = self._after_each(mine, theirs, lead, state.prize, state.remaining)
         return {reply_text(card, named=self._named): value for card, value in found.items()}
 
+    def bid(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> Bid | None:
+        """The bid that `target`, by reply, is in the position shown last; None without one."""
+        state = _position(shown[-1]["content"])
+        if state is None:
+            return None
+        replies = (reply_text(card, named=self._named) for card in state.hands[seat])
+        prize = sorted((*state.remaining, state.prize)).index(state.prize)
+        return prize, tuple(target.get(reply, 0.0) for reply in replies)
+
+    def mean(self, shown: Sequence[Message], seat: int, values: Mapping[str, float]) -> float:
+        """Mean of the values of all legal replies, by how often the policy gives them."""
+        prize, in_order = self.bid(shown, seat, values) or (0, ())
+        return float(self.habits.table(len(in_order))[prize] @ np.array(in_order))
+
     def learn(self, bids: Sequence[Bid]) -> None:
-        """Count what `bids_of` found in finished episodes."""
+        """Count what the policy is taught."""
         self.habits.add(bids)
 
     def _after_each(
@@ -188,22 +203,6 @@ def softmax(values: Sequence[float], tau: float) -> list[float]:
     weights = [math.exp((value - best) / tau) for value in values]
     total = sum(weights)
     return [weight / total for weight in weights]
-
-
-def bids_of(trajectory: Trajectory) -> list[Bid]:
-    """The episode's bids in their order; turns without a move are left out."""
-    seat = agent_seat(trajectory.task.seed)
-    bids = []
-    state: GoofspielState | None = None
-    for turn in trajectory.turns:
-        # a retry answers the last position that was shown
-        state = _position(turn.messages[-1]["content"]) or state
-        if state is None or turn.action is None:
-            continue
-        hand, prizes = state.hands[seat], sorted((*state.remaining, state.prize))
-        if turn.action + 1 in hand:
-            bids.append((len(hand), prizes.index(state.prize), hand.index(turn.action + 1)))
-    return bids
 
 
 @lru_cache(maxsize=64)

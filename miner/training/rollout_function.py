@@ -23,10 +23,12 @@ from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
 from miner.games.goofspiel import chance_to_win
-from miner.rewards.all_moves import AllMoves, Critic
+from miner.rewards.all_moves import AllMoves
+from miner.rewards.critic import Critic, CriticCredit
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
-from miner.rewards.own_credit import load_credit
+from miner.rewards.own_credit import OwnCredit, load_credit
+from miner.rewards.sampled_moves import SampledMoves
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
@@ -73,7 +75,7 @@ class RolloutFunction:
         self._play = play
         self._all_moves = all_moves
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
-        self._own_credit = load_credit(reward.entry) if reward.credit == "own" else None
+        self._by_turn = _credit_by_turn(reward)
         self._rewards = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
@@ -83,16 +85,22 @@ class RolloutFunction:
     @property
     def regret(self) -> float | None:
         """Mean chance to win that the latest moves gave away, by the critic; None without one."""
-        regret = self._all_moves.regret if self._all_moves else math.nan
-        return None if math.isnan(regret) else regret
+        critic = self._critic
+        return None if critic is None or math.isnan(critic.regret) else critic.regret
+
+    @property
+    def _critic(self) -> CriticCredit | None:
+        sampled = self._by_turn if isinstance(self._by_turn, SampledMoves) else None
+        return self._all_moves or sampled
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Play one episode per prompt.
 
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
-            turn_rewards, turn_advantages (of a function of the user's), episode (what is recorded
-            of it), and lists for each of the episode's rows: turn_ids, weights and entropies.
+            turn_rewards, turn_advantages (by a critic or a function of the user's), episode (what
+            is recorded of it), and lists for each of the episode's rows: turn_ids, weights and
+            entropies.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
             aborted; on all ranks.
         """
@@ -114,14 +122,12 @@ class RolloutFunction:
             )
         # a model that takes no trees would compute a decision's prompt for each of its replies
         columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)
-        if self._own_credit is not None:
+        if self._by_turn is not None:
             columns["turn_advantages"] = [
-                values
-                for result in results
-                for values in self._own_credit(_finished(result.outcomes))
+                values for result in results for values in self._by_turn(_finished(result.outcomes))
             ]
-        if self._all_moves is not None:
-            self._all_moves.learn(self.ranks.gather)
+        if self._critic is not None:
+            self._critic.learn(self.ranks.gather)
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome], every: bool) -> dict[str, list[Any]]:
@@ -206,6 +212,13 @@ def all_moves_credit(
     if isinstance(source, DuelSource):
         critic = DuelValues(source.family, taught_by(demonstrations.teacher), named=reward.named)
     return AllMoves(critic, renderer.encode_reply, reward.tau, draw)
+
+
+def _credit_by_turn(reward: RewardSettings) -> OwnCredit | None:
+    """What makes the advantages of a group's turns here; None where the trainer does."""
+    if reward.credit == "sampled_moves":
+        return SampledMoves(GoofspielCritic(reward.tau), reward.invalid_reply_penalty)
+    return load_credit(reward.entry) if reward.credit == "own" else None
 
 
 def _described(episode: Trajectory, rewards: EpisodeReward) -> dict[str, Any]:

@@ -166,7 +166,8 @@ def _learn_from(
     share = settings.rollout.guided
     guide = None
     if credit and share:
-        guide = credit.guide(lambda: share * (1 - schedule.fraction(trainer.state.global_step)))
+        decay = settings.optimizer.decay_share
+        guide = credit.guide(lambda: share * schedule.falling(trainer.state.global_step, decay))
     sync = schedule.timed("weights", run.engine.sync_weights)
     play_synced = schedule.timed("playing", rollouts.player(temperature, guide))
 

@@ -215,7 +215,7 @@ def learner_with_adapters(tmp_path, model, *overrides):
 
 def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path):
     base, out = tmp_path / "base", tmp_path / "out"
-    learner = learner_with_adapters(tmp_path, build_qwen3(), "model.lora_layers=1")
+    learner = learner_with_adapters(tmp_path, build_qwen3(), "model.last_layers=1")
     below, above = learner.model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)[
         "hidden_states"
     ][1:]
@@ -228,6 +228,19 @@ def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path)
     )
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if "layers.1." in name and "proj" in name}
+
+
+def test_full_fine_tuning_of_the_last_layers_leaves_all_else_as_it_is(tmp_path):
+    base = save_base(tmp_path / "base", build_qwen3())
+    wanted = ["model.last_layers=1", f"run_dir={tmp_path / 'run'}"]
+    learner = Learner(Settings.load(None, wanted, environ={}), base)
+    assert set(learner.trained) == {
+        name for name in dict(learner.model.named_parameters()) if "layers.1." in name
+    }
+    below, _ = learner.model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)["hidden_states"][
+        1:
+    ]
+    assert not below.requires_grad, "nothing is kept for a backward pass"
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])

@@ -97,14 +97,20 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     assert math.isnan(credit.regret)
 
 
-def test_the_critic_learns_from_the_bids_of_all_ranks() -> None:
-    critic = GoofspielCritic(0.05)
+def test_the_critic_learns_what_all_ranks_teach() -> None:
+    critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
     credit = AllMoves(critic, encode, 0.05)
+    rows = credit.rows(GAME, [0])
+    shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
+    taught, elsewhere = other.bid([user(FIRST)], 0, shares), (1, (0.25, 0.75))
+    assert taught is not None
+    credit.learn(lambda seen: [seen, ([elsewhere], [])])
+    other.learn([taught, elsewhere])
+    assert critic.habits.counts == pytest.approx(other.habits.counts)
     before = critic.habits.counts.copy()
-    credit.rows(GAME, range(3))
-    credit.learn(lambda seen: [seen, ([(8, 7, 7)] * 50, [])])
-    assert critic.habits.counts[-1, -1] > before[-1, -1] + 45
-    assert critic.habits.counts.sum() > before.sum() + 45
+    assert before.sum() > GoofspielCritic(0.05).habits.counts.sum() + 1.9
+    credit.learn(lambda seen: [seen])  # nothing was taught since
+    assert (critic.habits.counts == before).all()
 
 
 def picks(credit: AllMoves, share: float, episodes: int) -> list[list[str]]:
@@ -134,11 +140,14 @@ def test_a_guide_leaves_what_it_cannot_read_to_the_policy() -> None:
     assert pick([user("Good evening.")]) is None
 
 
-def test_picked_moves_teach_the_critic_nothing_of_the_policy() -> None:
+def test_picked_moves_have_no_regret_and_their_positions_teach() -> None:
     turns = tuple(replace(turn, sampled_tokens=0) for turn in GAME.turns)
     credit = all_moves()
     rows = credit.rows(replace(GAME, turns=turns), range(3))
     assert {row.prompt_ids for row in rows} == set(prompts_by_turn(GAME))
     credit.learn(lambda seen: [seen])
     assert math.isnan(credit.regret)
-    assert (credit._critic.habits.counts == GoofspielCritic(0.05).habits.counts).all()
+    sampled = all_moves()
+    sampled.rows(GAME, range(3))
+    sampled.learn(lambda seen: [seen])
+    assert (credit._critic.habits.counts == sampled._critic.habits.counts).all()

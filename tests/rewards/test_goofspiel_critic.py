@@ -1,12 +1,11 @@
-"""The critic against chances worked out by other means, and what the policy's own games change."""
+"""The critic against chances worked out by other means, and what targets change."""
 
 import pytest
 
 from miner.environments.games import GameSession
 from miner.environments.games.grading import parse_graded_reply
 from miner.games.goofspiel import chance_to_win
-from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, bids_of, reply_text, softmax
-from tests.builders import build_task, build_trajectory
+from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, reply_text, softmax
 from tests.rewards.test_potential import shown, user
 
 ALWAYS_BEST = 1e-4
@@ -81,7 +80,7 @@ def test_endings_are_those_of_trying_everything(lead: int) -> None:
     assert values(state) == pytest.approx({str(c - 1): v for c, v in expected.items()}, abs=1e-3)
 
 
-def test_before_the_first_game_both_sides_bid_at_random() -> None:
+def test_before_the_first_target_both_sides_bid_at_random() -> None:
     state = shown(3, "12456", ("1 2 3 4 5 6", "1 2 3 4 5 6"), (7, 2))
     by_other_means = {}
     for card in range(1, 7):
@@ -110,40 +109,41 @@ def test_seats_are_mirror_images() -> None:
     assert values(one, 0) == values(other, 1)
 
 
+def only(rank: int, cards: int) -> tuple[float, ...]:
+    """Shares of a hand of which one card is bid."""
+    return tuple(float(each == rank) for each in range(cards))
+
+
 def test_a_policy_that_matches_prizes_is_expected_to_win_more() -> None:
     state = shown(4, "1235678", ("1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8"))
     critic = GoofspielCritic(ALWAYS_BEST)
     before = values(state, critic=critic)
-    critic.learn([(cards, rank, rank) for cards in range(8, 1, -1) for rank in range(cards)] * 30)
+    hands = [(rank, cards) for cards in range(8, 1, -1) for rank in range(cards)]
+    critic.learn([(rank, only(rank, cards)) for rank, cards in hands] * 30)
     after = values(state, critic=critic)
     assert all(after[reply] > before[reply] + 0.1 for reply in before)
-    critic.learn([(n, rank, n - 1 - rank) for n in range(8, 1, -1) for rank in range(n)] * 300)
+    critic.learn([(rank, only(cards - 1 - rank, cards)) for rank, cards in hands] * 300)
     assert max(values(state, critic=critic).values()) < min(before.values())
 
 
 def test_the_latest_bids_count_most_and_a_table_holds_probabilities() -> None:
     habits = Habits()
-    habits.add([(8, 7, 7)] * 2000)
-    habits.add([(8, 7, 0)] * 2000)
+    habits.add([(7, only(7, 8))] * 2000)
+    habits.add([(7, only(0, 8))] * 2000)
     table = habits.table(8)
     assert table.sum(1) == pytest.approx([1.0] * 8)
     assert table[7, 0] > 2 * table[7, 7] > 0.2
     assert habits.table(16).sum(1) == pytest.approx([1.0] * 16)
 
 
-def test_bids_are_ranks_among_what_is_left_and_retries_are_skipped() -> None:
-    first, later = (
-        shown(5, "234678", ("1 2 4 5 6 7 8", "1 2 3 4 5 6 8")),
-        shown(8, "23467", ("1 2 4 5 6 8", "1 2 3 4 5 6")),
-    )
-    trajectory = build_trajectory(
-        1.0,
-        task=build_task(seed=2),
-        replies=("x", "4", "7"),
-        valid=(False, True, True),
-        shown=(first, "Again?", later),
-    )
-    assert bids_of(trajectory) == [(7, 3, 3), (6, 5, 5)]
+@pytest.mark.parametrize("named", [False, True])
+def test_a_target_is_a_bid_by_ranks_among_what_is_left(named: bool) -> None:
+    critic = GoofspielCritic(0.05, named=named)
+    position = [user("Well?"), user(shown(5, "234678", ("1 2 4 5 6 7 8", "1 2 3 4 5 6 8")))]
+    five, six, eight = (reply_text(card, named=named) for card in (5, 6, 8))
+    assert critic.bid(position, 0, {five: 0.75, six: 0.25}) == (3, (0, 0, 0, 0.75, 0.25, 0, 0))
+    assert critic.bid(position, 1, {eight: 1.0}) == (3, only(6, 7))
+    assert critic.bid([user("Again?")], 0, {five: 1.0}) is None
 
 
 def test_a_target_is_as_sharp_as_its_temperature() -> None:

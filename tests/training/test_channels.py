@@ -12,6 +12,7 @@ from miner.channels.served import ServedChannel
 from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
+from miner.learning.trainer import grpo_config
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 from tests.training.in_process import Work
@@ -104,7 +105,7 @@ def test_an_environment_that_cannot_be_trained_on_is_refused_before_the_first_st
 def test_a_critic_of_another_game_is_refused(work: Work) -> None:
     games = (ServedChannel, DuelChannel)
     for channel in (name for name in FACTS if channel_class(name) not in games):
-        with pytest.raises(ConfigurationError, match=r"credit='all_moves' has a critic for"):
+        with pytest.raises(ConfigurationError, match=r"credit='all_moves' has no critic for"):
             work.settings(f"environment.channel={channel}", "reward.credit=all_moves")
     assert work.settings("environment.channel=builtin", "reward.credit=all_moves")
 
@@ -116,6 +117,20 @@ def test_guided_episodes_need_the_critic_of_the_servers_game(work: Work) -> None
     assert work.settings(
         "environment.channel=builtin", "reward.credit=all_moves", "rollout.guided=0.5"
     )
+
+
+def test_groups_of_one_need_credit_that_compares_moves(work: Work) -> None:
+    with pytest.raises(ConfigurationError, match=r"group_size=1 leaves nothing to compare"):
+        work.settings("environment.channel=builtin", "rollout.group_size=1")
+    alone = work.settings(
+        "environment.channel=builtin",
+        "reward.credit=all_moves",
+        "rollout.group_size=1",
+        "rollout.groups_per_step=3",
+    )
+    args = grpo_config(alone)
+    assert (args.num_generations, args.per_device_train_batch_size) == (1, 3)
+    assert args.generation_batch_size == 3
 
 
 def test_shaping_of_another_game_is_refused(work: Work) -> None:

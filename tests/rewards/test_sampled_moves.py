@@ -1,0 +1,106 @@
+"""Credit for sampled moves: values less the policy's mean, by turn and against the group."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from miner.config.settings import RewardSettings
+from miner.rewards.goofspiel_critic import GoofspielCritic
+from miner.rewards.sampled_moves import UNIT, SampledMoves
+from miner.rollout.trajectory import Trajectory
+from tests.builders import build_task, build_trajectory
+from tests.rewards.test_potential import shown, user
+from tests.training.test_rollout_function import Player, lost, roll
+
+FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))
+LATER = shown(5, "1", ("2 6", "1 3"), (9, 9))
+TASK = build_task(seed=2)  # seat 0
+TAU, PENALTY = 0.05, 0.3
+
+
+def game(first: str, later: str) -> Trajectory:
+    return build_trajectory(1.0, task=TASK, replies=(first, later), shown=(FIRST, LATER))
+
+
+def values(state: str) -> dict[str, float]:
+    found = GoofspielCritic(TAU).values([user(state)], 0)
+    assert found is not None
+    return found
+
+
+def test_a_move_is_worth_its_value_less_that_of_the_groups_moves_in_its_round() -> None:
+    credit = SampledMoves(GoofspielCritic(TAU), PENALTY)
+    (best, good), (worst, bad) = credit([game("5", "5"), game("0", "1")])
+    first, later = values(FIRST), values(LATER)
+    assert (best - worst) * UNIT == pytest.approx(first["5"] - first["0"])
+    assert (good - bad) * UNIT == pytest.approx(later["5"] - later["1"])
+    assert best + worst == pytest.approx(0.0, abs=1e-9)
+    assert good > 0 > bad
+
+
+def test_positions_of_one_round_are_compared_by_what_the_policy_makes_of_them() -> None:
+    """In a position that is lost anyway no move is a bad one."""
+    critic = GoofspielCritic(TAU)
+    hopeless = shown(5, "1", ("2 6", "1 3"), (0, 30))
+    members = [
+        build_trajectory(0.0, task=TASK, replies=(reply,), shown=(state,))
+        for state, reply in ((hopeless, "5"), (LATER, "5"), (LATER, "1"))
+    ]
+    (lost_anyway,), (good,), (bad,) = SampledMoves(critic, PENALTY)(members)
+    mean = critic.mean([user(LATER)], 0, values(LATER))
+    gains = [0.0, values(LATER)["5"] - mean, values(LATER)["1"] - mean]
+    baseline = sum(gains) / 3
+    expected = [(gain - baseline) / UNIT for gain in gains]
+    assert [lost_anyway, good, bad] == pytest.approx(expected)
+
+
+def test_the_mean_follows_how_the_policy_bids() -> None:
+    critic, found = GoofspielCritic(TAU), values(FIRST)
+    at_random = sum(found.values()) / len(found)
+    assert critic.mean([user(FIRST)], 0, found) == pytest.approx(at_random)
+    credit = SampledMoves(critic, PENALTY)
+    for _ in range(100):
+        credit([game("5", "5")])
+    credit.learn(lambda seen: [seen])
+    found = critic.values([user(FIRST)], 0) or {}
+    # prize 4 is the fourth of six, and met the highest card
+    assert critic.mean([user(FIRST)], 0, found) > 0.9 * found["5"] + 0.1 * min(found.values())
+
+
+def test_replies_without_a_move_or_cut_off_cost_the_penalty() -> None:
+    credit = SampledMoves(GoofspielCritic(TAU), PENALTY)
+    plain = build_trajectory(1.0, task=TASK, replies=("5",), shown=(FIRST,))
+    invalid = build_trajectory(
+        1.0, task=TASK, replies=("x", "5"), valid=(False, True), shown=(FIRST, "Again?")
+    )
+    cut = replace(plain, turns=(replace(plain.turns[0], finish_reason="length"),))
+    (one,), (without, retried), (short,) = credit([plain, invalid, cut])
+    assert (one - short) * UNIT == pytest.approx(PENALTY)
+    # a retry is of the same round and position
+    assert retried == pytest.approx(one)
+    move = values(FIRST)["5"] - sum(values(FIRST).values()) / 6
+    assert (one - without) * UNIT == pytest.approx(PENALTY + move)
+
+
+def test_the_regret_and_what_was_bid_are_of_all_ranks() -> None:
+    critic = GoofspielCritic(TAU)
+    credit = SampledMoves(critic, PENALTY)
+    credit([game("3", "5"), None])
+    first = values(FIRST)
+    before = critic.habits.counts.sum()
+    credit.learn(lambda seen: [seen, ([(1, (0.0, 1.0))], [0.5])])
+    gains = [max(first.values()) - first["3"], 0.0, 0.5]
+    assert credit.regret == pytest.approx(sum(gains) / 3)
+    assert critic.habits.counts.sum() == pytest.approx(before + 3, abs=0.1)
+    credit.learn(lambda seen: [seen])
+    assert math.isnan(credit.regret)
+
+
+def test_a_step_has_its_advantages_group_by_group_and_its_regret() -> None:
+    reward = RewardSettings(credit="sampled_moves", tau=TAU, invalid_reply_penalty=PENALTY)
+    columns = roll(Player(game("5", "5"), game("0", "1"), game("5", "1"), lost()), reward)
+    mine = SampledMoves(GoofspielCritic(TAU), PENALTY)
+    groups = [game("5", "5"), game("0", "1")], [game("5", "1"), None]
+    assert columns["turn_advantages"] == [values for group in groups for values in mine(group)]
+    assert columns["turn_advantages"][3] == []
