@@ -268,10 +268,10 @@ class Settings(Section):
         if not moves.get(credit, True):
             where = f"environment.channel={self.environment.channel!r}, {self.environment.name!r}"
             raise ValueError(f"reward.credit={credit!r} has no critic for {where}: set 'episode'")
-        if self.rollout.group_size == 1 and credit != "all_moves":
+        if self.rollout.group_size == 1 and credit not in moves:
             raise ValueError(
                 "rollout.group_size=1 leaves nothing to compare an episode with: set it to 2 or "
-                "more, or reward.credit to 'all_moves'"
+                "more, or reward.credit to 'all_moves' or 'sampled_moves'"
             )
         if self.rollout.guided and (credit != "all_moves" or facts.duels):
             raise ValueError(

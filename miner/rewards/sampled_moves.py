@@ -5,14 +5,13 @@
 with Q from a critic and pi from how the policy has bid so far. The opponent's cards and the prizes
 to come are averaged out in Q, so that a move's advantage has neither their noise nor that of the
 moves after it; what the critic does not know of the policy is its error. A reply that is no action
-has no move: its advantage is the penalty for it. What the members of a group have in common in a
-round is taken off.
+has no move: its advantage is the penalty for it. Nothing is compared within a group, so that one
+episode of each game is enough: what all members of a group do alike would have no advantage.
 """
 
 from collections.abc import Sequence
 
 from miner.config.contract import agent_seat
-from miner.rewards.advantages import TurnReward, differences_by_round
 from miner.rewards.critic import CriticCredit
 from miner.rewards.episode import is_faulty
 from miner.rewards.goofspiel_critic import GoofspielCritic
@@ -37,12 +36,10 @@ class SampledMoves(CriticCredit):
 
     def __call__(self, group: Sequence[Trajectory | None]) -> list[list[float]]:
         """Of each member the advantage of each turn; none of a lost one, which is None."""
-        rows = [None if episode is None else self._by_turn(episode) for episode in group]
-        differences, _ = differences_by_round(rows, decay=0.0)
-        return [[each / UNIT for each in row] for row in differences]
+        return [[] if episode is None else self._by_turn(episode) for episode in group]
 
-    def _by_turn(self, episode: Trajectory) -> list[TurnReward]:
-        seat, number, found = agent_seat(episode.task.seed), 0, []
+    def _by_turn(self, episode: Trajectory) -> list[float]:
+        seat, found = agent_seat(episode.task.seed), []
         for at, turn in enumerate(episode.turns):
             shown, values = self._values_at(episode, at, seat)
             gain, move = 0.0, str(turn.action)
@@ -50,6 +47,5 @@ class SampledMoves(CriticCredit):
                 gain = values[move] - self._mean(shown, seat, values)
                 self._note(shown, seat, {move: 1.0})
                 self._regrets.append(max(values.values()) - values[move])
-            found.append((number, gain - self._penalty * is_faulty(turn)))
-            number += turn.valid
+            found.append((gain - self._penalty * is_faulty(turn)) / UNIT)
         return found

@@ -1,4 +1,4 @@
-"""Credit for sampled moves: values less the policy's mean, by turn and against the group."""
+"""Credit for sampled moves: their values less the policy's mean."""
 
 import math
 from dataclasses import replace
@@ -29,30 +29,25 @@ def values(state: str) -> dict[str, float]:
     return found
 
 
-def test_a_move_is_worth_its_value_less_that_of_the_groups_moves_in_its_round() -> None:
-    credit = SampledMoves(GoofspielCritic(TAU), PENALTY)
-    (best, good), (worst, bad) = credit([game("5", "5"), game("0", "1")])
-    first, later = values(FIRST), values(LATER)
-    assert (best - worst) * UNIT == pytest.approx(first["5"] - first["0"])
-    assert (good - bad) * UNIT == pytest.approx(later["5"] - later["1"])
-    assert best + worst == pytest.approx(0.0, abs=1e-9)
-    assert good > 0 > bad
-
-
-def test_positions_of_one_round_are_compared_by_what_the_policy_makes_of_them() -> None:
-    """In a position that is lost anyway no move is a bad one."""
+def test_a_move_is_worth_its_value_less_the_policys_mean() -> None:
     critic = GoofspielCritic(TAU)
+    (best, good), (worst, bad), lost_one = SampledMoves(critic, PENALTY)(
+        [game("5", "5"), game("0", "1"), None]
+    )
+    first, later = values(FIRST), values(LATER)
+    means = [critic.mean([user(state)], 0, values(state)) for state in (FIRST, LATER)]
+    assert best * UNIT == pytest.approx(first["5"] - means[0])
+    assert worst * UNIT == pytest.approx(first["0"] - means[0])
+    assert good * UNIT == pytest.approx(later["5"] - means[1])
+    assert bad * UNIT == pytest.approx(later["1"] - means[1])
+    assert good > 0 > bad
+    assert lost_one == []
+
+
+def test_in_a_position_that_is_lost_anyway_no_move_is_a_bad_one() -> None:
     hopeless = shown(5, "1", ("2 6", "1 3"), (0, 30))
-    members = [
-        build_trajectory(0.0, task=TASK, replies=(reply,), shown=(state,))
-        for state, reply in ((hopeless, "5"), (LATER, "5"), (LATER, "1"))
-    ]
-    (lost_anyway,), (good,), (bad,) = SampledMoves(critic, PENALTY)(members)
-    mean = critic.mean([user(LATER)], 0, values(LATER))
-    gains = [0.0, values(LATER)["5"] - mean, values(LATER)["1"] - mean]
-    baseline = sum(gains) / 3
-    expected = [(gain - baseline) / UNIT for gain in gains]
-    assert [lost_anyway, good, bad] == pytest.approx(expected)
+    played = build_trajectory(0.0, task=TASK, replies=("1",), shown=(hopeless,))
+    assert SampledMoves(GoofspielCritic(TAU), PENALTY)([played]) == [[0.0]]
 
 
 def test_the_mean_follows_how_the_policy_bids() -> None:
