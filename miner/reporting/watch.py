@@ -263,15 +263,15 @@ def _charts(run: Run) -> list[Chart]:
     if sampled and sampled[0][0] > run.steps[0].step:
         note += f" Own episodes are played since step {sampled[0][0]:,}, after demonstrations."
     charts = [Chart("Score", binned(sampled), held_out, references, top=1.0, note=note)]
-    grouped = (r for r in run.steps if r.episodes > r.groups)  # of more than one episode
+    grouped = (r for r in run.steps if 0 < r.groups < r.episodes)  # of more than one episode
     signal = [(r.step, 1 - r.flat_groups / r.groups) for r in grouped]
     rates = [(r.step, r.tokens_per_second) for r in run.steps if r.episodes]
     series = [
         (
             signal,
             "Groups with signal",
-            "Share of groups whose episodes differ in reward. Without credit by turn or by all "
-            "moves only these teach.",
+            "Share of groups whose episodes differ in reward. Without credit by turn or by a "
+            "critic only these teach.",
         ),
         (rates, "Tokens/s", "Tokens of whole episodes, prompts included, per second."),
         (

@@ -127,6 +127,20 @@ def test_silence_disk_deadline_and_servers_are_alarms(tmp_path: Path) -> None:
     assert (ended.alarms, ended.state) == ([], "done after step 40")
 
 
+def titles(folder: Path) -> set[str]:
+    return {chart.title for chart in live(folder).view().charts}
+
+
+def test_groups_of_one_episode_have_no_chart_of_their_signal(tmp_path: Path) -> None:
+    for number, (groups, episodes) in enumerate(((0, 8), (8, 8), (8, 8)), 1):
+        RunFolder(tmp_path).steps.append(
+            step(number, groups=groups, flat_groups=groups, episodes=episodes)
+        )
+    assert "Groups with signal" not in titles(tmp_path)
+    RunFolder(tmp_path).steps.append(step(4, groups=2, flat_groups=1, episodes=8))
+    assert "Groups with signal" in titles(tmp_path)
+
+
 def falling(number: int) -> StepRecord:
     return step(number, score=0.4, metrics={"entropy": 2 / number**2})
 
