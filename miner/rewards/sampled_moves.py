@@ -18,7 +18,7 @@ from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 
 UNIT = 0.05
-"""Chance to win that is an advantage of 1: about the deviation of moves at random."""
+"""Chance to win that is an advantage of 1: about what a move at random gives away."""
 
 
 class SampledMoves(CriticCredit):

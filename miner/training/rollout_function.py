@@ -76,6 +76,8 @@ class RolloutFunction:
         self._all_moves = all_moves
         potential = chance_to_win if reward.shaping == "chance_to_win" else None
         self._by_turn = _credit_by_turn(reward)
+        sampled = self._by_turn if isinstance(self._by_turn, SampledMoves) else None
+        self._critic: CriticCredit | None = all_moves or sampled
         self._rewards = EpisodeReward(reward.invalid_reply_penalty, potential)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
@@ -87,11 +89,6 @@ class RolloutFunction:
         """Mean chance to win that the latest moves gave away, by the critic; None without one."""
         critic = self._critic
         return None if critic is None or math.isnan(critic.regret) else critic.regret
-
-    @property
-    def _critic(self) -> CriticCredit | None:
-        sampled = self._by_turn if isinstance(self._by_turn, SampledMoves) else None
-        return self._all_moves or sampled
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Play one episode per prompt.

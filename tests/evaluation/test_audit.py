@@ -1,5 +1,6 @@
 """Findings of an audit about a base and its environment's rewards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ def test_groups_have_signal_where_their_members_differ() -> None:
     assert audit([1, 0, 1, 1, 0, 0, 0, 1]).with_signal == 0.5
     assert any("Only 0% of the groups" in line for line in audit([1, 1, 0, 0]).findings(8, None))
     assert not any("signal" in line for line in audit([1, 0, 0, 1]).findings(8, None))
+    alone = replace(audit([1, 1, 0, 0]), group_size=1)
+    assert not any("signal" in line for line in alone.findings(8, None)), "nothing to compare"
 
 
 def test_replies_are_counted_by_fate_and_penalties_are_in_the_reward() -> None:

@@ -122,9 +122,9 @@ def test_the_base_is_not_a_checkpoint_to_continue_from(tmp_path: Path) -> None:
         assert has_checkpoint(tmp_path) is begun
 
 
-@pytest.mark.parametrize("tuning", ["full", "lora"])
+@pytest.mark.parametrize("tuning", ["full", "lora", "full model.last_layers=1"])
 def test_the_bytes_of_a_checkpoint_are_known_before_it_is_written(work: Work, tuning: str) -> None:
-    work.train(*EACH_STEP, f"model.tuning={tuning}")
+    work.train(*EACH_STEP, *f"model.tuning={tuning}".split())
     assert work.checkpoint is not None
     names = ("*model*.safetensors", "optimizer.pt")
     files = [file for name in names for file in work.checkpoint.path.glob(name)]
@@ -137,6 +137,8 @@ def test_under_zero_a_parameter_takes_sixteen_bytes_in_bfloat16() -> None:
     model = build_qwen3()
     count = sum(parameter.numel() for parameter in model.parameters())
     assert checkpoint_bytes(model.bfloat16(), zero=True) == 16 * count
+    model.requires_grad_(False)  # weights alone, twice
+    assert checkpoint_bytes(model, zero=True) == 4 * count
 
 
 @pytest.fixture
