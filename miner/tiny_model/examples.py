@@ -1,7 +1,7 @@
 """Conversations as tokens, and batches of them as tensors."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,15 +34,14 @@ class Batch:
 
     Attributes:
         ids: shape (examples, tokens).
-        positions: of each example's answers, shape (examples, most answers).
-        real: mask of `positions` that belong to an answer; shape (examples, most answers).
-        wanted: distribution over the vocabulary for each answer, by example and turn; shape
-            (answers, vocabulary).
+        row, column: index in `ids` of the token that each answer follows, by example and turn;
+            shape (answers,) each.
+        wanted: distribution over the vocabulary for each answer; shape (answers, vocabulary).
     """
 
     ids: Tensor
-    positions: Tensor
-    real: Tensor
+    row: Tensor
+    column: Tensor
     wanted: Tensor
 
 
@@ -88,20 +87,13 @@ class Encoder:
 
 def collate(examples: Sequence[Example], vocabulary: int) -> Batch:
     """Examples as one batch, padded to the longest."""
-    counts = torch.tensor([len(example.positions) for example in examples])
     answers = [answer for example in examples for answer in example.answers]
+    places = [(row, at) for row, example in enumerate(examples) for at in example.positions]
+    row, column = torch.tensor(places).unbind(1)
     wanted = torch.zeros(len(answers), vocabulary)
-    rows = [row for row, (options, _) in enumerate(answers) for _ in options]
+    rows = [answer for answer, (options, _) in enumerate(answers) for _ in options]
     columns = [option for options, _ in answers for option in options]
     wanted[rows, columns] = torch.tensor([p for _, shares in answers for p in shares])
-    return Batch(
-        ids=_rectangle(example.ids for example in examples),
-        positions=_rectangle(example.positions for example in examples),
-        real=torch.arange(int(counts.max())) < counts[:, None],
-        wanted=wanted,
-    )
-
-
-def _rectangle(rows: Iterable[Sequence[int]]) -> Tensor:
-    """Rows filled up with zeros on the right."""
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    ids = [torch.tensor(example.ids) for example in examples]
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    return Batch(padded, row, column, wanted)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from miner.inference.transformers.last_layer import last_layer_at
 from miner.tiny_model.curriculum import Curriculum, CurriculumRecipe
 from miner.tiny_model.examples import Encoder, Example, collate
 from miner.tiny_model.number_following import DataRecipe, Lesson, draw_conversation
 from miner.tiny_model.rules import Rule
-from miner.tiny_model.states import states_at
 
 _log = logging.getLogger(__name__)
 
@@ -92,10 +92,10 @@ def batch_loss(
     distributions in nats: 0 for a model that knows every conversation's rule.
     """
     batch = collate(examples, model.config.vocab_size)
-    there = torch.cat((batch.positions, batch.positions + 1), dim=1)  # answers, and EOS after them
-    before, after = states_at(model, batch.ids, there).chunk(2, dim=1)
-    log_probabilities = model.lm_head(before[batch.real]).log_softmax(-1)
-    log_probabilities_after = model.lm_head(after[batch.real]).log_softmax(-1)
+    # the answers, and EOS after them
+    row, column = batch.row.repeat(2), torch.cat((batch.column, batch.column + 1))
+    logits = _logits_at(model, batch.ids, row, column)
+    log_probabilities, log_probabilities_after = logits.log_softmax(-1).chunk(2)
     wanted = batch.wanted
     answer_loss = -(wanted * log_probabilities).sum(-1).mean()
     listed = log_probabilities.masked_fill(wanted == 0, -math.inf)
@@ -104,6 +104,19 @@ def batch_loss(
     entropy = -torch.special.xlogy(wanted, wanted).sum(-1).mean()
     loss = answer_loss + recipe.listed_weight * listed_loss + recipe.eos_weight * eos_loss
     return loss, float(answer_loss.detach() - entropy)
+
+
+def _logits_at(
+    model: Qwen3ForCausalLM, ids: torch.Tensor, row: torch.Tensor, column: torch.Tensor
+) -> torch.Tensor:
+    """Logits at the tokens (row[i], column[i]), shape (tokens, vocabulary): one token in twenty.
+
+    The last layer, half of a network of two, is computed for these only.
+    """
+    with last_layer_at(model, row, column):
+        states = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    logits: torch.Tensor = model.lm_head(states[row, column])
+    return logits
 
 
 @torch.no_grad()
@@ -123,8 +136,8 @@ def lookup_accuracy(
     lesson = Lesson(small=True)
     drawn = [draw_conversation(rng, nearest, lesson) for _ in range(conversations)]
     batch = collate(encoder.encode(drawn, rng), model.config.vocab_size)
-    states = states_at(model, batch.ids, batch.positions)[batch.real]
-    chosen = model.lm_head(states).argmax(-1, keepdim=True)
+    logits = _logits_at(model, batch.ids, batch.row, batch.column)
+    chosen = logits.argmax(-1, keepdim=True)
     best = batch.wanted.max(-1, keepdim=True).values  # two options are as near at times
     return float((batch.wanted.gather(-1, chosen) > 0.99 * best).float().mean())
 
