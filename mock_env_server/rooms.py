@@ -6,15 +6,13 @@ Invariants:
 """
 
 import asyncio
-import contextlib
 import random
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
+from miner.duel.players.beside import beside
 from miner.environments.games import GameSession
 from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication
@@ -74,24 +72,7 @@ class GameRoom:
         if not searches or Quirk.BLOCK in self._settings.quirks:
             return function(*args)
         async with self._searchers:
-            return await _in_daemon_thread(function, *args)
-
-
-async def _in_daemon_thread(function: Callable[..., T], *args: object) -> T:
-    """Like `asyncio.to_thread`, but the interpreter does not wait for the thread at its exit."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def work() -> None:
-        try:
-            settle = partial(outcome.set_result, function(*args))
-        except Exception as error:
-            settle = partial(outcome.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop has closed: no waiter is left
-            loop.call_soon_threadsafe(lambda: outcome.cancelled() or settle())
-
-    threading.Thread(target=work, name="search", daemon=True).start()
-    return await outcome
+            return await beside(function, *args)
 
 
 def random_task_id() -> int:
