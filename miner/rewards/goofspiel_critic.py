@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erf
 
 from miner.environments.base import Message
 from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
@@ -37,8 +38,6 @@ EXACT_CARDS = 2
 its best moves win no more."""
 
 CACHED_ENDINGS = 200_000
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class Habits:
@@ -148,20 +147,15 @@ class GoofspielCritic:
         own, other = np.array(mine), np.array(theirs)
         above = (own[:, None] > other).astype(float)
         below = (own[:, None] < other).astype(float)
-        kept = np.array(
-            [[row for row in range(left + 1) if row != card] for card in range(left + 1)]
-        )
+        kept = _all_but_one(left + 1)
         # [own card played, own card left, their card played]: share of their cards left it beats
         beats = ((above.sum(1, keepdims=True) - above) / left)[kept]
         loses = ((below.sum(1, keepdims=True) - below) / left)[kept]
-        table = self.habits.table(left)
-        ahead = np.einsum("pc,icj->ipj", table, beats)
-        behind = np.einsum("pc,icj->ipj", table, loses)
-        prizes = np.array(rest, dtype=float)
-        mean = lead + prize * (above - below) + np.einsum("p,ipj->ij", prizes, ahead - behind)
-        spread = ahead + behind - (ahead - behind) ** 2
-        variance = np.einsum("p,ipj->ij", prizes**2, spread)
-        chances = 0.5 * (1 + _erf(mean / np.sqrt(np.maximum(2 * variance, 1e-9))))
+        table, prizes = self.habits.table(left), np.array(rest, dtype=float)
+        ahead, behind = table @ beats, table @ loses  # [own card played, prize, their card played]
+        mean = lead + prize * (above - below) + prizes @ (ahead - behind)
+        variance = prizes**2 @ (ahead + behind - (ahead - behind) ** 2)
+        chances = 0.5 * (1 + erf(mean / np.sqrt(np.maximum(2 * variance, 1e-9))))
         return [float(chance) for chance in chances.mean(1)]
 
     def _ending(self, mine: Cards, theirs: Cards, lead: int, rest: Cards) -> float:
@@ -216,6 +210,14 @@ def _spread(cards: int) -> Array:
     return share
 
 
+@lru_cache(maxsize=64)
+def _all_but_one(cards: int) -> NDArray[np.intp]:
+    """For each of so many cards the indices of the others, shape (cards, cards - 1)."""
+    everyone = np.arange(cards)
+    return np.array([np.delete(everyone, card) for card in everyone])
+
+
+@lru_cache(maxsize=64)  # a turn's values, their mean and its bid are of the same text
 def _position(shown: str) -> GoofspielState | None:
     try:
         return parse_state(shown)
