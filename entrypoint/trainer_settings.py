@@ -248,7 +248,7 @@ def _recorded_tree(job: Job) -> Tree:
             "max_episode_tokens": RECORDED_TOKENS,
             "episode_seconds": DUEL_EPISODE_SECONDS,
         },
-        "reward": {"credit": "episode", "shaping": "none"},
+        "reward": {"credit": "episode"},
         "evaluation": {"episodes": RECORDED_HELD_OUT},
     }
 

@@ -95,8 +95,8 @@ def _described(part: StepTokens, number: int) -> str:
 
 
 def _reward(turns: Sequence[Sequence[float]]) -> float:
-    """Reward of an episode: score less penalties; shaping cancels out over an episode."""
-    return sum(score + penalty for _, score, penalty, _ in turns)
+    """Reward of an episode: score less penalties."""
+    return sum(score + penalty for _, score, penalty in turns)
 
 
 def _credit(part: StepTokens, number: int) -> Iterator[str]:
@@ -136,10 +136,10 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
     for turn, (played, value, apart) in enumerate(
         zip(turns, returns, differences[place], strict=True)
     ):
-        score, penalty, shaping = played[1:]
+        score, penalty = played[1:]
         yield (
             f"  turn {turn} (round {played[0]}): reward {sum(played[1:]):+.3f} = score {score:+.3f}"
-            f", penalty {penalty:+.3f}, shaping {shaping:+.3f}"
+            f", penalty {penalty:+.3f}"
         )
         yield (
             f"    advantage {apart / (deviation + EPSILON):+.4f} = (return {value:+.3f} - the "

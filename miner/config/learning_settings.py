@@ -17,9 +17,6 @@ class RewardSettings(Section):
         ge=0,
         description="Taken from the episode's reward for each reply without an action or cut off.",
     )
-    shaping: Literal["none", "chance_to_win"] = Field(
-        "none", description="Potential added to each turn; needs credit = turn to have any effect."
-    )
     credit: Literal["episode", "turn", "sampled_moves", "all_moves", "own"] = Field(
         "episode",
         description="One advantage per episode, one per turn with its own baseline, one per turn "
@@ -43,7 +40,7 @@ class RewardSettings(Section):
         "mark of a call comes between.",
     )
     decay: float = Field(
-        1.0, ge=0, le=1, description="credit = turn: weight of each later turn (GAE's lambda)."
+        1.0, ge=0, le=1, description="credit = turn: weight of each later turn's reward."
     )
     most_turns: int | None = Field(
         None,

@@ -258,10 +258,6 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
         credit = self.reward.credit
-        if self.reward.shaping != "none" and credit in ("episode", "own", "sampled_moves"):
-            raise ValueError(
-                'reward.shaping cancels out inside a group unless reward.credit="turn": set both'
-            )
         facts = FACTS[self.environment.channel]
         goofspiel = facts.critics and not facts.duels and self.environment.name == GOOFSPIEL
         moves = {"all_moves": goofspiel or facts.duels, "sampled_moves": goofspiel}
@@ -282,11 +278,6 @@ class Settings(Section):
             raise ValueError(
                 f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
                 f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
-            )
-        if self.reward.shaping != "none" and not facts.first_format:
-            raise ValueError(
-                f"reward.shaping={self.reward.shaping!r} knows the servers' Goofspiel only: with "
-                f"environment.channel={self.environment.channel!r}, set it to 'none'"
             )
         if facts.supervised and (credit != "episode" or self.rollout.temperature != 1):
             raise ValueError(

@@ -12,7 +12,6 @@ Invariants:
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, sqrt
 from random import Random
 from typing import Any
 
@@ -157,26 +156,6 @@ def prize_value(text: str) -> int:
     if found is None:
         raise StateTextError(f"no current point card is shown in {text[:120]!r}")
     return int(found.group(1))
-
-
-def chance_to_win(shown: str, seat: int) -> float:
-    """Chance to win if both sides played at random from here on, of a server's text.
-
-    A normal approximation over the points still to be won: each remaining prize k goes to either
-    side by the odds of two cards drawn from the hands. Nothing of any strategy is in it.
-    """
-    state = parse_state(shown)
-    mine, theirs = state.hands[seat], state.hands[1 - seat]
-    pairs = len(mine) * len(theirs)
-    ahead = sum(a > b for a in mine for b in theirs) / pairs
-    behind = sum(a < b for a in mine for b in theirs) / pairs
-    prizes = [state.prize, *state.remaining]
-    drift = (ahead - behind) * sum(prizes)
-    variance = (ahead + behind - (ahead - behind) ** 2) * sum(k * k for k in prizes)
-    lead = state.points[seat] - state.points[1 - seat] + drift
-    if variance <= 0:
-        return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
-    return 0.5 * (1.0 + erf(lead / sqrt(2.0 * variance)))
 
 
 def _draw(state: pyspiel.State, action: int | None) -> Scene:

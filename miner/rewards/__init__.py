@@ -1,1 +1,1 @@
-"""Rewards: of episodes, shaping by potential, returns and advantages per turn."""
+"""Rewards of episodes, critics, returns and advantages per turn."""

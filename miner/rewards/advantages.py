@@ -17,9 +17,7 @@ EPSILON = 1e-4  # as in TRL's GRPOTrainer: keeps a group of almost equal returns
 def decayed_returns(rewards: Sequence[float], decay: float) -> list[float]:
     """Sum of the rewards from each turn on, each later one weighted `decay` less (shape: turns).
 
-    On rewards shaped by a potential phi this is the generalised advantage estimate with lambda =
-    `decay` and value function phi (Schulman et al. 2015, arXiv 1506.02438, equation 16); with
-    decay 1 it is the plain return.
+    With decay 1 it is the plain return.
     """
     total, returns = 0.0, []
     for reward in reversed(rewards):

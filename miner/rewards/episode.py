@@ -1,12 +1,9 @@
-"""Reward of an episode: the graded score, a penalty for replies that were no
-action, and optionally shaping. No strategy of any game is in it."""
+"""Reward of an episode: the graded score, and a penalty for replies that were no action."""
 
 from itertools import accumulate
 from typing import NamedTuple
 
-from miner.config.contract import agent_seat
 from miner.rewards.advantages import TurnReward
-from miner.rewards.potential import Potential, shaped_rewards
 from miner.rollout.trajectory import Trajectory, TurnRecord
 
 
@@ -16,7 +13,6 @@ class TurnParts(NamedTuple):
     round: int
     score: float
     penalty: float
-    shaping: float
 
 
 class EpisodeReward:
@@ -26,12 +22,10 @@ class EpisodeReward:
         invalid_reply_penalty: taken off for each reply without an action, and for each that was
             cut off: graded replies are as long as they like, and their first legal number anywhere
             may be another one than that of the part which was played here.
-        potential: shapes the rewards by turn; None leaves them as they are.
     """
 
-    def __init__(self, invalid_reply_penalty: float, potential: Potential | None = None) -> None:
+    def __init__(self, invalid_reply_penalty: float) -> None:
         self._penalty = invalid_reply_penalty
-        self._potential = potential
 
     def total(self, trajectory: Trajectory) -> float:
         """Score in [0, 1] minus the penalty for each invalid or cut reply."""
@@ -44,25 +38,13 @@ class EpisodeReward:
     def parts(self, trajectory: Trajectory) -> list[TurnParts]:
         """Of each turn's reward: penalties where they arose, the score in the last turn.
 
-        With a potential its change is added. A reply that was no action leaves state, potential
-        and round as they were.
+        A reply that was no action leaves the round as it was.
         """
         turns = trajectory.turns
         rounds = accumulate((int(turn.valid) for turn in turns[:-1]), initial=0)
         scores = [*[0.0] * (len(turns) - 1), trajectory.score]
         penalties = [-self._penalty if is_faulty(turn) else 0.0 for turn in turns]
-        shaping = [0.0] * len(turns)
-        if self._potential is not None:
-            shaping = shaped_rewards(shaping, self._potentials(trajectory, self._potential))
-        return list(map(TurnParts, rounds, scores, penalties, shaping))
-
-    def _potentials(self, trajectory: Trajectory, potential: Potential) -> list[float]:
-        seat = agent_seat(trajectory.task.seed)
-        values: list[float] = []
-        for number, turn in enumerate(trajectory.turns):
-            again = number > 0 and not trajectory.turns[number - 1].valid
-            values.append(values[-1] if again else potential(turn.messages[-1]["content"], seat))
-        return values
+        return list(map(TurnParts, rounds, scores, penalties))
 
 
 def is_faulty(turn: TurnRecord) -> bool:

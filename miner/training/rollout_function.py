@@ -22,7 +22,6 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
-from miner.games.goofspiel import chance_to_win
 from miner.rewards.all_moves import AllMoves
 from miner.rewards.critic import Critic, CriticCredit
 from miner.rewards.episode import EpisodeReward
@@ -74,11 +73,10 @@ class RolloutFunction:
     ) -> None:
         self._play = play
         self._all_moves = all_moves
-        potential = chance_to_win if reward.shaping == "chance_to_win" else None
         self._by_turn = _credit_by_turn(reward)
         sampled = self._by_turn if isinstance(self._by_turn, SampledMoves) else None
         self._critic: CriticCredit | None = all_moves or sampled
-        self._rewards = EpisodeReward(reward.invalid_reply_penalty, potential)
+        self._rewards = EpisodeReward(reward.invalid_reply_penalty)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
         self.ranks = ranks

@@ -32,7 +32,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with working_in(tmp_path_factory.mktemp("explained")) as work:
         work.train(
             "optimizer.max_steps=3", "token_records=2", "reward.credit=turn",
-            "reward.shaping=chance_to_win",
         )  # fmt: skip
     return work.run_dir
 
@@ -54,9 +53,7 @@ def test_every_advantage_follows_from_the_turns_parts(run_dir: Path) -> None:
     assert values
     for value in values:
         assert f"advantage {value} = (return" in said
-    assert all(
-        word in said for word in ("shaping", "masked, prompt", "masked, environment", "tree")
-    )
+    assert all(word in said for word in ("masked, prompt", "masked, environment", "tree"))
     replies = [
         part.texts[int(token)]
         for row in part.rows

@@ -126,7 +126,7 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     rollout, reward = job.settings.rollout, job.settings.reward
     assert rollout.max_reply_tokens == 512
     assert rollout.episode_seconds > 600
-    assert (reward.shaping, reward.credit) == ("none", "all_moves")
+    assert reward.credit == "all_moves"
     assert job.settings.demonstrations.share > 0
     assert job.settings.evaluation.episodes == 400
     assert reward.most_turns is not None
@@ -151,7 +151,7 @@ def test_every_combination_of_todays_environments_has_a_plan(
 def test_a_user_may_play_a_list_of_games_on_servers_all_the_same(
     roots: dict[str, str], arguments: Arguments
 ) -> None:
-    given = ["--set", "environment.channel=step", "--set", "reward.shaping=none"]
+    given = ["--set", "environment.channel=step"]
     names = json.dumps({"environment_names": ["goofspiel"]})
     environ = {**os.environ, **roots, "ENVIRONMENT_SERVER_URLS": "http://10.0.0.2:8000"}
     words = [*arguments("--gpus", "0", dataset_type=names), *given]

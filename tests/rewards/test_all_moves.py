@@ -9,7 +9,7 @@ from miner.rewards.all_moves import AllMoves, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
-from tests.rewards.test_potential import shown, user
+from tests.rewards.positions import shown, user
 
 EOS = 1
 FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))

@@ -2,16 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from miner.environments import EpisodeTask
-from miner.games.goofspiel import chance_to_win
 from miner.rewards.episode import EpisodeReward
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_trajectory
-from tests.rewards.test_potential import shown
-
-SEATS = (0, 1)
 
 
 def trajectory(*valid: bool, score: float = 1.0, seat: int = 0) -> Trajectory:
@@ -21,11 +15,6 @@ def trajectory(*valid: bool, score: float = 1.0, seat: int = 0) -> Trajectory:
         replies=["1"] * len(valid),
         valid=valid,
     )
-
-
-def by_message(text: str, seat: int) -> float:
-    """A potential that only the shown round decides: 0.1, 0.2, ..."""
-    return int(text.removeprefix("Round ")) / 10
 
 
 def test_the_reward_is_the_score_less_a_penalty_for_each_invalid_reply() -> None:
@@ -56,66 +45,3 @@ def test_turns_have_the_part_of_the_reward_that_they_earned() -> None:
 def test_a_reply_that_ends_the_game_by_failing_keeps_its_penalty_and_its_score() -> None:
     (only,) = EpisodeReward(0.25).by_turn(trajectory(False, score=1.0))
     assert only == (0, 0.75)
-
-
-def test_the_reward_of_a_turn_is_its_change_of_the_potential() -> None:
-    turns = EpisodeReward(0.25, by_message).by_turn(trajectory(True, True, True))
-    assert [number for number, _ in turns] == [0, 1, 2]
-    assert [reward for _, reward in turns] == pytest.approx([0.1, 0.1, 0.7])
-
-
-def test_a_reply_that_was_no_action_leaves_the_potential_as_it_was() -> None:
-    """The message after it asks again, and shows no state to read."""
-    asked: list[str] = []
-
-    def potential(text: str, seat: int) -> float:
-        asked.append(text)
-        return by_message(text, seat)
-
-    turns = EpisodeReward(0.25, potential).by_turn(trajectory(True, False, False, True))
-    assert asked == ["Round 1", "Round 2"]
-    assert turns == [
-        (0, pytest.approx(0.1)),
-        (1, pytest.approx(-0.25)),
-        (1, pytest.approx(-0.25)),
-        (1, pytest.approx(0.8)),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("valid", "expected"),
-    [
-        ((False, True), [(0, -0.25), (0, 0.9)]),
-        ((True, False), [(0, 0.1), (1, 0.55)]),
-        ((True, False, True, False), [(0, 0.1), (1, -0.25), (1, 0.2), (2, 0.35)]),
-    ],
-)
-def test_invalid_replies_at_either_end_leave_the_potential_too(
-    valid: tuple[bool, ...], expected: list[tuple[int, float]]
-) -> None:
-    """Rounds show 0.1, 0.2, ...; a retried turn keeps what the turn before it saw."""
-    turns = EpisodeReward(0.25, by_message).by_turn(trajectory(*valid))
-    assert turns == [(number, pytest.approx(reward)) for number, reward in expected]
-
-
-@pytest.mark.parametrize("seat", SEATS)
-def test_the_potential_is_that_of_the_agents_own_seat(seat: int) -> None:
-    """From an even start the game goes to whoever sits at 0; the first turn brought that about."""
-    even, won = shown(2, "1", ("1 2", "1 2")), shown(1, "", ("2", "1"), (2, 0))
-    played = trajectory(True, True, score=1.0 - seat, seat=seat)
-    messages = [({"role": "user", "content": text},) for text in (even, won)]
-    turns = tuple(
-        replace(turn, messages=shown_at)
-        for turn, shown_at in zip(played.turns, messages, strict=True)
-    )
-    first, last = EpisodeReward(0.0, chance_to_win).by_turn(replace(played, turns=turns))
-    assert first == (0, 0.5 - seat)
-    assert last == (1, 0.0)
-
-
-def test_the_latest_message_of_a_turn_shows_the_state() -> None:
-    played = trajectory(True)
-    system, user = {"role": "system", "content": "Rules"}, {"role": "user", "content": "Round 4"}
-    turn = replace(played.turns[0], messages=(system, user))
-    (only,) = EpisodeReward(0.0, by_message).by_turn(replace(played, turns=(turn,)))
-    assert only == (0, pytest.approx(0.6))

@@ -1,12 +1,14 @@
 """The critic against chances worked out by other means, and what targets change."""
 
+from math import sqrt
+from statistics import NormalDist
+
 import pytest
 
 from miner.environments.games import GameSession
 from miner.environments.games.grading import parse_graded_reply
-from miner.games.goofspiel import chance_to_win
 from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, reply_text, softmax
-from tests.rewards.test_potential import shown, user
+from tests.rewards.positions import shown, user
 
 ALWAYS_BEST = 1e-4
 """A temperature at which endings are played by the best move."""
@@ -80,24 +82,27 @@ def test_endings_are_those_of_trying_everything(lead: int) -> None:
     assert values(state) == pytest.approx({str(c - 1): v for c, v in expected.items()}, abs=1e-3)
 
 
+def at_random(mine: list[int], theirs: list[int], lead: int, prizes: list[int]) -> float:
+    """Chance to win if each prize went to a random card of one hand against one of the other."""
+    draws = [(a > b) - (a < b) for a in mine for b in theirs]
+    mean, squares = sum(draws) / len(draws), sum(map(abs, draws)) / len(draws)
+    variance = (squares - mean**2) * sum(prize**2 for prize in prizes)
+    return 1 - NormalDist(lead + mean * sum(prizes), sqrt(variance)).cdf(0)
+
+
 def test_before_the_first_target_both_sides_bid_at_random() -> None:
+    hand = list(range(1, 7))
     state = shown(3, "12456", ("1 2 3 4 5 6", "1 2 3 4 5 6"), (7, 2))
     by_other_means = {}
-    for card in range(1, 7):
+    for card in hand:
         chances = [
-            chance_to_win(
-                # the potential counts a prize before the bid: here the next is any of them
-                shown(
-                    1,
-                    "2456",
-                    tuple(
-                        " ".join(str(c) for c in range(1, 7) if c != out) for out in (card, other)
-                    ),
-                    (7 + 3 * (card > other), 2 + 3 * (other > card)),
-                ),
-                0,
+            at_random(
+                [c for c in hand if c != card],
+                [c for c in hand if c != other],
+                5 + 3 * ((card > other) - (card < other)),
+                [1, 2, 4, 5, 6],
             )
-            for other in range(1, 7)
+            for other in hand
         ]
         by_other_means[str(card - 1)] = sum(chances) / len(chances)
     assert values(state) == pytest.approx(by_other_means)

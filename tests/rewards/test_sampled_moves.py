@@ -10,7 +10,7 @@ from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rewards.sampled_moves import UNIT, SampledMoves
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
-from tests.rewards.test_potential import shown, user
+from tests.rewards.positions import shown, user
 from tests.training.test_rollout_function import Player, lost, roll
 
 FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))

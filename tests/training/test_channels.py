@@ -136,11 +136,3 @@ def test_groups_of_one_need_credit_that_compares_moves(work: Work) -> None:
     args = grpo_config(alone)
     assert (args.num_generations, args.per_device_train_batch_size) == (1, 3)
     assert args.generation_batch_size == 3
-
-
-def test_shaping_of_another_game_is_refused(work: Work) -> None:
-    shaped = ("reward.shaping=chance_to_win", "reward.credit=turn")
-    for channel in (name for name in FACTS if channel_class(name) is not ServedChannel):
-        with pytest.raises(ConfigurationError, match=r"shaping='chance_to_win' knows .*Goofspiel"):
-            work.settings(f"environment.channel={channel}", *shaped)
-    assert work.settings("environment.channel=builtin", *shaped)

@@ -8,14 +8,13 @@ import pytest
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
-from miner.games.goofspiel import StateTextError
 from miner.rewards.all_moves import AllMoves
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
 from tests.builders import build_task, build_trajectory
-from tests.rewards.test_potential import shown
+from tests.rewards.positions import shown
 
 EOS = 1
 TASKS = [EpisodeTask("goofspiel", task_id, 2_001_001 + task_id) for task_id in (0, 5)]
@@ -129,12 +128,6 @@ def test_invalid_replies_cost_where_they_happened():
     assert columns["episode_reward"] == pytest.approx([0.75, 1.0, 0.75, 0.75])
     assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
     assert stats.flat_groups == 1  # the second: by what is trained, not by scores
-
-
-def test_shaping_that_is_asked_for_reads_the_states_of_the_game():
-    player = Player(*[build_trajectory()] * 4)
-    with pytest.raises(StateTextError):
-        roll(player, RewardSettings(credit="turn", shaping="chance_to_win"))
 
 
 def test_all_rows_of_an_episode_come_out_next_to_each_other():

@@ -65,7 +65,6 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
         ("rollout.group_size", r"not KEY=VALUE"),
         ("optimizer.schedule=constant", r"schedule' is gone: .*last optimizer.decay_share of"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
-        ("reward.shaping=chance_to_win", r'reward.credit="turn"'),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
     ],
