@@ -12,7 +12,7 @@ import typer
 from miner.config.errors import ConfigurationError
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords, step_loss
-from miner.rewards.advantages import EPSILON, decayed_returns, differences_by_round
+from miner.rewards.advantages import EPSILON, differences_by_round, returns_to_go
 
 OVERVIEW_HEAD = 3
 """Lines of an overview before those of its episodes."""
@@ -131,8 +131,8 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
     by_turn: list[Any] = [
         [(turn[0], sum(turn[1:])) for turn in each] if each else None for each in group
     ]
-    differences, deviation = differences_by_round(by_turn, rules["decay"])
-    returns = decayed_returns([reward for _, reward in by_turn[place]], rules["decay"])
+    differences, deviation = differences_by_round(by_turn)
+    returns = returns_to_go([reward for _, reward in by_turn[place]])
     for turn, (played, value, apart) in enumerate(
         zip(turns, returns, differences[place], strict=True)
     ):

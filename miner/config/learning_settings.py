@@ -39,9 +39,6 @@ class RewardSettings(Section):
         "fewer decisions so. Where a family's calls are read only at the beginning of a reply, its "
         "mark of a call comes between.",
     )
-    decay: float = Field(
-        1.0, ge=0, le=1, description="credit = turn: weight of each later turn's reward."
-    )
     most_turns: int | None = Field(
         None,
         ge=1,

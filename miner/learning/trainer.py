@@ -96,7 +96,6 @@ class EpisodeTrainer(TreeTrainer):
             by advantages of each token with loss, from the column `turn_rewards`; with "own" and
             "sampled_moves" they are in `turn_advantages`, and with "all_moves" only rows with a
             weight have one.
-        decay: see `turn_advantages`.
         guard: decides over updates of which something is not finite.
         tokens: gets each learned step's tokens.
         tokens_per_pass, gather, after_pass: see `TreeTrainer`.
@@ -111,7 +110,6 @@ class EpisodeTrainer(TreeTrainer):
         model: PreTrainedModel,
         args: GRPOConfig,
         credit: Credit = "episode",
-        decay: float = 1.0,
         guard: UpdateGuard | None = None,
         tokens: TokenRecords | None = None,
         **kwargs: Any,
@@ -120,7 +118,6 @@ class EpisodeTrainer(TreeTrainer):
         self._learning_rate_factor: Callable[[int], float] = lambda step: 1.0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
-        self._decay = decay
         self.guard = guard or UpdateGuard()
         self._target_entropy: float | None = None
         self._unsound: dict[str, torch.Tensor] = {}
@@ -258,7 +255,6 @@ class EpisodeTrainer(TreeTrainer):
                 "beta": self.beta,
                 "clip": clip if self.use_vllm else None,
                 "credit": self._credit,
-                "decay": self._decay,
                 "group_size": self._group_size,
             }
             rows = list(zip(self._rows, self._offsets, strict=True))
@@ -339,7 +335,7 @@ class EpisodeTrainer(TreeTrainer):
         if self._credit == "turn":
             # Groups may be split over processes: baselines need the episodes of all of them.
             rewards = gather_object([one["turn_rewards"] for one in inputs])
-            everywhere = turn_advantages(rewards, self._group_size, decay=self._decay)
+            everywhere = turn_advantages(rewards, self._group_size)
             by_turn = everywhere[self.accelerator.process_index * len(inputs) :][: len(inputs)]
         by_token = [
             [values[turn] if turn >= 0 else 0.0 for turn in ids]

@@ -65,7 +65,7 @@ class StepTokens:
 
     Attributes:
         rules: parts of the loss: `divisor` of the sum over this process's tokens, `beta`, `clip`
-            (bounds of the importance ratio, None without correction), `credit`, `decay` and
+            (bounds of the importance ratio, None without correction), `credit` and
             `group_size`.
         episodes: of each the task, score and parts of the reward by turn; None for a lost one.
         texts: of each token id in the rows.

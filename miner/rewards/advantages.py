@@ -7,6 +7,7 @@ a group face the same prizes and the same opponent stream in round t.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 
 TurnReward = tuple[int, float]
 """(round of the game, reward of the reply): a retried reply is another turn of the same round."""
@@ -14,27 +15,19 @@ TurnReward = tuple[int, float]
 EPSILON = 1e-4  # as in TRL's GRPOTrainer: keeps a group of almost equal returns from exploding
 
 
-def decayed_returns(rewards: Sequence[float], decay: float) -> list[float]:
-    """Sum of the rewards from each turn on, each later one weighted `decay` less (shape: turns).
-
-    With decay 1 it is the plain return.
-    """
-    total, returns = 0.0, []
-    for reward in reversed(rewards):
-        total = reward + decay * total
-        returns.append(total)
-    return returns[::-1]
+def returns_to_go(rewards: Sequence[float]) -> list[float]:
+    """Sum of the rewards from each turn on (shape: turns)."""
+    return list(accumulate(reversed(rewards)))[::-1]
 
 
 def turn_advantages(
-    rows: Sequence[Sequence[TurnReward] | None], group_size: int, *, decay: float = 1.0
+    rows: Sequence[Sequence[TurnReward] | None], group_size: int
 ) -> list[list[float]]:
     """Advantage of every turn of every row, divided by its group's standard deviation.
 
     Args:
         rows: per episode its turns' rewards (ragged), or None for an episode that was lost;
             consecutive `group_size` rows are a group.
-        decay: see `decayed_returns`.
 
     Returns:
         Per row one advantage per turn; an empty list for a lost row.
@@ -43,13 +36,13 @@ def turn_advantages(
     """
     advantages: list[list[float]] = []
     for start in range(0, len(rows), group_size):
-        differences, deviation = differences_by_round(rows[start : start + group_size], decay)
+        differences, deviation = differences_by_round(rows[start : start + group_size])
         advantages += [[each / (deviation + EPSILON) for each in row] for row in differences]
     return advantages
 
 
 def differences_by_round(
-    group: Sequence[Sequence[TurnReward] | None], decay: float
+    group: Sequence[Sequence[TurnReward] | None],
 ) -> tuple[list[list[float]], float]:
     """Per row each turn's difference to its round's baseline, and their standard deviation.
 
@@ -57,7 +50,7 @@ def differences_by_round(
     member moves none, and a round that a single turn reached has the difference 0. The deviation is
     pooled over rounds: the same as TRL's where every episode has one return.
     """
-    returns = [_with_returns(row or (), decay) for row in group]
+    returns = [_with_returns(row or ()) for row in group]
     by_round: dict[int, list[float]] = defaultdict(list)
     for row in returns:
         for number, value in row:
@@ -69,7 +62,7 @@ def differences_by_round(
     return differences, math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def _with_returns(row: Sequence[TurnReward], decay: float) -> list[tuple[int, float]]:
+def _with_returns(row: Sequence[TurnReward]) -> list[tuple[int, float]]:
     """(round, return) of each turn."""
-    returns = decayed_returns([reward for _, reward in row], decay)
+    returns = returns_to_go([reward for _, reward in row])
     return [(number, value) for (number, _), value in zip(row, returns, strict=True)]

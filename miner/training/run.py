@@ -215,7 +215,6 @@ def _make_trainer(
         train_dataset=training_dataset(settings),
         reward_funcs=[episode_reward],
         credit=settings.reward.credit,
-        decay=settings.reward.decay,
         tokens=records,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,

@@ -6,8 +6,8 @@ import pytest
 
 from miner.rewards.advantages import (
     EPSILON,
-    decayed_returns,
     differences_by_round,
+    returns_to_go,
     turn_advantages,
 )
 
@@ -18,10 +18,9 @@ def turns(*rewards):
 
 
 def test_returns_sum_what_is_still_to_come():
-    assert decayed_returns([0.0, -1.0, 1.0], 1.0) == [0.0, 0.0, 1.0]
-    assert decayed_returns([4.0, 2.0, 8.0], 0.5) == [4 + 1 + 2, 2 + 4, 8.0]
-    assert decayed_returns([1.0, 2.0], 0.0) == [1.0, 2.0]
-    assert decayed_returns([], 1.0) == []
+    assert returns_to_go([0.0, -1.0, 1.0]) == [0.0, 0.0, 1.0]
+    assert returns_to_go([4.0, 2.0, 8.0]) == [14.0, 10.0, 8.0]
+    assert returns_to_go([]) == []
 
 
 @pytest.mark.parametrize(
@@ -46,13 +45,8 @@ def test_returns_sum_what_is_still_to_come():
     ],
 )
 def test_differences_to_the_mean_of_the_same_round(group, expected):
-    differences, _ = differences_by_round(group, 1.0)
+    differences, _ = differences_by_round(group)
     assert differences == [pytest.approx(row) for row in expected]
-
-
-def test_decay_weighs_the_future_down():
-    differences, _ = differences_by_round([turns(0, 1), turns(0, 0)], 0.5)
-    assert differences == [[0.25, 0.5], [-0.25, -0.5]]
 
 
 def test_each_group_is_divided_by_its_own_pooled_deviation_around_the_baselines():
