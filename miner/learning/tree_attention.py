@@ -24,10 +24,10 @@ from torch.nn.attention.flex_attention import (
 )
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from miner.common_prefix import Ints
+from miner.inference.transformers.grouped_attention import grouped_attention
 
 BLOCKS, FLEX = "tree", "tree_flex"
 """Names of both ways among the implementations of transformers, see `register`."""
@@ -180,7 +180,7 @@ def tree_attention(
     Raises: ValueError for a layer with a window that it does not pass on.
     """
     if forest is None:
-        return sdpa_attention_forward(
+        return grouped_attention(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
     if sliding_window is None and _has_window(module):

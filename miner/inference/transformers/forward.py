@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from miner.inference.transformers.grouped_attention import GROUPED
 from miner.inference.transformers.last_layer import last_layer_at
 from miner.inference.transformers.slot_cache import SlotCache
 
@@ -166,7 +167,7 @@ def attention_obstacle(model: PreTrainedModel, *, windows: bool = False) -> str 
     if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
         return f"it attends within a window of {config.sliding_window} tokens"
     attention = getattr(config, "_attn_implementation", None)
-    if attention not in ("sdpa", "eager", "tree", "tree_flex"):  # tree_attention.py
+    if attention not in ("sdpa", "eager", GROUPED, "tree", "tree_flex"):  # tree_attention.py
         return f"its attention implementation {attention!r} takes no mask per row"
     return None
 

@@ -37,6 +37,7 @@ from miner.inference.transformers.forward import (
     cache_obstacle,
     evaluation_mode,
 )
+from miner.inference.transformers.grouped_attention import group_attention
 from miner.inference.transformers.stop_strings import StopStrings
 
 logger = logging.getLogger(__name__)
@@ -282,6 +283,7 @@ def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def _best_forward(model: PreTrainedModel) -> Forward:
+    group_attention(model)
     obstacle = cache_obstacle(model)
     if obstacle is None:
         return CachedForward(model)
