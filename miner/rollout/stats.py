@@ -27,7 +27,7 @@ class RolloutStats(BaseModel):
         total_tokens: tokens of all rows, prompts included.
         prompt_tokens, cached_tokens: tokens of all turns' prompts, and those of them whose states
             the engine held, as far as it reports that.
-        episodes: finished episodes.
+        episodes, own_episodes: finished episodes, and those of them that the policy played.
         lost_episodes, too_long_episodes: episodes that were lost for good, and those of them that
             could have passed the limit of tokens.
         replies, invalid_replies, cut_replies: replies in finished episodes, those without a legal
@@ -44,6 +44,7 @@ class RolloutStats(BaseModel):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     episodes: int = 0
+    own_episodes: int = 0
     lost_episodes: int = 0
     too_long_episodes: int = 0
     replies: int = 0
@@ -78,6 +79,7 @@ class RolloutStats(BaseModel):
             prompt_tokens=sum(turn.prompt_tokens for turn in turns),
             cached_tokens=sum(turn.cached_tokens for turn in turns),
             episodes=len(finished),
+            own_episodes=len(own),
             lost_episodes=len(lost),
             too_long_episodes=sum(isinstance(each.error, EpisodeTooLong) for each in lost),
             replies=len(turns),
@@ -93,9 +95,10 @@ class RolloutStats(BaseModel):
         """Of all episodes behind `parts`, each of which was played by another process."""
         counts = [name for name in RolloutStats.model_fields if name not in ("drift", "score")]
         summed = {name: sum(getattr(part, name) for part in parts) for name in counts}
-        scores = sum(part.score * part.episodes for part in parts if part.score is not None)
+        played = "own_episodes" if summed["own_episodes"] else "episodes"
+        scores = sum(part.score * getattr(part, played) for part in parts if part.score is not None)
         return RolloutStats(
             **summed,
-            score=scores / summed["episodes"] if summed["episodes"] else None,
+            score=scores / summed[played] if summed[played] else None,
             drift=dict(sum((Counter(part.drift) for part in parts), Counter())),
         )

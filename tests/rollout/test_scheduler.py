@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from miner.environments import EnvironmentFault, InfrastructureError, ProtocolEr
 from miner.environments.outages import MOST_REPLAYS
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, sampled
-from miner.rollout.groups import Group, LostEpisode
+from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.stats import RolloutStats
@@ -25,6 +26,7 @@ from tests.builders import (
     build_sample,
     build_task,
     build_tokenizer,
+    build_trajectory,
 )
 from tests.virtual_time import run_paused
 
@@ -250,6 +252,22 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
     assert (parts[2].cut_replies, parts[2].replies, parts[2].lost_episodes) == (2, 2, 1)
     assert 0 < RolloutStats.merged(parts).score < 1
     assert RolloutStats.merged(parts[1:2]).score is None
+
+
+def test_the_score_is_that_of_the_policys_own_games_on_all_processes():
+    own, guided = build_trajectory(0.2), build_trajectory(0.7)
+    picked = tuple(replace(turn, sampled_tokens=0) for turn in guided.turns)
+    one, two, three = (
+        GroupResult(Group(build_task(i), 1), (each,))
+        for i, each in enumerate(
+            (own, replace(guided, turns=picked), replace(guided, turns=picked))
+        )
+    )
+    parts = [RolloutStats.of([one, two]), RolloutStats.of([three])]
+    assert [part.score for part in parts] == [0.2, 0.7]
+    merged = RolloutStats.merged(parts)
+    assert (merged.score, merged.episodes, merged.own_episodes) == (0.2, 3, 1)
+    assert RolloutStats.merged(parts[1:]).score == 0.7
 
 
 def test_every_episode_has_a_separate_session_which_ends():
