@@ -107,7 +107,7 @@ class OptimizerSettings(Section):
         0,
         ge=0,
         description="Times at most that training goes back to the best weights so far, at half the "
-        "learning rate, because held-out games fell below theirs by more than the paired interval.",
+        "learning rate, because held-out games fell below theirs by more than twice the interval.",
     )
     zero_stage: Literal[0, 2, 3] = Field(
         0,

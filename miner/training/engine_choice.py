@@ -72,12 +72,13 @@ def open_engine(
 def live_episodes(settings: Settings, ranks: Ranks) -> int:
     """Episodes that one rank plays at once.
 
-    On GPUs those of a step, or as many as the plan has found memory for: held-out games are more,
-    and the clock of one that only waits for a place in the engine would run. On a CPU all held-out
-    games too, since a tiny model gains from many rows.
+    On GPUs those of a step, or as many as the plan has found memory for: held-out games may be
+    more, and the clock of one that only waits for a place in the engine would run. On a CPU all
+    held-out games too, since a tiny model gains from many rows.
     """
-    live = settings.episodes_per_step
-    if settings.rollout.engine == "transformers" and not torch.cuda.is_available():
+    live, rollout = settings.episodes_per_step, settings.rollout
+    on_cpu = rollout.engine == "transformers" and not torch.cuda.is_available()
+    if on_cpu or rollout.live_episodes:
         live = max(live, settings.evaluation.episodes)
     live = max(1, live // ranks.count)
     return min(live, settings.rollout.live_episodes or live)
