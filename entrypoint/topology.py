@@ -50,6 +50,7 @@ class BatchShape:
         pass_tokens: of a forward and backward pass, if there is room for it.
         work: parts of an episode.
         mounted: conversations of data sets are learned too, each as long as an episode may be.
+        held_out: episodes of an evaluation.
     """
 
     groups: int = 16
@@ -60,6 +61,7 @@ class BatchShape:
     lora_rank: int = 16
     work: Workload = SERVED
     mounted: bool = False
+    held_out: int = 300
 
     @property
     def longest_row(self) -> int:
@@ -73,10 +75,11 @@ class BatchShape:
 
     @property
     def wanted_live(self) -> int:
-        """Episodes of a step that can be played at once: all, or as many as servers have room."""
+        """Episodes to be played at once: a step's, and with servers an evaluation's too, as many as
+        these have room for."""
         episodes = self.groups * self.group_size
         places = GRADED_EPISODES_PER_SERVER * self.servers
-        return min(episodes, places) if self.servers else episodes
+        return min(max(episodes, self.held_out), places) if self.servers else episodes
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
 from entrypoint.layout import Topology
 from entrypoint.paths import Paths
-from entrypoint.run_cost import EVALUATION_SHARE, RunCost
+from entrypoint.run_cost import RunCost, evaluation_share
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
@@ -165,6 +165,7 @@ class PlannedSettings:
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
             mounted=bool(self.settings.demonstrations.datasets),
+            held_out=self.settings.evaluation.episodes,
         )
 
     def planned(
@@ -178,8 +179,8 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             if "every_steps" not in self._by_hand.get("evaluation", {}):
-                rhythm = {"every_steps": cost.every_steps, "time_share": EVALUATION_SHARE}
-                planned["evaluation"] = rhythm
+                share = evaluation_share(self.settings)
+                planned["evaluation"] = {"every_steps": cost.every_steps, "time_share": share}
             if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens

@@ -1,9 +1,10 @@
 """Recipes: measured settings, in files that the demo, compose, the image and the docs read.
 
 A recipe is a file of settings with a table `[recipe]`: what it is about, which recipe it builds on
-(`extends`), the largest model it is meant for (`largest`, parameters), and the settings that differ
-where adapters are trained (`lora`) or another game than the servers' Goofspiel (`other_games`, in
-duels too). Any file of settings may have that table, to start from a recipe by its name.
+(`extends`), the largest model it is meant for (`largest`, parameters), the factor of the learning
+rate where adapters are trained (`lora_rate`), and the settings that differ where the game is none
+of the servers' Goofspiel (`other_games`, in duels too) or sampled replies have the credit
+(`policy_gradient`). Any file of settings may have that table, to start from a recipe by its name.
 """
 
 import tomllib
@@ -31,9 +32,14 @@ class RecipeTable(BaseModel):
     largest: float | None = Field(
         None, gt=0, description="Parameters of the largest model; empty: only chosen by name."
     )
-    lora: dict[str, Any] = Field({}, description="Settings where model.tuning is lora.")
+    lora_rate: float | None = Field(
+        None, gt=0, description="Factor of optimizer.learning_rate where model.tuning is lora."
+    )
     other_games: dict[str, Any] = Field(
         {}, description="Settings where it is not the servers' Goofspiel."
+    )
+    policy_gradient: dict[str, Any] = Field(
+        {}, description="Settings where sampled replies have the credit."
     )
 
 
@@ -44,22 +50,28 @@ class Recipe:
     name: str
     largest: float | None
     settings: Tree
-    lora: Tree
+    lora_rate: float
     other_games: Tree
+    policy_gradient: Tree
 
     def under(self, tree: Tree) -> Tree:
         """`tree` on top of this recipe, as it is for the tuning and the game that result."""
         whole = merged(self.settings, tree)
         fitted = [self.settings]
-        if value_at(whole, "model.tuning") == "lora":
-            fitted.append(self.lora)
         channel = FACTS.get(str(value_at(whole, "environment.channel")))
         served = channel is None or channel.first_format
         if not served or value_at(whole, "environment.name") not in (None, GOOFSPIEL):
             fitted.append(self.other_games)
-        if not served or value_at(merged(*fitted, tree), "reward.credit") != "all_moves":
+        targets = value_at(merged(*fitted, tree), "reward.credit") == "all_moves"
+        if not served or not targets:
             fitted.append({"rollout": {"guided": 0.0}})  # only the servers' critic guides
-        return merged(*fitted, tree)
+        if not targets and not (channel and channel.supervised):
+            fitted.append(self.policy_gradient)
+        fit = merged(*fitted)
+        rate = value_at(fit, "optimizer.learning_rate")
+        if rate is not None and value_at(whole, "model.tuning") == "lora":
+            fit = merged(fit, {"optimizer": {"learning_rate": rate * self.lora_rate}})
+        return merged(fit, tree)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -74,13 +86,14 @@ def read_recipe(path: Path) -> Recipe:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(f"{path}: recipe.{key}: {problem['msg']}") from None
-    base = Recipe("", None, {}, {}, {}) if table.extends is None else recipe(table.extends)
+    base = Recipe("", None, {}, 1.0, {}, {}) if table.extends is None else recipe(table.extends)
     return Recipe(
         path.stem,
         table.largest,
         merged(base.settings, tree),
-        merged(base.lora, table.lora),
+        table.lora_rate or base.lora_rate,
         merged(base.other_games, table.other_games),
+        merged(base.policy_gradient, table.policy_gradient),
     )
 
 

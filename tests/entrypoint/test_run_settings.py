@@ -137,12 +137,40 @@ def test_the_plan_knows_the_rank_of_adapters() -> None:
 def test_larger_models_learn_with_smaller_steps_and_adapters_with_larger_ones() -> None:
     full = [planned(shape=MODELS[size])[0] for size in ("1.5B", "3B", "7B")]
     rates = [settings.optimizer.learning_rate for settings in full]
-    assert rates == [5e-6, 3e-6, 2e-6]
+    assert rates == [2e-5, 1.5e-5, 1e-5]
     lora = planned("model.tuning=lora", shape=MODELS["7B"])[0]
-    assert 3e-5 <= lora.optimizer.learning_rate <= 5e-5
+    assert lora.optimizer.learning_rate == pytest.approx(1e-4)
     by_plan, _, topology = planned(inventory="1xH100-80GB", shape=MODELS["7B"])
     assert topology.tuning == "lora"
     assert by_plan.optimizer.learning_rate == lora.optimizer.learning_rate
+
+
+def test_targets_are_learned_with_larger_and_smaller_steps_than_sampled_replies() -> None:
+    """Little noise is in them, and no group; duels learn from targets too."""
+    targets, sampled, other, duels = (
+        planned(*words, shape=MODELS["7B"], environments=(game,), duels=duels)[0]
+        for words, game, duels in (
+            ((), "goofspiel", False),
+            (("reward.credit=sampled_moves",), "goofspiel", False),
+            ((), "othello", False),
+            ((), "othello", True),
+        )
+    )
+    rates = [each.optimizer.learning_rate for each in (targets, sampled, other, duels)]
+    assert rates == [1e-5, 2e-6, 2e-6, 1e-5]
+    forgets = [each.optimizer.adam_beta2 for each in (targets, sampled, other, duels)]
+    assert forgets == [0.99, 0.999, 0.999, 0.99]
+    assert (targets.rollout.group_size, other.rollout.group_size) == (1, 8)
+    adapters = planned("model.tuning=lora", shape=MODELS["7B"], environments=("othello",))[0]
+    assert adapters.optimizer.learning_rate == pytest.approx(2e-5)
+
+
+def test_servers_play_an_evaluation_at_once_though_a_step_has_fewer_games() -> None:
+    servers = tuple(f"http://10.0.0.{host}:8000" for host in range(2, 10))
+    on_eight = {"shape": MODELS["0.5B"], "inventory": "8xH100-80GB"}
+    settings, _, topology = planned(servers=servers, **on_eight)
+    assert settings.episodes_per_step < settings.evaluation.episodes
+    assert topology.live_episodes * 8 >= settings.evaluation.episodes
 
 
 def test_a_game_without_a_critic_gets_credit_by_episode() -> None:
