@@ -257,6 +257,12 @@ def test_cached_logits_are_the_plain_ones(build, dtype, most):
                 row.ids = [*row.ids[: row.cached], *range(40 + turn, 60 + 9 * number)]
 
 
+def test_a_model_that_chooses_what_its_tokens_attend_to_gets_no_mask():
+    model = build_qwen3()
+    model.config.index_topk = 64
+    assert "64 others that it chooses" in cache_obstacle(model)
+
+
 def test_cache_is_refused_where_a_trial_disagrees(monkeypatch):
     model = build_qwen3()
     assert cache_obstacle(model) is None

@@ -166,6 +166,8 @@ def attention_obstacle(model: PreTrainedModel, *, windows: bool = False) -> str 
     windowed = getattr(config, "use_sliding_window", True) and not windows
     if not hasattr(config, "layer_types") and windowed and getattr(config, "sliding_window", None):
         return f"it attends within a window of {config.sliding_window} tokens"
+    if getattr(config, "index_topk", None):
+        return f"its tokens attend to {config.index_topk} others that it chooses"
     attention = getattr(config, "_attn_implementation", None)
     if attention not in ("sdpa", "eager", GROUPED, "tree", "tree_flex"):  # tree_attention.py
         return f"its attention implementation {attention!r} takes no mask per row"

@@ -34,6 +34,7 @@ from miner.inference.transformers.forward import (
     CachedForward,
     Forward,
     PlainForward,
+    attention_obstacle,
     cache_obstacle,
     evaluation_mode,
 )
@@ -283,7 +284,8 @@ def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def _best_forward(model: PreTrainedModel) -> Forward:
-    group_attention(model)
+    if attention_obstacle(model) is None:
+        group_attention(model)
     obstacle = cache_obstacle(model)
     if obstacle is None:
         return CachedForward(model)
