@@ -24,7 +24,7 @@ from miner.common_prefix import common_prefix
 from miner.config.errors import ConfigurationError
 
 FOLDER = "tokens"
-VERSION = 2
+VERSION = 3
 _RAGGED = ("ids", "turns", "at", "sampled", "learned", "reference", "advantages")
 
 logger = logging.getLogger(__name__)
