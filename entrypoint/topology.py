@@ -50,7 +50,7 @@ class BatchShape:
         pass_tokens: of a forward and backward pass, if there is room for it.
         work: parts of an episode.
         mounted: conversations of data sets are learned too, each as long as an episode may be.
-        held_out: episodes of an evaluation.
+        held_out: episodes of an evaluation that are to be played at once.
     """
 
     groups: int = 16
@@ -61,7 +61,7 @@ class BatchShape:
     lora_rank: int = 16
     work: Workload = SERVED
     mounted: bool = False
-    held_out: int = 300
+    held_out: int = 0
 
     @property
     def longest_row(self) -> int:
@@ -75,11 +75,11 @@ class BatchShape:
 
     @property
     def wanted_live(self) -> int:
-        """Episodes to be played at once: a step's, and with servers an evaluation's too, as many as
-        these have room for."""
-        episodes = self.groups * self.group_size
+        """Episodes to be played at once, of a step or an evaluation: as many as servers have room
+        for, if there are any."""
+        episodes = max(self.groups * self.group_size, self.held_out)
         places = GRADED_EPISODES_PER_SERVER * self.servers
-        return min(max(episodes, self.held_out), places) if self.servers else episodes
+        return min(episodes, places) if self.servers else episodes
 
 
 @dataclass(frozen=True)

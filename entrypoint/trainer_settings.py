@@ -165,7 +165,7 @@ class PlannedSettings:
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
             mounted=bool(self.settings.demonstrations.datasets),
-            held_out=self.settings.evaluation.episodes,
+            held_out=0 if FACTS[environment.channel].duels else self.settings.evaluation.episodes,
         )
 
     def planned(

@@ -3,7 +3,7 @@
 Counted in Qwen's vocabulary: games of servers over Goofspiel's deck sizes, duels by
 `python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`; the share of tokens that
 trees compute by `python -m benchmarks.tokens`, in groups of 8 and passes of 8,192 tokens; own
-games of jobs come in groups of 2, which share less.
+games of jobs come in groups of 2 or in none, which share less.
 """
 
 from __future__ import annotations

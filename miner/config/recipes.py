@@ -4,7 +4,8 @@ A recipe is a file of settings with a table `[recipe]`: what it is about, which 
 (`extends`), the largest model it is meant for (`largest`, parameters), the factor of the learning
 rate where adapters are trained (`lora_rate`), and the settings that differ where the game is none
 of the servers' Goofspiel (`other_games`, in duels too) or sampled replies have the credit
-(`policy_gradient`). Any file of settings may have that table, to start from a recipe by its name.
+(`policy_gradient`). Any file of settings may have that table, to start from a recipe by its name;
+what it sets itself wins over what those tables of the recipe say.
 """
 
 import tomllib
@@ -87,14 +88,24 @@ def read_recipe(path: Path) -> Recipe:
         key = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(f"{path}: recipe.{key}: {problem['msg']}") from None
     base = Recipe("", None, {}, 1.0, {}, {}) if table.extends is None else recipe(table.extends)
+    own_rate = value_at(tree, "optimizer.learning_rate") is not None
     return Recipe(
         path.stem,
         table.largest,
         merged(base.settings, tree),
-        table.lora_rate or base.lora_rate,
-        merged(base.other_games, table.other_games),
-        merged(base.policy_gradient, table.policy_gradient),
+        table.lora_rate or (1.0 if own_rate else base.lora_rate),
+        merged(_left(base.other_games, tree), table.other_games),
+        merged(_left(base.policy_gradient, tree), table.policy_gradient),
     )
+
+
+def _left(table: Tree, tree: Tree) -> Tree:
+    """`table` without the keys that `tree` sets."""
+    return {
+        key: _left(value, tree.get(key, {})) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if isinstance(value, dict) or key not in tree
+    }
 
 
 def recipe(name: str) -> Recipe:

@@ -177,7 +177,10 @@ class RolloutSettings(Section):
     )
     episode_seconds: float = Field(180.0, gt=0, description="Time limit of one episode.")
     live_episodes: int | None = Field(
-        None, ge=1, description="Episodes that a process plays at once at most; empty: a step's."
+        None,
+        ge=1,
+        description="Episodes that a process plays at once at most; empty: a step's, on a CPU all "
+        "held-out ones too.",
     )
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",

@@ -8,10 +8,10 @@ from miner.rollout.trajectory import Trajectory
 from tests.builders import build_trajectory
 
 
-def trajectory(*valid: bool, score: float = 1.0, seat: int = 0) -> Trajectory:
+def trajectory(*valid: bool, score: float = 1.0) -> Trajectory:
     return build_trajectory(
         score,
-        task=EpisodeTask("goofspiel", 0, 10 + seat),
+        task=EpisodeTask("goofspiel", 0, 10),
         replies=["1"] * len(valid),
         valid=valid,
     )

@@ -121,3 +121,28 @@ def test_a_wrong_value_comes_with_the_right_way_to_write_it(override: str, sente
     with pytest.raises(ConfigurationError, match=re.escape(sentence)) as refused:
         Settings.load(None, [override])
     assert "after validation" not in str(refused.value), "one mistake, one sentence"
+
+
+LORA, TURNS = '[model]\ntuning = "lora"\n', '[reward]\ncredit = "turn"\n'
+RATE, PAIRS = "[optimizer]\nlearning_rate = 1e-4\n", "[rollout]\ngroup_size = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "file", "rate", "group_size"),
+    [
+        ("", LORA, 1.5e-4, 1),
+        ("", LORA + RATE, 1e-4, 1),
+        ("lora_rate = 2.0", LORA + RATE, 2e-4, 1),
+        ("", TURNS, 3e-6, 8),
+        ("", TURNS + RATE + PAIRS, 1e-4, 2),
+        ("", '[environment]\nchannel = "recorded"\n[reward]\ncredit = "episode"\n', 1.5e-5, 2),
+    ],
+)
+def test_what_a_file_sets_wins_over_tables_of_the_recipe_that_it_extends(
+    table, file, rate, group_size, tmp_path
+):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'[recipe]\nextends = "real-to-4b"\n{table}\n{file}')
+    settings = Settings.load(path, environ={})
+    assert settings.optimizer.learning_rate == pytest.approx(rate)
+    assert settings.rollout.group_size == group_size
