@@ -77,4 +77,3 @@ SHOWS: dict[tuple[DemoModel, Sizes], Show] = {
         last_weights=True,
     ),
 }
-"""Seconds that docs/learning.md has runs of."""

@@ -78,6 +78,8 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     assert live_episodes(settings, ranks) == live
     fewer = settings.having(rollout={"live_episodes": 5})
     assert live_episodes(fewer, ranks) == 5
+    planned = settings.having(rollout={"live_episodes": 60})  # there is memory for so many
+    assert live_episodes(planned, ranks) == 60
     rules = []
 
     def played(policy, source, tasks, given, *_):
