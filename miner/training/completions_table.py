@@ -91,7 +91,7 @@ def episodes(step: StepTokens) -> list[dict[str, Any]]:
 
 
 def _reward(about: dict[str, Any]) -> float:
-    return sum(score + penalty for _, score, penalty, _ in about["parts"])
+    return sum(score + penalty for _, score, penalty in about["parts"])
 
 
 def _as_traces(name: str, tracker: Any, played: Sequence[dict[str, Any]]) -> Any:

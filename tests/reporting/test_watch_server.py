@@ -76,7 +76,7 @@ def test_a_containers_records_are_copied_out_of_it(
 
 async def test_tokens_of_a_step_are_a_link_away(tmp_path: Path) -> None:
     run_of(tmp_path)
-    task = {"task": "goofspiel", "score": 1.0, "parts": [(0, 1.0, -0.5, 0.0)]}
+    task = {"task": "goofspiel", "score": 1.0, "parts": [(0, 1.0, -0.5)]}
     rules = {"divisor": 1.0, "beta": 0.0, "clip": None, "group_size": 1, "credit": "episode"}
     ids, one = np.array([0, 1], np.int32), np.array([-0.5], np.float32)
     row = RowTokens(0, 1, ids, ids[:1], ids[:1], one, one, one[:0], one, 0, None)

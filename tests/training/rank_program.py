@@ -44,7 +44,7 @@ def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
         "episode": {
             "task": f"game {game}, member {member}",
             "score": sum(reward for _, reward in rewards),
-            "parts": [(turn, reward, 0.0, 0.0) for turn, reward in rewards],
+            "parts": [(turn, reward, 0.0) for turn, reward in rewards],
         },
     }
 

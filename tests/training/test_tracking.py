@@ -66,7 +66,7 @@ def recorded(tmp_path: Path) -> TokenRecords:
     records = TokenRecords(tmp_path)
 
     def with_legal_replies(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        parts = [[(0, float(number % 2), 0.0, 0.0)] for number in range(len(prompts))]
+        parts = [[(0, float(number % 2), 0.0)] for number in range(len(prompts))]
         return rollout(prompts, trainer) | {"episode": [{"task": "t", "parts": p} for p in parts]}
 
     trainer = make_trainer(tmp_path, with_legal_replies, credit="episode", tokens=records)
