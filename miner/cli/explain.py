@@ -11,7 +11,7 @@ import typer
 
 from miner.config.errors import ConfigurationError
 from miner.reporting.run_folder import RunFolder
-from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords, step_loss
+from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords, reward_of, step_loss
 from miner.rewards.advantages import EPSILON, differences_by_round, returns_to_go
 
 OVERVIEW_HEAD = 3
@@ -81,7 +81,7 @@ def _overview(parts: Sequence[StepTokens], logged: float) -> Iterator[str]:
             own = [row for row in part.rows if row.episode == number]
             values = [float(a) for row in own if row.weight is None for a in row.advantages]
             about = part.episodes[number]
-            reward = f"{_reward(about['parts']):6.2f}  {about['score']:5.2f}" if about else "-"
+            reward = f"{reward_of(about['parts']):6.2f}  {about['score']:5.2f}" if about else "-"
             span = f"{min(values):+.3f} to {max(values):+.3f}" if values else "none"
             game = _described(part, number)
             yield f"{first + number:7}  {reward:13}  {span:>28}  {len(own):4}  {game}"
@@ -92,11 +92,6 @@ def _described(part: StepTokens, number: int) -> str:
     about = part.episodes[number]
     group = number // part.rules["group_size"]
     return f"{about['task'] if about else 'lost, or demonstrations'} (group {group})"
-
-
-def _reward(turns: Sequence[Sequence[float]]) -> float:
-    """Reward of an episode: score less penalties."""
-    return sum(score + penalty for _, score, penalty in turns)
 
 
 def _credit(part: StepTokens, number: int) -> Iterator[str]:
@@ -117,8 +112,8 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
     group = [each["parts"] if each else None for each in part.episodes[number - place :][:size]]
     turns = about["parts"]
     if rules["credit"] == "episode":
-        rewards = [_reward(each) for each in group if each]
-        reward, mean = _reward(turns), fmean(rewards)
+        rewards = [reward_of(each) for each in group if each]
+        reward, mean = reward_of(turns), fmean(rewards)
         deviation = stdev(rewards) if len(rewards) > 1 else 0.0
         score = about["score"]
         yield f"  reward {reward:+.3f} = score {score:+.3f}, penalties {reward - score:+.3f}"

@@ -2,8 +2,8 @@
 
 A recipe is a file of settings with a table `[recipe]`: what it is about, which recipe it builds on
 (`extends`), the largest model it is meant for (`largest`, parameters), the factor of the learning
-rate where adapters are trained (`lora_rate`), and the settings that differ where the game is none
-of the servers' Goofspiel (`other_games`, in duels too) or sampled replies have the credit
+rate where adapters are trained (`lora_rate`), and the settings that differ where it is not the
+servers' Goofspiel (`other_games`, in duels too) or sampled replies have the credit
 (`policy_gradient`). Any file of settings may have that table, to start from a recipe by its name;
 what it sets itself wins over what those tables of the recipe say.
 """

@@ -202,6 +202,11 @@ class TokenRecords:
         return parts
 
 
+def reward_of(turns: Sequence[Sequence[float]]) -> float:
+    """Reward of an episode whose turns are recorded as `TurnParts`: score less penalties."""
+    return sum(sum(parts) for _, *parts in turns)
+
+
 def step_loss(parts: Sequence[StepTokens]) -> float:
     """The loss of a step of several processes, as it is logged: the mean of theirs."""
     return math.fsum(part.loss for part in parts) / len(parts)

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from miner.reporting.token_records import StepTokens, TokenRecords
+from miner.reporting.token_records import StepTokens, TokenRecords, reward_of
 
 MOST_ROWS = 64
 MOST_TRACES = 8
@@ -63,7 +63,7 @@ def completions(step: StepTokens) -> list[dict[str, Any]]:
                 "step": step.step,
                 "prompt": "".join(texts[: row.prompt]),
                 "completion": "".join(texts[row.prompt :]),
-                "reward": _reward(about),
+                "reward": reward_of(about["parts"]),
                 "advantage": float(row.advantages.mean()),
                 "task": about["task"],
             }
@@ -85,13 +85,9 @@ def episodes(step: StepTokens) -> list[dict[str, Any]]:
             for own, some in parts:
                 content = "".join(step.texts[token] for _, token in some)
                 messages.append({"role": "assistant" if own else "user", "content": content})
-        metadata = {"step": step.step, "task": about["task"], "reward": _reward(about)}
+        metadata = {"step": step.step, "task": about["task"], "reward": reward_of(about["parts"])}
         found.append({"messages": messages, "metadata": metadata})
     return found[:MOST_TRACES]
-
-
-def _reward(about: dict[str, Any]) -> float:
-    return sum(score + penalty for _, score, penalty in about["parts"])
 
 
 def _as_traces(name: str, tracker: Any, played: Sequence[dict[str, Any]]) -> Any:
