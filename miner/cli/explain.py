@@ -101,7 +101,6 @@ def _credit(part: StepTokens, number: int) -> Iterator[str]:
         return
     without = {
         "own": "  advantages are those of the function that reward.entry names",
-        "sampled_moves": "  advantages: a critic's value of each move, less the policy's mean",
         "all_moves": "  sampled tokens have no advantage: all legal replies are taught, below",
     }
     if rules["credit"] in without:
@@ -148,10 +147,17 @@ def _tokens(part: StepTokens, number: int) -> Iterator[str]:
         if row.episode != number:
             continue
         tree = f"tree {row.tree}" if row.tree >= 0 else "not computed: no token has an advantage"
-        kind = "" if row.weight is None else f", not sampled: target {row.weight:.3f} of this reply"
-        yield f"row {place}, {tree}{kind}"
+        yield f"row {place}, {tree}{_unsampled(part, row)}"
         yield _masked(part, "prompt", row.ids[: row.prompt].tolist())
         yield from _completion(part, row)
+
+
+def _unsampled(part: StepTokens, row: RowTokens) -> str:
+    if row.weight is None:
+        return ""
+    if part.rules["by_policy"]:
+        return f", not sampled: advantage {row.weight:+.3f}, times its probability"
+    return f", not sampled: target {row.weight:.3f} of this reply"
 
 
 def _completion(part: StepTokens, row: RowTokens) -> Iterator[str]:

@@ -17,11 +17,10 @@ class RewardSettings(Section):
         ge=0,
         description="Taken from the episode's reward for each reply without an action or cut off.",
     )
-    credit: Literal["episode", "turn", "sampled_moves", "all_moves", "own"] = Field(
+    credit: Literal["episode", "turn", "all_moves", "own"] = Field(
         "episode",
-        description="One advantage per episode, one per turn with its own baseline, one per turn "
-        "from a critic, for each decision the critic's target over all legal replies, or a "
-        "function of yours (entry).",
+        description="One advantage per episode, one per turn with its own baseline, for each "
+        "decision a critic's values of all legal replies, or a function of yours (entry).",
     )
     entry: str = Field(
         "", description="credit = own: your function, as own_credit.py:credit or package.module:f."
@@ -29,8 +28,16 @@ class RewardSettings(Section):
     tau: float = Field(
         0.01,
         gt=0,
-        description="credit = all_moves or sampled_moves, and demonstrations: temperature of the "
-        "target, in chances to win; the critic plays endings out with it.",
+        description="credit = all_moves, and demonstrations: temperature of the target, in chances "
+        "to win; the critic plays endings out with it.",
+    )
+    targets: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="credit = all_moves: first share of the run that pulls the policy towards the "
+        "target at each decision. After it, what its next move gives away on average is lowered: "
+        "better play in the same time, but no base learns the form of a reply so.",
     )
     named: bool = Field(
         False,

@@ -13,7 +13,7 @@ GONE = {
     "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
     "reward.decay": "nothing is earned before the end of an episode but penalties",
     "reward.results": "with credit = all_moves sampled turns have no advantages of their own",
-    "reward.shaping": "reward.credit='sampled_moves' knows more of each turn",
+    "reward.shaping": "reward.credit='all_moves' knows more of each turn",
     "rollout.weights": "weights reach vLLM's server by a file in run_dir",
 }
 """Settings of earlier versions, and what to do about them."""

@@ -263,14 +263,13 @@ class Settings(Section):
         credit = self.reward.credit
         facts = FACTS[self.environment.channel]
         goofspiel = facts.critics and not facts.duels and self.environment.name == GOOFSPIEL
-        moves = {"all_moves": goofspiel or facts.duels, "sampled_moves": goofspiel}
-        if not moves.get(credit, True):
+        if credit == "all_moves" and not (goofspiel or facts.duels):
             where = f"environment.channel={self.environment.channel!r}, {self.environment.name!r}"
             raise ValueError(f"reward.credit={credit!r} has no critic for {where}: set 'episode'")
-        if self.rollout.group_size == 1 and credit not in moves:
+        if self.rollout.group_size == 1 and credit != "all_moves":
             raise ValueError(
                 "rollout.group_size=1 leaves nothing to compare an episode with: set it to 2 or "
-                "more, or reward.credit to 'all_moves' or 'sampled_moves'"
+                "more, or reward.credit to 'all_moves'"
             )
         if self.rollout.guided and (credit != "all_moves" or facts.duels):
             raise ValueError(

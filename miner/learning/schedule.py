@@ -101,11 +101,18 @@ class Schedule(TrainerCallback):
     def measured(self, phase: Phase) -> Iterator[None]:
         """Let the deadline learn how long an evaluation or a publication takes; no step's time."""
         began = self._busy()
+        with self.between_steps(phase):
+            yield
+        self.observe(phase, self._busy() - began)
+
+    @contextmanager
+    def between_steps(self, phase: str) -> Iterator[None]:
+        """Count the seconds inside as spent on `phase`, and not as a step's."""
+        began = self._busy()
         yield
         taken = self._busy() - began
         self._step_began += taken
         self.spend(phase, taken)
-        self.observe(phase, taken)
 
     def observe(self, phase: Phase, seconds: float) -> None:
         """Let the deadline know how long a phase took, also one of an earlier process."""

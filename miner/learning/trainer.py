@@ -30,7 +30,7 @@ from miner.reporting.records import HALVINGS, TARGET_KL
 from miner.reporting.token_records import TokenRecords
 from miner.rewards.advantages import turn_advantages
 
-Credit = Literal["episode", "turn", "sampled_moves", "all_moves", "own"]
+Credit = Literal["episode", "turn", "all_moves", "own"]
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +89,13 @@ class EpisodeTrainer(TreeTrainer):
     per row, rows of an episode next to each other; all others have one per prompt, which is one
     episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1), and
     `weights`, if there, one per row: None, or the share in the loss of one that was not sampled,
-    with `entropies`, its part of the entropy of what is taught there.
+    with `entropies`, its part of the entropy of what is taught there. Where `by_policy`, alike for
+    all, the weight is an advantage, and counts as often as the policy gives that reply.
 
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
-            by advantages of each token with loss, from the column `turn_rewards`; with "own" and
-            "sampled_moves" they are in `turn_advantages`, and with "all_moves" only rows with a
-            weight have one.
+            by advantages of each token with loss, from the column `turn_rewards`; with "own" they
+            are in `turn_advantages`, and with "all_moves" only rows with a weight have one.
         guard: decides over updates of which something is not finite.
         tokens: gets each learned step's tokens.
         tokens_per_pass, gather, after_pass: see `TreeTrainer`.
@@ -255,6 +255,7 @@ class EpisodeTrainer(TreeTrainer):
                 "beta": self.beta,
                 "clip": clip if self.use_vllm else None,
                 "credit": self._credit,
+                "by_policy": self.by_policy,
                 "group_size": self._group_size,
             }
             rows = list(zip(self._rows, self._offsets, strict=True))
@@ -307,6 +308,7 @@ class EpisodeTrainer(TreeTrainer):
                 f"{len(rows)}: one list of them belongs to each row"
             )
         output["advantages"] = self._credited(output, inputs, rows)
+        self.by_policy = bool(inputs[0].get("by_policy"))
         if "weights" in inputs[0]:
             output["advantages"] = self._weighted(
                 output,
@@ -349,16 +351,18 @@ class EpisodeTrainer(TreeTrainer):
         self, output: dict[str, Any], weights: list[float | None], entropy: float
     ) -> torch.Tensor:
         """The advantages, where rows with a weight have the one that makes their loss a
-        cross-entropy.
+        cross-entropy, or where `by_policy` the mean over the replies.
 
         TRL divides by the tokens of all processes' rows, which is multiplied out: theirs is divided
-        by the sum of their weights.
+        by the sum of their weights, or by their number.
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        sums = torch.stack([given.nansum(), torch.tensor(entropy).to(given)])
+        count = (~given.isnan()).sum() if self.by_policy else given.nansum()
+        sums = torch.stack([count.to(given), torch.tensor(entropy).to(given)])
         total, targets = self.accelerator.reduce(sums, reduction="sum")
-        self._target_entropy = float(targets / total) if total > 0 else None
+        pulled = total > 0 and not self.by_policy
+        self._target_entropy = float(targets / total) if pulled else None
         if not total > 0:
             return advantages
         scaled = (given * output["num_items_in_batch"] / total)[:, None]

@@ -70,6 +70,8 @@ class TreeTrainer(GRPOTrainer):
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
+        self.by_policy = False
+        """Whether a row that was not sampled counts as often as the policy gives that reply."""
         self._unsampled_nll: list[Tensor] = []
         """By pass: negative log-likelihood of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
@@ -205,6 +207,8 @@ class TreeTrainer(GRPOTrainer):
         gap = logprobs.detach() - sampling
         self._gaps.append(gap[sampled])
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
+        if self.by_policy:
+            others = others * (logprobs.detach() * mask).sum(1, keepdim=True).exp()
         self._unsampled_nll.append((others.detach() * logprobs.detach()).sum())
         if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
             part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)

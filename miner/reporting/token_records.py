@@ -24,7 +24,7 @@ from miner.common_prefix import common_prefix
 from miner.config.errors import ConfigurationError
 
 FOLDER = "tokens"
-VERSION = 3
+VERSION = 4
 _RAGGED = ("ids", "turns", "at", "sampled", "learned", "reference", "advantages")
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class RowTokens:
             (NaN: the row was not computed), and by the base (empty without a KL term).
         advantages: as the loss has them, before any importance correction.
         tree: the tree in which the row was computed, or -1.
-        weight: share in the supervised loss of a row that was not sampled.
+        weight: share in the supervised loss of a row that was not sampled, or its advantage.
     """
 
     episode: int
@@ -65,8 +65,8 @@ class StepTokens:
 
     Attributes:
         rules: parts of the loss: `divisor` of the sum over this process's tokens, `beta`, `clip`
-            (bounds of the importance ratio, None without correction), `credit` and
-            `group_size`.
+            (bounds of the importance ratio, None without correction), `credit`, `group_size`
+            and `by_policy`: what was not sampled counts as often as the policy gives it.
         episodes: of each the task, score and parts of the reward by turn; None for a lost one.
         texts: of each token id in the rows.
     """
@@ -79,6 +79,8 @@ class StepTokens:
 
     def factor(self, row: RowTokens) -> np.ndarray:
         """The importance factor of each token with loss; 1 where nothing is corrected."""
+        if row.weight is not None and self.rules["by_policy"]:
+            return np.full(len(row.at), np.exp(row.learned.sum()))
         if self.rules["clip"] is None:
             return np.ones(len(row.at))
         ratio = np.clip(np.exp(row.learned - row.sampled), *self.rules["clip"])

@@ -1,52 +1,88 @@
-"""Credit for all legal moves: at each decision of the policy's own games, the distribution over the
-legal replies is pulled towards softmax(Q / tau), with Q from a critic.
+"""Credit for all legal moves: at each decision of the policy's own games, every legal reply is
+learned from, by its value Q from a critic.
 
-This is the M-step of maximum a posteriori policy optimisation (Abdolmaleki et al. 2018, arXiv
-1806.06920, equation 10, without its trust region). The loss of a decision is the cross-entropy
-between the target and the policy's probability of each whole reply; what is no legal reply loses
-mass to those that are. Each legal reply is a row of its own behind the decision's prompt, which
-trees compute once; a model that takes no trees learns one reply, drawn from the target.
+In the first part of a run the policy is pulled towards softmax(Q / tau). This is the M-step of
+maximum a posteriori policy optimisation (Abdolmaleki et al. 2018, arXiv 1806.06920, equation 10,
+without its trust region). The loss of a decision is the cross-entropy between the target and the
+policy's probability of each whole reply; what is no legal reply loses mass to those that are.
+
+After it, the policy gradient of what the next reply gives away on average,
+
+    sum over legal a of pi(a | s) (max Q(s, .) - Q(s, a)) + penalty (1 - sum of these pi(a | s))
+
+which has no noise of the sampled move (Allen et al. 2017, arXiv 1709.00503). A policy without legal
+replies has no gradient there, and needs the targets first.
+
+Each legal reply is a row of its own behind the decision's prompt, which trees compute once; a model
+that takes no trees learns one reply, drawn.
 """
 
 import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import fmean
 
 from miner.config.contract import agent_seat
+from miner.config.settings import RewardSettings
 from miner.environments.base import EpisodeTask, Message
-from miner.rewards.critic import Critic, CriticCredit
-from miner.rewards.goofspiel_critic import softmax
+from miner.rewards.critic import Critic
+from miner.rewards.goofspiel_critic import Bid, softmax
 from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
 LEAST_SHARE = 0.005
 """Legal replies with a smaller share of the target are left out: they cost more than they teach."""
 
+UNIT = 0.05
+"""Chance to win that is an advantage of 1: about what a move at random gives away."""
+
 Encode = Callable[[str], tuple[int, ...]]
 
+Seen = tuple[list[Bid], list[float]]
+"""Bids that the policy makes, and what the critic's best move would have added to each move."""
 
-class AllMoves(CriticCredit):
-    """Makes the rows, and keeps the critic informed of what they teach.
+
+class AllMoves:
+    """Makes the rows, and keeps the critic informed of the policy.
 
     Args:
         encode: a reply's text to its token ids, with the token that ends it.
-        tau: temperature of the target, in chances to win.
+        reward: its `tau` is the target's temperature, in chances to win.
         draw: where one reply of a decision is taught.
+
+    Attributes:
+        by_policy: true where rows have advantages that count as often as the policy gives their
+            reply; false where they have shares of the target.
     """
 
     def __init__(
-        self, critic: Critic, encode: Encode, tau: float, draw: random.Random | None = None
+        self,
+        critic: Critic,
+        encode: Encode,
+        reward: RewardSettings,
+        draw: random.Random | None = None,
     ) -> None:
-        super().__init__(critic)
+        self._critic = critic
+        self._bids: list[Bid] = []
+        self._regrets: list[float] = []
+        self.regret = math.nan
         self._encode = encode
-        self._tau = tau
+        self._tau = reward.tau
+        self._penalty = reward.invalid_reply_penalty
+        self._targets = reward.targets
         self._draw = draw or random.Random(0)
+        self.by_policy = not self._targets
+
+    def begin(self, fraction: float) -> None:
+        """Begin a step when this share of the run is used up."""
+        self.by_policy = fraction >= self._targets
 
     def rows(
         self, trajectory: Trajectory, turns: Collection[int], *, every: bool = True
     ) -> list[RolloutRow]:
-        """Rows of the legal replies at `turns`; their weights add up to one for each decision.
+        """Rows of the legal replies at `turns`; shares of the target add up to one for each
+        decision.
 
         Args:
             every: false for one reply a decision, see `taught`.
@@ -57,14 +93,53 @@ class AllMoves(CriticCredit):
             shown, values = self._values_at(trajectory, turn, seat)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
-            if played in values and trajectory.turns[turn].sampled_tokens:
+            own = played in values and bool(trajectory.turns[turn].sampled_tokens)
+            if own:
                 self._regrets.append(max(values.values()) - values[played])
             if not values:
                 continue
+            draw = None if every else self._draw
+            if self.by_policy:
+                if own:
+                    self._note(shown, seat, {played: 1.0})
+                rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)
+                continue
             shares = target(values, self._tau)
             self._note(shown, seat, shares)
-            rows += taught(prompts[turn], shares, self._encode, None if every else self._draw)
+            rows += taught(prompts[turn], shares, self._encode, draw)
         return rows
+
+    def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
+        """Let the critic know of the policy since the last call; collective.
+
+        Args:
+            gather: what this rank has seen -> what all ranks have.
+        """
+        seen = gather((self._bids, self._regrets))
+        self._bids, self._regrets = [], []
+        self._critic.learn([bid for bids, _ in seen for bid in bids])
+        regrets = [regret for _, some in seen for regret in some]
+        self.regret = fmean(regrets) if regrets else math.nan
+
+    def _note(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> None:
+        """Keep for `learn` that the policy plays `target` here."""
+        if bid := self._critic.bid(shown, seat, target):
+            self._bids.append(bid)
+
+    def _values_at(
+        self, trajectory: Trajectory, turn: int, seat: int
+    ) -> tuple[Sequence[Message], Mapping[str, float]]:
+        """The position of a turn and the values of its legal replies, none where none was shown."""
+        # after an invalid reply the position is still the one shown before
+        for each in reversed(trajectory.turns[: turn + 1]):
+            if values := self._critic.values(each.messages, seat):
+                return each.messages, values
+        return (), {}
+
+    def _advantages(self, values: Mapping[str, float]) -> dict[str, float]:
+        """By reply, against one that is none and costs the penalty."""
+        best = max(values.values())
+        return {reply: (self._penalty + value - best) / UNIT for reply, value in values.items()}
 
     def guide(self, share: Callable[[], float]) -> Guide:
         """Pick the replies of some episodes, which then cost no sampling.
@@ -131,6 +206,23 @@ def taught(
         return [_row(prompt, encode(reply), shares[reply], entropies[reply]) for reply in shares]
     [reply] = draw.choices([*shares], [*shares.values()])
     return [_row(prompt, encode(reply), 1.0, sum(entropies.values()))]
+
+
+def weighed(
+    prompt: tuple[int, ...],
+    advantages: Mapping[str, float],
+    encode: Encode,
+    draw: random.Random | None = None,
+) -> list[RolloutRow]:
+    """Rows of a decision, whose weights are advantages.
+
+    Args:
+        draw: for one reply, each as likely as the others.
+    """
+    if draw is None:
+        return [_row(prompt, encode(reply), advantages[reply], 0.0) for reply in advantages]
+    reply = draw.choice([*advantages])
+    return [_row(prompt, encode(reply), advantages[reply] * len(advantages), 0.0)]
 
 
 def _row(

@@ -33,6 +33,11 @@ PRIOR = 32.0
 KEPT_PER_BID = 0.9995
 """Share of the earlier bids' weight that remains with each further one: targets change."""
 
+SURENESS = 2.0
+"""Power of the counts. They mix positions of different leads and hands, in each of which the policy
+is surer of its card: with 1 the critic's best moves win 0.915 of 10,000 games, with 2 and 3 0.925
+and 0.924, with 4 0.921 (8 cards; bid = prize has 0.924)."""
+
 EXACT_CARDS = 2
 """Hands of so many cards or fewer are played out in full; three take four times as long a game and
 its best moves win no more."""
@@ -63,7 +68,7 @@ class Habits:
         """Probability of each card's rank for each prize's, shape (cards, cards)."""
         if cards not in self._tables:
             spread = _spread(cards)
-            table = spread @ self.counts @ spread.T
+            table = (spread @ self.counts @ spread.T) ** SURENESS
             self._tables[cards] = table / table.sum(1, keepdims=True)
         return self._tables[cards]
 
@@ -105,11 +110,6 @@ class GoofspielCritic:
         replies = (reply_text(card, named=self._named) for card in state.hands[seat])
         prize = sorted((*state.remaining, state.prize)).index(state.prize)
         return prize, tuple(target.get(reply, 0.0) for reply in replies)
-
-    def mean(self, shown: Sequence[Message], seat: int, values: Mapping[str, float]) -> float:
-        """Mean of the values of all legal replies, by how often the policy gives them."""
-        prize, in_order = self.bid(shown, seat, values) or (0, ())
-        return float(self.habits.table(len(in_order))[prize] @ np.array(in_order))
 
     def learn(self, bids: Sequence[Bid]) -> None:
         """Count what the policy is taught."""

@@ -107,7 +107,8 @@ class Recorder(TrainerCallback):
         self._progress.update(record)
         if not record.learns:
             self._progress.note(
-                f"step {record.step}: nothing to learn: no reply was better or worse than its group"
+                f"step {record.step}: nothing to learn: "
+                "no reply was better or worse than its baseline"
             )
         self._recorded = time.monotonic()
 

@@ -109,7 +109,8 @@ class RevertToBest(TrainerCallback):
             return
         if rose:
             self._heartbeat.beat("keeping the best weights")
-            self._best.keep(step, self._schedule.elapsed)
+            with self._schedule.between_steps("keeping"):
+                self._best.keep(step, self._schedule.elapsed)
             return
         before = self._revert(step, halvings=self._trainer.halvings + 1)
         self._write(step)

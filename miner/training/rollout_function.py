@@ -23,11 +23,10 @@ from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
 from miner.rewards.all_moves import AllMoves
-from miner.rewards.critic import Critic, CriticCredit
+from miner.rewards.critic import Critic
 from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
-from miner.rewards.own_credit import OwnCredit, load_credit
-from miner.rewards.sampled_moves import SampledMoves
+from miner.rewards.own_credit import load_credit
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.renderer import ChatRenderer
@@ -61,6 +60,7 @@ class RolloutFunction:
         ranks: each plays its own prompts; statistics are of all of them.
         all_moves: adds rows of each decision's legal replies; None where turns or episodes alone
             have the credit.
+        fraction: optimizer step -> used-up share of the run.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class RolloutFunction:
         eos_token_id: int,
         ranks: Ranks,
         all_moves: AllMoves | None = None,
+        fraction: Callable[[int], float] = lambda step: 0.0,
     ) -> None:
         self._play = play
         self._all_moves = all_moves
-        self._by_turn = _credit_by_turn(reward)
-        sampled = self._by_turn if isinstance(self._by_turn, SampledMoves) else None
-        self._critic: CriticCredit | None = all_moves or sampled
+        self._fraction = fraction
+        self._by_turn = load_credit(reward.entry) if reward.credit == "own" else None
         self._rewards = EpisodeReward(reward.invalid_reply_penalty)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
@@ -85,7 +85,7 @@ class RolloutFunction:
     @property
     def regret(self) -> float | None:
         """Mean chance to win that the latest moves gave away, by the critic; None without one."""
-        critic = self._critic
+        critic = self._all_moves
         return None if critic is None or math.isnan(critic.regret) else critic.regret
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -93,9 +93,9 @@ class RolloutFunction:
 
         Returns: prompt_ids, completion_ids, logprobs, env_mask as TRL documents them, with one
             entry per row; with one entry per prompt episode_reward (None for a lost episode),
-            turn_rewards, turn_advantages (by a critic or a function of the user's), episode (what
-            is recorded of it), and lists for each of the episode's rows: turn_ids, weights and
-            entropies.
+            turn_rewards, turn_advantages (by a function of the user's), episode (what is recorded
+            of it), by_policy (see `AllMoves`), and lists for each of the episode's rows: turn_ids,
+            weights and entropies.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
             aborted; on all ranks.
         """
@@ -116,13 +116,17 @@ class RolloutFunction:
                 f"to: {lost[-1].error}; check the environment servers"
             )
         # a model that takes no trees would compute a decision's prompt for each of its replies
+        if self._all_moves is not None:
+            step = trainer.state.global_step
+            self._all_moves.begin(self.ranks.broadcast(self._fraction(step)))
         columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)
         if self._by_turn is not None:
             columns["turn_advantages"] = [
                 values for result in results for values in self._by_turn(_finished(result.outcomes))
             ]
-        if self._critic is not None:
-            self._critic.learn(self.ranks.gather)
+        if self._all_moves is not None:
+            columns["by_policy"] = [self._all_moves.by_policy] * len(outcomes)
+            self._all_moves.learn(self.ranks.gather)
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome], every: bool) -> dict[str, list[Any]]:
@@ -206,14 +210,7 @@ def all_moves_credit(
     critic: Critic = GoofspielCritic(reward.tau, named=reward.named)
     if isinstance(source, DuelSource):
         critic = DuelValues(source.family, taught_by(demonstrations.teacher), named=reward.named)
-    return AllMoves(critic, renderer.encode_reply, reward.tau, draw)
-
-
-def _credit_by_turn(reward: RewardSettings) -> OwnCredit | None:
-    """What makes the advantages of a group's turns here; None where the trainer does."""
-    if reward.credit == "sampled_moves":
-        return SampledMoves(GoofspielCritic(reward.tau), reward.invalid_reply_penalty)
-    return load_credit(reward.entry) if reward.credit == "own" else None
+    return AllMoves(critic, renderer.encode_reply, reward, draw)
 
 
 def _described(episode: Trajectory, rewards: EpisodeReward) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def _learn_from(
         renderer.eos_token_id,
         ranks,
         credit,
+        schedule.fraction,
     )
     play: TrlRollout = rollout
     if run.facts.supervised:

@@ -80,21 +80,25 @@ def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path
     file.unlink()
 
 
-@pytest.mark.parametrize(("credit", "corrected"), [("episode", True), ("all_moves", False)])
+@pytest.mark.parametrize(
+    ("credit", "corrected", "by_policy"),
+    [("episode", True, False), ("all_moves", False, False), ("all_moves", False, True)],
+)
 def test_rows_that_were_not_sampled_and_corrected_ratios_are_in_the_loss(
-    tmp_path: Path, credit: str, corrected: bool
+    tmp_path: Path, credit: str, corrected: bool, by_policy: bool
 ) -> None:
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        return with_legal_replies(prompts, trainer) | {"by_policy": [by_policy] * len(prompts)}
+
     records = TokenRecords(tmp_path)
-    trainer = make_trainer(
-        tmp_path, with_legal_replies, credit=credit, tokens=records, corrected=corrected
-    )
+    trainer = make_trainer(tmp_path, rollout, credit=credit, tokens=records, corrected=corrected)
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
     loss = trainer.compute_loss(trainer.model, output)
     (part,) = records.of(1)
     assert part.loss == pytest.approx(loss.item(), rel=1e-5)
-    assert abs(part.loss) > 1e-3
+    assert abs(part.loss) > (1e-9 if by_policy else 1e-3)  # the base hardly gives these replies
     factors = np.concatenate([part.factor(row) for row in part.rows if row.weight is None])
     assert (np.abs(factors - 1) > 0.1).any() == corrected
     assert {row.weight for row in part.rows} == {None, 0.75, 0.25}

@@ -66,7 +66,7 @@ def test_loss_gradient_and_metrics_are_those_of_trls_rows_in_one_pass(tmp_path, 
     more = {"beta": beta, "corrected": corrected}
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, **more))
     ours = learned(make_trainer(tmp_path, BUDGET, **more))
-    assert theirs[3] == [(8, 36)]
+    assert theirs[3] == [(8, 36)] * (1 + corrected)  # scored for the ratio, then learned
     assert len(ours[3]) > 2
     assert_same(ours, theirs)
     assert bool(beta) == (theirs[2].get("kl", [0.0])[0] > 0)
@@ -272,6 +272,7 @@ def test_the_importance_ratio_is_trls_without_a_second_scoring(tmp_path):
     trainer.takes_trees  # noqa: B018
     ours = learned(trainer)
     assert_same(ours, theirs)
+    assert (len(ours[3]), len(theirs[3])) == (1, 2)
     for name in (
         "sampling/sampling_logp_difference/mean",
         "sampling/sampling_logp_difference/max",

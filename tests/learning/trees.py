@@ -89,11 +89,8 @@ def batch(trainer, shuffled=True):
 
 
 def learned(trainer, rows=None):
-    """Loss, gradients and metrics of one step's backward, and the forwards that it takes, each of
-    (lines, tokens)."""
-    rows = rows or batch(trainer)
-    before = {name: len(values) for name, values in trainer._metrics["train"].items()}
-    trainer.model.zero_grad()
+    """Loss, gradients and metrics of one step's backward, and the forwards that the step takes,
+    each of (lines, tokens)."""
     shapes = []
 
     def note(module, args, kwargs):
@@ -102,6 +99,9 @@ def learned(trainer, rows=None):
     inner = trainer.accelerator.unwrap_model(trainer.model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
     hook = inner.base_model.register_forward_pre_hook(note, with_kwargs=True)
+    rows = rows or batch(trainer)
+    before = {name: len(values) for name, values in trainer._metrics["train"].items()}
+    trainer.model.zero_grad()
     loss = trainer.compute_loss(trainer.model, rows)
     trainer.accelerator.backward(loss)
     hook.remove()

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from miner.rewards.all_moves import AllMoves, prompts_by_turn
+from miner.config.settings import RewardSettings
+from miner.rewards.all_moves import UNIT, AllMoves, Seen, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
 from tests.rewards.positions import shown, user
 
-EOS = 1
+EOS, PENALTY = 1, 0.3
 FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))
 LATER = shown(5, "1", ("2 6", "1 3"), (9, 9))
 TASK = build_task(seed=2)  # seat 0
@@ -21,8 +22,9 @@ def encode(reply: str) -> tuple[int, ...]:
     return (100 + int(reply), EOS)
 
 
-def all_moves(tau: float = 0.05) -> AllMoves:
-    return AllMoves(GoofspielCritic(tau), encode, tau)
+def all_moves(tau: float = 0.05, targets: float = 1.0) -> AllMoves:
+    reward = RewardSettings(tau=tau, targets=targets, invalid_reply_penalty=PENALTY)
+    return AllMoves(GoofspielCritic(tau), encode, reward)
 
 
 def played(*replies: str, valid: tuple[bool, ...], texts: tuple[str, ...]) -> Trajectory:
@@ -77,6 +79,49 @@ def test_without_trees_a_decision_has_one_reply_drawn_by_its_share() -> None:
         assert found == pytest.approx(share, abs=0.1)  # four standard errors
 
 
+def test_after_the_targets_every_legal_reply_has_the_advantage_of_its_value() -> None:
+    credit = all_moves(targets=0.4)
+    credit.begin(0.39)
+    assert not credit.by_policy
+    credit.begin(0.4)
+    assert credit.by_policy
+    values = GoofspielCritic(0.05).values([user(FIRST)], 0) or {}
+    rows = credit.rows(GAME, [0])
+    weights = {str(row.completion_ids[0] - 100): row.weight * UNIT for row in rows if row.weight}
+    best = max(values.values())
+    assert weights == pytest.approx({card: PENALTY + v - best for card, v in values.items()})
+    assert max(weights.values()) == pytest.approx(PENALTY)  # more than a reply that is none
+
+
+def test_in_a_position_that_is_lost_anyway_no_move_is_a_bad_one() -> None:
+    hopeless = played("1", valid=(True,), texts=(shown(5, "1", ("2 6", "1 3"), (0, 30)),))
+    rows = all_moves(targets=0).rows(hopeless, [0])
+    assert [row.weight for row in rows] == pytest.approx([PENALTY / UNIT] * 2)
+
+
+def test_without_trees_one_reply_stands_for_all_by_policy_too() -> None:
+    credit = all_moves(targets=0)
+    whole = {row.completion_ids: row.weight for row in credit.rows(GAME, [2])}
+    drawn = [row for _ in range(400) for row in credit.rows(GAME, [2], every=False)]
+    assert {row.completion_ids: row.weight for row in drawn} == pytest.approx(
+        {reply: 2 * weight for reply, weight in whole.items() if weight}
+    )
+    first = sum(row.completion_ids == encode("1") for row in drawn)
+    assert 150 < first < 250
+
+
+def test_by_policy_the_critic_gets_to_know_what_was_played_not_what_was_picked() -> None:
+    credit = all_moves(targets=0)
+    credit.rows(GAME, [0])
+    picked = replace(GAME, turns=(replace(GAME.turns[0], sampled_tokens=0), *GAME.turns[1:]))
+    credit.rows(picked, [0])
+    seen: list[Seen] = []
+    credit.learn(lambda mine: seen.append(mine) or [mine])  # type: ignore[func-returns-value]
+    ((bids, regrets),) = seen
+    assert [shares for _, shares in bids] == [(0, 0, 0, 1, 0, 0)]
+    assert len(regrets) == 1
+
+
 def test_turns_that_are_not_trained_have_none() -> None:
     assert {row.prompt_ids for row in all_moves().rows(GAME, [0])} == {prompts_by_turn(GAME)[0]}
 
@@ -88,7 +133,7 @@ def test_an_episode_without_a_position_has_none() -> None:
 def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     critic = GoofspielCritic(0.05)
     first, later = critic.values([user(FIRST)], 0), critic.values([user(LATER)], 0)
-    credit = AllMoves(critic, encode, 0.05)
+    credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
     credit.rows(GAME, range(3))
     credit.learn(lambda seen: [seen])
     moves = max(first.values()) - first["3"], max(later.values()) - later["5"]
@@ -99,7 +144,7 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
 
 def test_the_critic_learns_what_all_ranks_teach() -> None:
     critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
-    credit = AllMoves(critic, encode, 0.05)
+    credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
     rows = credit.rows(GAME, [0])
     shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
     taught, elsewhere = other.bid([user(FIRST)], 0, shares), (1, (0.25, 0.75))

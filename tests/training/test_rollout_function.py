@@ -108,10 +108,12 @@ def test_without_trees_few_turns_are_learned_and_one_reply_of_each(takes_trees, 
     """A flat critic gives each of six cards the same share."""
     texts = (shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6")),) * 5
     episode = build_trajectory(1.0, task=build_task(seed=2), replies=tuple("12345"), shown=texts)
-    credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), tau=1e6)
-    player = Player(*[episode] * 4)
-    function = RolloutFunction(player, RewardSettings(credit="all_moves"), EOS, Ranks(), credit)
-    columns = function([encode_task(TASKS[0])] * 4, SimpleNamespace(takes_trees=takes_trees))
+    reward = RewardSettings(credit="all_moves", tau=1e6)
+    credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
+    function = RolloutFunction(Player(*[episode] * 4), reward, EOS, Ranks(), credit)
+    trainer = SimpleNamespace(takes_trees=takes_trees, state=SimpleNamespace(global_step=0))
+    columns = function([encode_task(TASKS[0])] * 4, trainer)
+    assert columns["by_policy"] == [False] * 4
     weights = [weight for weight in columns["weights"][0] if weight is not None]
     assert len(weights) == replies
     assert sum(weights) == pytest.approx(decisions)

@@ -82,3 +82,31 @@ def test_with_credit_for_all_moves_sampled_turns_have_no_advantage(tmp_path: Pat
     ours = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
     assert not ours["advantages"][slice(0, None, 3)].any()
     assert ours["advantages"][1::3].all()
+
+
+def test_by_policy_a_reply_counts_as_often_as_the_policy_gives_it(tmp_path: Path) -> None:
+    """The loss is the mean over replies of probability times advantage, by PyTorch's own way."""
+    advantages = (2.0, -3.0)
+
+    def valued(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        weights = [[None, *advantages]] * len(prompts)
+        by_policy = [True] * len(prompts)
+        return rollout(prompts, trainer) | {"weights": weights, "by_policy": by_policy}
+
+    trainer = make_trainer(tmp_path, valued, credit="all_moves")
+    trainer.current_gradient_accumulation_steps = 1
+    model = trainer.model.train()
+    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
+    model.zero_grad()
+    trainer.compute_loss(model, output).backward()
+    learned = gradients(model)
+    assert TARGET_KL not in trainer._metrics["train"]
+
+    model.zero_grad()
+    replies = zip(advantages, (LEGAL, OTHER), strict=True)
+    probabilities = [a * (-cross_entropy(model, reply)).exp() for a, reply in replies]
+    torch.as_tensor(-sum(probabilities) / len(advantages)).backward()
+    largest = max(g.abs().max() for g in learned)
+    assert largest > 0
+    for ours, expected in zip(learned, gradients(model), strict=True):
+        torch.testing.assert_close(ours / largest, expected / largest, atol=1e-4, rtol=1e-3)
