@@ -10,7 +10,6 @@ from entrypoint.layout import Topology
 from entrypoint.model_facts import ModelFacts
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.workload import workload
-from miner.config.channel_facts import FACTS
 from miner.config.settings import Settings
 
 START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
@@ -22,7 +21,6 @@ CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
-DUELS_EVALUATION_SHARE = 0.2  # they play a thousand games: with less there were two of them
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class RunCost:
         taught: a step of the warm start; None without one.
         steps: to expect, those of the warm start among them.
         taught_steps: of the warm start.
-        every_steps: between two evaluations, as far as `evaluation_share` allows: steps of a warm
+        every_steps: between two evaluations, as far as `EVALUATION_SHARE` allows: steps of a warm
             start are short.
     """
 
@@ -48,12 +46,6 @@ class RunCost:
     steps: int
     taught_steps: int
     every_steps: int
-
-
-def evaluation_share(settings: Settings) -> float:
-    """Share of a job's time for evaluations and their publications."""
-    duels = FACTS[settings.environment.channel].duels
-    return DUELS_EVALUATION_SHARE if duels else EVALUATION_SHARE
 
 
 def run_cost(
@@ -83,7 +75,7 @@ def run_cost(
 
     def fitting(seconds: float) -> float:
         """Steps of this length that fit, with evaluations in between."""
-        between = max(every * seconds, detour * (1 / evaluation_share(settings) - 1))
+        between = max(every * seconds, detour * (1 / EVALUATION_SHARE - 1))
         return min(most, left / (seconds * (1 + detour / between)))
 
     share, taught = settings.demonstrations.share, None

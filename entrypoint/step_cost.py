@@ -74,11 +74,11 @@ def taught_step_seconds(
     topology: Topology, shape: ModelShape, hardware: Hardware, decisions: int, work: Workload
 ) -> float:
     """Seconds of a step that learns from so many decisions of teachers: nothing is played, and no
-    weights travel. The teachers prepare the next step meanwhile."""
+    weights travel. The teachers prepare the next step in a thread meanwhile, which has the trainer
+    wait for Python's lock."""
     taught = work.taught if shape.trees else work.taught_row
     learning = _learning(topology, shape, hardware, decisions * taught)
-    prompts, teaching = decisions * TURN_SECONDS, decisions * work.teaching
-    return max(learning, teaching / topology.processes) + prompts / topology.processes
+    return learning + decisions * (TURN_SECONDS + work.teaching) / topology.processes
 
 
 def rollout_seconds(
@@ -96,7 +96,8 @@ def rollout_seconds(
 def assumptions(work: Workload, *, trees: bool) -> str:
     """Basis of an estimate, in one line."""
     share = work.computed / work.trained
-    computed = f"of which trees compute {share:.0%}" if trees else "as its layers take no trees"
+    computed = f"of which trees with all legal replies compute {share:.0%}"
+    computed = computed if trees else "as its layers take no trees"
     return (
         f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
         f"from, {computed}; {work.sampled:,.0f} "

@@ -8,7 +8,7 @@ from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
 from entrypoint.layout import Topology
 from entrypoint.paths import Paths
-from entrypoint.run_cost import RunCost, evaluation_share
+from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
 from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
@@ -39,8 +39,12 @@ DUEL_OPPONENTS = ("random", "teacher", "rival")
 DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy nine tenths of what is learned."""
 
-DUEL_WARM_START = 0.75
-"""Share of the run that learns from teachers before its own games, as in the tiny recipe."""
+DUEL_WARM_START = 0.9
+"""Share of the run that learns from teachers before its own games, as in SmolLM2's recipe: the last
+of these steps have most of the learning rate's decay, and own games take twenty times as long."""
+
+DUEL_ROWS = 64
+"""Decisions of such a step: steps, not decisions, are what a base's form and first look-up take."""
 
 DUEL_GROUPS, DUEL_GROUP = 64, 2
 """Of a step of own games: credit comes from values, and games that begin alike show the same
@@ -179,8 +183,10 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             if "every_steps" not in self._by_hand.get("evaluation", {}):
-                share = evaluation_share(self.settings)
-                planned["evaluation"] = {"every_steps": cost.every_steps, "time_share": share}
+                planned["evaluation"] = {
+                    "every_steps": cost.every_steps,
+                    "time_share": EVALUATION_SHARE,
+                }
             if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens
@@ -230,7 +236,11 @@ def _learning_tree(job: Job) -> Tree:
     return {
         "environment": {"notes": DUEL_NOTES},
         "reward": {"credit": "all_moves", "tau": DUEL_TAU},
-        "demonstrations": {"share": DUEL_WARM_START, "datasets": _beside_games(job)},
+        "demonstrations": {
+            "share": DUEL_WARM_START,
+            "rows": DUEL_ROWS,
+            "datasets": _beside_games(job),
+        },
         "rollout": {"groups_per_step": DUEL_GROUPS, "group_size": DUEL_GROUP},
         "evaluation": {"episodes": GATED_GAMES * len(games)},
     }

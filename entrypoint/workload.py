@@ -1,9 +1,9 @@
 """Size of an episode of a job's games, for the estimates and the memory plan.
 
-Counted in Qwen's vocabulary: games of servers over Goofspiel's deck sizes, duels by
-`python -m benchmarks.duel_turns --games 100`, whose table is `DUELS`; the share of tokens that
-trees compute by `python -m benchmarks.tokens`, in groups of 8 and passes of 8,192 tokens; own
-games of jobs come in groups of 2 or in none, which share less.
+Counted in Qwen's vocabulary: duels by `python -m benchmarks.duel_turns --games 60`, whose table is
+`DUELS`; games of servers over Goofspiel's deck sizes, and what trees compute of them, by `python -m
+benchmarks.tokens --passes 0 --steps served own`, in passes of 8,192 tokens. There own duels take
+0.9 of the tokens that teachers' decisions of the same games do, which count for both here.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the me
 
 
 class _Duel(NamedTuple):
-    """Own turns of a game, tokens of a prompt, those that the turn before has not brought, and the
-    share of tokens that trees compute; of a teacher's decision the tokens computed, and seconds."""
+    """Own turns of a game, tokens of a prompt, those that the turn before has not brought, and
+    those that trees compute of a decision with its legal replies; seconds that a teacher takes."""
 
     turns: float
     prompt: float
     fresh: float
-    computed: float
     taught: float
     teaching: float
 
 
 DUELS = {
-    "goofspiel": _Duel(8.4, 1066, 389, 0.27, 468, 0.0),
-    "liars_dice": _Duel(2.3, 1384, 959, 0.19, 1062, 0.0),
-    "leduc_poker": _Duel(2.1, 956, 528, 0.04, 152, 0.0),
-    "gin_rummy": _Duel(61.4, 1155, 404, 0.32, 440, 0.0),
-    "othello": _Duel(28.2, 1113, 395, 0.38, 558, 0.04),
-    "clobber": _Duel(5.9, 1037, 430, 0.25, 461, 0.01),
+    "goofspiel": _Duel(8.7, 1069, 389, 468, 0.0),
+    "liars_dice": _Duel(1.9, 1553, 1188, 1062, 0.0),
+    "leduc_poker": _Duel(2.2, 956, 523, 152, 0.0),
+    "gin_rummy": _Duel(19.8, 1123, 398, 440, 0.0),
+    "othello": _Duel(28.9, 1141, 422, 558, 0.04),
+    "clobber": _Duel(5.8, 1032, 425, 461, 0.01),
 }
 
 
@@ -50,8 +49,8 @@ class Workload:
 
     Attributes:
         trained: of the rows that are learned from.
-        computed: those of them that a forward and backward pass computes, each beginning once; a
-            model that takes no trees computes about all, of few turns or replies.
+        computed: of these rows and of all legal replies, by trees; a model that takes none
+            computes about `trained`, of few turns or replies.
         prefilled: of prompts that an engine computes, what its cache holds left out.
         sampled: of all replies, which come one after another.
         longest: the same of the game with the longest episodes.
@@ -95,7 +94,7 @@ class Workload:
 
 SERVED = Workload(
     trained=2800,
-    computed=2100,
+    computed=2680,
     prefilled=2800,
     sampled=120,
     longest=120,
@@ -141,7 +140,7 @@ def duels(games: Sequence[str], most_turns: int | None) -> Workload:
     ]
     return Workload(
         trained=mean(trained),
-        computed=mean(tokens * game.computed for tokens, game in zip(trained, played, strict=True)),
+        computed=mean(turns * game.taught for turns, game in zip(learnt, played, strict=True)),
         prefilled=mean(game.turns * game.fresh for game in played),
         sampled=REPLY_TOKENS * mean(game.turns for game in played),
         longest=REPLY_TOKENS * max(game.turns for game in played),

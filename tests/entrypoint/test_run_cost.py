@@ -39,11 +39,11 @@ def cost(size: str, inventory: str, hours: float = 1.5) -> RunCost:
 WITHOUT_TEACHERS = ("--set", "demonstrations.share=0")
 
 
-def test_a_job_of_duels_has_time_for_some_45_steps_and_evaluates_in_between() -> None:
-    """With 7 billion parameters on 4 GPUs; by the tokens of servers' games it were 140."""
+def test_a_job_of_duels_has_time_for_some_70_steps_and_evaluates_in_between() -> None:
+    """With 7 billion parameters on 4 GPUs; by the tokens of servers' games it were more."""
     job = prepared("7B", "4xH100-80GB", 1.5, *WITHOUT_TEACHERS)
-    assert 30 <= job.cost.steps <= 60
-    assert 3 <= job.cost.steps // job.settings.evaluation.every_steps <= 10
+    assert 50 <= job.cost.steps <= 90
+    assert 3 <= job.cost.steps // job.settings.evaluation.every_steps <= 12
     assert job.cost.every_steps == job.settings.evaluation.every_steps
 
 
@@ -61,8 +61,9 @@ def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: st
     rhythm = job.settings.evaluation
     detour = cost.evaluation + cost.publication
     apart = detour * (1 / rhythm.time_share - 1)
-    assert rhythm.every_steps * cost.taught < apart < seconds / 4
-    assert apart == pytest.approx(4 * detour)
+    assert rhythm.every_steps * cost.taught < apart
+    assert apart < seconds / 2  # one at least comes before the last
+    assert apart == pytest.approx(9 * detour)
 
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])
@@ -113,11 +114,11 @@ def test_the_dry_run_prints_the_steps_to_expect(capsys: pytest.CaptureFixture[st
         if line.startswith("  ") and "  " in line.strip()
     )
     wanted = cost("7B", "4xH100-80GB")
-    expected = f"about {wanted.steps}, of them {wanted.taught_steps} of teachers"
+    expected = f"about {wanted.steps:,}, of them {wanted.taught_steps:,} of teachers"
     assert lines["steps to expect"].strip() == expected
-    assert f"every {wanted.every_steps} steps, 20% of the" in lines["seconds an evaluation"]
+    assert f"every {wanted.every_steps} steps, 10% of the" in lines["seconds an evaluation"]
     assert lines["seconds a step of teachers"].strip() == f"{wanted.taught:.3g}"
-    assert "up to 3,070" in lines["assumed"]
+    assert "up to 1,445" in lines["assumed"]
 
 
 def test_duels_are_all_played_at_once_and_hold_a_turn_each() -> None:
@@ -143,10 +144,10 @@ def test_an_engine_has_room_for_one_longest_episode_at_least() -> None:
 def test_the_work_of_duels_is_that_of_their_games() -> None:
     short, long = duels(["leduc_poker"], DUEL_TURNS), duels(["gin_rummy"], DUEL_TURNS)
     both = duels(["leduc_poker", "gin_rummy"], DUEL_TURNS)
-    assert both.longest == long.longest > 10 * short.longest
+    assert both.longest == long.longest > 8 * short.longest
     assert both.sampled == pytest.approx((short.sampled + long.sampled) / 2)
     assert long.trained == pytest.approx(DUEL_TURNS * (DUELS["gin_rummy"].prompt + 50))
-    assert duels(["gin_rummy"], None).trained > 7 * long.trained
+    assert duels(["gin_rummy"], None).trained > 2 * long.trained
     assert set(DUELS) == set(GAMES)
 
 
@@ -155,7 +156,8 @@ def test_a_model_without_trees_learns_row_by_row() -> None:
     hardware = pretend_hardware("1xH100-80GB")
     topology = plan_topology(hardware, trees, BatchShape())
     of_trees, of_rows = (step_cost(topology, each, hardware, 8, SERVED) for each in (trees, rows))
-    assert of_rows.learning == pytest.approx(of_trees.learning * 4 / 3, rel=0.01)
+    more = SERVED.trained / SERVED.computed
+    assert of_rows.learning == pytest.approx(of_trees.learning * more, rel=0.01)
     assert of_rows.rollout == of_trees.rollout
     leduc = duels(["leduc_poker"], DUEL_TURNS)
     times = [taught_step_seconds(topology, each, hardware, 64, leduc) for each in (trees, rows)]

@@ -151,7 +151,7 @@ def test_targets_are_learned_with_larger_and_smaller_steps_than_sampled_replies(
         planned(*words, shape=MODELS["7B"], environments=(game,), duels=duels)[0]
         for words, game, duels in (
             ((), "goofspiel", False),
-            (("reward.credit=sampled_moves",), "goofspiel", False),
+            (("reward.credit=turn",), "goofspiel", False),
             ((), "othello", False),
             ((), "othello", True),
         )

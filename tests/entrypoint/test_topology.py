@@ -116,7 +116,7 @@ def test_one_gpu_is_shared_and_of_several_the_fastest_layout_is_taken() -> None:
 @pytest.mark.parametrize(
     ("constant", "value", "size", "layout", "trainers"),
     [
-        ("WAKE_SECONDS", 60.0, "7B", "split", 4),
+        ("WAKE_SECONDS", 60.0, "7B", "split", 5),
         ("PUSH_SECONDS", 60.0, "0.5B", "colocated", 8),
         ("TRAINING_SHARE", 0.05, "0.5B", "split", 6),  # learning is nearly all of a step
         ("PREFILL_SHARE", 0.01, "0.5B", "split", 2),  # and now playing is
