@@ -2,7 +2,8 @@
 what a teacher's decision takes.
 
 `python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's
-duels with random moves on both seats and counts with Qwen2.5's vocabulary and template, or those of
+duels with a teacher on one seat and random moves on the other, and counts with Qwen2.5's
+vocabulary and template, or those of
 a folder. Taught are a warm start's tokens that trees compute for a decision, in a step of as many
 decisions of a game as six games have of 128, with named replies, in passes of 8,192; and the
 processor seconds of its teacher. Its table is where the numbers of `entrypoint.workload` come from.
@@ -26,6 +27,7 @@ from miner.distributed.ranks import Ranks
 from miner.duel.calls import write_calls
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
+from miner.duel.teachers import Seen, best, taught_values
 from miner.duel.tools import move_call, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
@@ -50,7 +52,7 @@ class Counted:
 
 
 def counted(game: str, seed: int, renderer: ChatRenderer) -> Counted:
-    """A game of random moves."""
+    """A game of the teacher, whose turns these are, against random moves."""
     table, rng, notes = Table(GAMES[game], seed), Random(seed), Notes(WordCounter())
     found = Counted()
     before: tuple[int, ...] = ()
@@ -67,6 +69,7 @@ def counted(game: str, seed: int, renderer: ChatRenderer) -> Counted:
             found.fresh.append(len(ids) - held)
             found.calls.append(len(renderer.encode(write_calls("hermes", [move_call(move)]))))
             before = ids
+            move = best(taught_values(game, Seen.of(request)))
         table.apply(move)
     return found
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.background_loop import BackgroundLoop
 from miner.channels.base import Channel
 from miner.channels.registry import make_channel
-from miner.config.settings import RewardSettings, Settings
+from miner.config.settings import DemonstrationSettings, RewardSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.calls import write_calls
 from miner.duel.channel.environment import Duel, DuelSource
@@ -33,9 +34,13 @@ from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import Scheduler
 from miner.training.episodes import encode_task
-from miner.training.rollout_function import RolloutFunction
+from miner.training.rollout_function import RolloutFunction, all_moves_credit
 
 GROUP, DEALS, MOST_TURNS = 8, 3, 8
+SAMPLED = RewardSettings(most_turns=MOST_TURNS)
+ALL_REPLIES = RewardSettings(most_turns=MOST_TURNS, credit="all_moves", tau=0.015, named=True)
+"""As jobs of real bases learn."""
+SERVED_GAMES, OWN_DUELS, OWN_GROUP = 32, 64, 2
 OPTION = re.compile(r"^ *(\d+) -> ", re.MULTILINE)
 PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+) \?")
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
@@ -136,13 +141,14 @@ class _NotedDuel(Duel):
 
 @dataclass
 class Step:
-    """A recorded step: its rows, the number of each row's episode, each group's environment, and
-    tokens."""
+    """A recorded step: its rows, the number of each row's episode, each group's environment, how
+    many are in a group, and tokens."""
 
     name: str
     rows: dict[int, Row]
     episodes: list[int]
     environments: list[str]
+    group: int
     rendered: int
     sampled: int
 
@@ -155,7 +161,7 @@ class Step:
         """The rows of each environment."""
         found: dict[str, dict[int, Row]] = {name: {} for name in self.environments}
         for number, row in self.rows.items():
-            found[self.environments[self.episodes[number] // GROUP]][number] = row
+            found[self.environments[self.episodes[number] // self.group]][number] = row
         return found
 
 
@@ -165,14 +171,21 @@ def record(
     tasks: Sequence[EpisodeTask],
     sampler: ScriptedSampler,
     loop: BackgroundLoop,
+    group: int = GROUP,
+    reward: RewardSettings = SAMPLED,
 ) -> Step:
     """Play `tasks` in groups, as a training step does."""
     params = EpisodeParams(SamplingParams(200), 100_000)
     scheduler = Scheduler(source, sampled(sampler, sampler.renderer, params))
     eos = sampler.renderer.eos_token_id
-    reward = RewardSettings(most_turns=MOST_TURNS)
-    rollout = RolloutFunction(lambda some: loop.run(scheduler.run(some)), reward, eos, Ranks())
-    columns = rollout([encode_task(task) for task in tasks for _ in range(GROUP)], None)
+    replies = all_moves_credit(reward, sampler.renderer, source, DemonstrationSettings())
+    rollout = RolloutFunction(
+        lambda some: loop.run(scheduler.run(some)), reward, eos, Ranks(), replies
+    )
+    prompts = [encode_task(task) for task in tasks for _ in range(group)]
+    columns = rollout(
+        prompts, SimpleNamespace(takes_trees=True, state=SimpleNamespace(global_step=0))
+    )
     parts = zip(
         *(columns[name] for name in ("prompt_ids", "completion_ids", "env_mask")), strict=True
     )
@@ -183,7 +196,7 @@ def record(
     }
     episodes = [number for number, some in enumerate(columns["turn_ids"]) for _ in some]
     environments = [task.environment for task in tasks]
-    return Step(name, rows, episodes, environments, sampler.rendered, sampler.sampled)
+    return Step(name, rows, episodes, environments, group, sampler.rendered, sampler.sampled)
 
 
 def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[str, Recorder]:
@@ -191,6 +204,13 @@ def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[s
 
     def of_duels(name: str, kind: type[DuelSource]) -> Step:
         return record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)
+
+    def own_duels() -> Step:
+        player = ScriptedSampler(tokenizer, call)
+        return record(
+            "own duels of a job, all legal replies", duel_source(), duels(OWN_DUELS), player, loop,
+            OWN_GROUP, ALL_REPLIES,
+        )  # fmt: skip
 
     def of_channel(name: str, channel: str, answer: Answer, *overrides: str) -> Step:
         played = channel_of(channel, *overrides)
@@ -206,8 +226,17 @@ def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[s
     )
     return {
         "cards": lambda: goofspiel(tokenizer, loop),
+        "served": lambda: goofspiel(
+            tokenizer,
+            loop,
+            SERVED_GAMES,
+            1,
+            ALL_REPLIES,
+            name="a job's Goofspiel, all legal replies",
+        ),
         "duels": lambda: of_duels("duels", DuelSource),
         "notes": lambda: of_duels("duels, a note each", NotedDuels),
+        "own": own_duels,
         "code": lambda: of_channel("code agent", "code_agent", program),
         "openenv": lambda: of_channel("OpenEnv (Echo)", "openenv", words, *echo),
     }
@@ -219,12 +248,21 @@ def channel_of(name: str, *overrides: str) -> Channel:
     return make_channel(wanted.environment)
 
 
-def goofspiel(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> Step:
-    """The demo's step: 12 groups of games with 8 cards."""
-    played = channel_of("builtin", "environment.deck_sizes=[8]")
+def goofspiel(
+    tokenizer: PreTrainedTokenizerBase,
+    loop: BackgroundLoop,
+    games: int = 12,
+    group: int = GROUP,
+    reward: RewardSettings = SAMPLED,
+    *,
+    name: str = "",
+) -> Step:
+    """Groups of games with 8 cards; with a `name` of all deck sizes."""
+    played = channel_of("builtin", *([] if name else ["environment.deck_sizes=[8]"]))
     source = loop.run(played.open())
-    tasks = [played.tasks.training(index, 0) for index in range(12)]
-    return record("Goofspiel, 8 cards", source, tasks, ScriptedSampler(tokenizer, option), loop)
+    tasks = [played.tasks.training(index, 0) for index in range(games)]
+    player = ScriptedSampler(tokenizer, option)
+    return record(name or "Goofspiel, 8 cards", source, tasks, player, loop, group, reward)
 
 
 def duel_source(kind: type[DuelSource] = DuelSource) -> DuelSource:
@@ -232,8 +270,10 @@ def duel_source(kind: type[DuelSource] = DuelSource) -> DuelSource:
     return kind(Opponents(list(GAMES)), own_wording(), family="qwen25")
 
 
-def duels() -> list[EpisodeTask]:
-    """Deals of each game."""
-    return [
-        duel_task(game, 7 + deal, deal % 2, "random") for game in GAMES for deal in range(DEALS)
+def duels(count: int = 0) -> list[EpisodeTask]:
+    """Deals of each game, or `count` duels of all games in turn."""
+    deals = -(-count // len(GAMES)) or DEALS
+    tasks = [
+        duel_task(game, 7 + deal, deal % 2, "random") for game in GAMES for deal in range(deals)
     ]
+    return tasks if not count else sorted(tasks, key=lambda task: task.task_id)[:count]

@@ -55,7 +55,7 @@ from miner.tiny_model.build import Recipe, recipe_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
 
 WIN_RATE = 0.9
-STEPS = ("prefill", "flat", "demo", "cards", "duels", "notes", "code", "openenv")
+STEPS = ("prefill", "flat", "demo", "cards", "served", "duels", "notes", "own", "code", "openenv")
 COLUMNS = (
     "step", "rows", "rendered", "sampled", "by rows", "by trees", "share", "one tree", "time",
     "share",
@@ -146,9 +146,9 @@ class Flat:
 def with_advantage(step: Step, seed: int) -> tuple[float, dict[int, Row]]:
     """Share of groups whose members all have one reward, and the rows that are learned from."""
     rng = Random(seed)
-    won = [[rng.random() < WIN_RATE for _ in range(GROUP)] for _ in step.environments]
+    won = [[rng.random() < WIN_RATE for _ in range(step.group)] for _ in step.environments]
     flat = [len(set(group)) == 1 for group in won]
-    needed = {n: row for n, row in step.rows.items() if not flat[step.episodes[n] // GROUP]}
+    needed = {n: row for n, row in step.rows.items() if not flat[step.episodes[n] // step.group]}
     return sum(flat) / len(flat), needed | nearly_within(needed, step.rows)
 
 
@@ -211,7 +211,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
         own = recipe_tokenizer(Recipe())
-        demo = goofspiel(own, loop) if {"demo", "flat"} & set(given.steps) else None
+        demo = goofspiel(own, loop, 32, 1) if "demo" in given.steps else None
+        grouped = goofspiel(own, loop) if {"demo", "flat"} & set(given.steps) else None
         qwen = import_module("tests.base_models.families").FAMILIES[0].tokenizer()
         play = recorder(qwen, loop)
         recorded = [played() for name, played in play.items() if name in given.steps]
@@ -219,13 +220,14 @@ def main() -> None:
             share = prefilled_share(qwen, loop)
             print(f"prefill of 64 duels: {share:.2f} of the tokens", flush=True)
     small = ready(build_network(own, NetworkRecipe(), 0))
-    if demo and "flat" in given.steps:
-        print(told(flat_share(demo, given.budget, None, 1000)), "(1,000 draws)", flush=True)
+    if grouped and "flat" in given.steps:
+        print(told(flat_share(grouped, given.budget, None, 1000)), "(1,000 draws)", flush=True)
         if given.passes:
-            print(told(flat_share(demo, given.budget, small["trees"], 8)), "(8 draws)", flush=True)
+            drawn = flat_share(grouped, given.budget, small["trees"], 8)
+            print(told(drawn), "(8 draws)", flush=True)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    if demo and "demo" in given.steps:
-        named = replace(demo, name=f"{demo.name}, the demo's network")
+    for step in filter(None, (demo, grouped if demo else None)):
+        named = replace(step, name=f"{step.name}, the demo's network, groups of {step.group}")
         show(named, small, given.budget, given.passes and 1000)
     large = ready(smollm2(given.model, given.layers)) if given.passes and recorded else {}
     for step in recorded:

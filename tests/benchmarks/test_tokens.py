@@ -16,7 +16,7 @@ def made_step(groups: int, beginning: int = 10, end: int = 6) -> Step:
         ids = np.concatenate([np.full(beginning, number // GROUP % 2), own])
         rows[number] = Row(ids, np.array([beginning, beginning + end - 1]))
     environments = [f"game {group % 2}" for group in range(groups)]
-    return Step("made", rows, list(range(len(rows))), environments, 0, 0)
+    return Step("made", rows, list(range(len(rows))), environments, GROUP, 0, 0)
 
 
 def test_tokens_by_rows_by_trees_and_in_one_tree() -> None:

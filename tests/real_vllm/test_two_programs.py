@@ -87,6 +87,7 @@ def test_the_whole_server_is_replaced_when_its_first_process_is_killed(tmp_path:
         steps = run.steps()
         assert [record.step for record in steps] == list(range(1, STEPS + 1))
         assert all(record.lost_episodes == 0 for record in steps)
+        assert any(record.cached_tokens > 0 for record in steps)  # of a chat's turns before
         gaps = [record.metrics["sampling/sampling_logp_difference/max"] for record in steps]
         assert max(gaps) < 1e-3  # each step was sampled with the trainer's own weights
         assert not servers(base)
