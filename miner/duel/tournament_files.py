@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from miner.config.errors import ConfigurationError
+from miner.config.upstream import constant
 from miner.duel.memory import MEMORY_TOOLS, SLOTS
 from miner.duel.wording import ToolWording, Wording, own_wording
 from miner.games import GAMES
@@ -140,19 +141,17 @@ class _Source:
 
     def constant(self, name: str) -> str:
         """The text that `name` is set to."""
-        value = self._assigned(name)
-        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+        value = constant(name)(self.path)
+        if not isinstance(value, str):
             raise ConfigurationError(f"{self.path}: {name} is not text")
-        return value.value
+        return value
 
     def member(self, name: str, key: str) -> Any:
         """The literal at `key` (`Area.WORKING` is "WORKING") of the dictionary `name`."""
-        value = self._assigned(name)
-        if isinstance(value, ast.Dict):
-            for found, entry in zip(value.keys, value.values, strict=True):
-                if isinstance(found, ast.Attribute) and found.attr == key:
-                    return ast.literal_eval(entry)
-        raise ConfigurationError(f"{self.path}: {name} has no entry for {key}")
+        value = constant(name)(self.path)
+        if not isinstance(value, dict) or key not in value:
+            raise ConfigurationError(f"{self.path}: {name} has no entry for {key}")
+        return value[key]
 
     def template(self, function: str, values: Mapping[str, str]) -> str:
         """The f-string in `function` with just the placeholders of `values`, filled in."""
@@ -185,16 +184,6 @@ class _Source:
                         if keyword.arg == "description":
                             return str(ast.literal_eval(keyword.value))
         raise ConfigurationError(f"{self.path}: {model}.{name} has no description")
-
-    def _assigned(self, name: str) -> ast.expr:
-        for node in self._nodes:
-            match node:
-                case (
-                    ast.Assign(targets=[ast.Name(id=found)], value=value)
-                    | ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value)
-                ) if found == name:
-                    return value
-        raise ConfigurationError(f"{self.path}: {name} is not there")
 
     def _function(self, name: str) -> ast.FunctionDef:
         for node in self._nodes:

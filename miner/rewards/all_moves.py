@@ -40,7 +40,8 @@ UNIT = 0.05
 Encode = Callable[[str], tuple[int, ...]]
 
 Seen = tuple[list[Bid], list[float]]
-"""Bids that the policy makes, and what the critic's best move would have added to each move."""
+"""Bids that the policy is taught, and what the critic's best move would have added to each of its
+moves."""
 
 
 class AllMoves:
@@ -48,7 +49,8 @@ class AllMoves:
 
     Args:
         encode: a reply's text to its token ids, with the token that ends it.
-        reward: its `tau` is the target's temperature, in chances to win.
+        reward: its `tau` is the target's temperature, in chances to win; the critic expects the
+            policy to come to play targets in any part of the run.
         draw: where one reply of a decision is taught.
 
     Attributes:
@@ -93,20 +95,16 @@ class AllMoves:
             shown, values = self._values_at(trajectory, turn, seat)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
-            own = played in values and bool(trajectory.turns[turn].sampled_tokens)
-            if own:
+            if played in values and trajectory.turns[turn].sampled_tokens:
                 self._regrets.append(max(values.values()) - values[played])
             if not values:
                 continue
-            draw = None if every else self._draw
-            if self.by_policy:
-                if own:
-                    self._note(shown, seat, {played: 1.0})
-                rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)
-                continue
-            shares = target(values, self._tau)
+            shares, draw = target(values, self._tau), None if every else self._draw
             self._note(shown, seat, shares)
-            rows += taught(prompts[turn], shares, self._encode, draw)
+            if self.by_policy:
+                rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)
+            else:
+                rows += taught(prompts[turn], shares, self._encode, draw)
         return rows
 
     def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
@@ -122,7 +120,7 @@ class AllMoves:
         self.regret = fmean(regrets) if regrets else math.nan
 
     def _note(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> None:
-        """Keep for `learn` that the policy plays `target` here."""
+        """Keep for `learn` that the policy is expected to come to play `target` here."""
         if bid := self._critic.bid(shown, seat, target):
             self._bids.append(bid)
 

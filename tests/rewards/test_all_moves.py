@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from miner.config.settings import RewardSettings
-from miner.rewards.all_moves import UNIT, AllMoves, Seen, prompts_by_turn
+from miner.rewards.all_moves import UNIT, AllMoves, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
@@ -110,18 +110,6 @@ def test_without_trees_one_reply_stands_for_all_by_policy_too() -> None:
     assert 150 < first < 250
 
 
-def test_by_policy_the_critic_gets_to_know_what_was_played_not_what_was_picked() -> None:
-    credit = all_moves(targets=0)
-    credit.rows(GAME, [0])
-    picked = replace(GAME, turns=(replace(GAME.turns[0], sampled_tokens=0), *GAME.turns[1:]))
-    credit.rows(picked, [0])
-    seen: list[Seen] = []
-    credit.learn(lambda mine: seen.append(mine) or [mine])  # type: ignore[func-returns-value]
-    ((bids, regrets),) = seen
-    assert [shares for _, shares in bids] == [(0, 0, 0, 1, 0, 0)]
-    assert len(regrets) == 1
-
-
 def test_turns_that_are_not_trained_have_none() -> None:
     assert {row.prompt_ids for row in all_moves().rows(GAME, [0])} == {prompts_by_turn(GAME)[0]}
 
@@ -142,11 +130,13 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     assert math.isnan(credit.regret)
 
 
-def test_the_critic_learns_what_all_ranks_teach() -> None:
+@pytest.mark.parametrize("targets", [0.0, 1.0])
+def test_the_critic_learns_what_all_ranks_teach(targets: float) -> None:
     critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
-    credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
-    rows = credit.rows(GAME, [0])
+    credit = AllMoves(critic, encode, RewardSettings(tau=0.05, targets=targets))
+    rows = all_moves(0.05).rows(GAME, [0])
     shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
+    credit.rows(GAME, [0])
     taught, elsewhere = other.bid([user(FIRST)], 0, shares), (1, (0.25, 0.75))
     assert taught is not None
     credit.learn(lambda seen: [seen, ([elsewhere], [])])
