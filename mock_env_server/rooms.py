@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
+from miner.beside import beside
 from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
-from miner.duel.players.beside import beside
 from miner.environments.games import GameSession
 from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
+from miner.beside import beside
 from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.players.base import Reply
-from miner.duel.players.beside import beside
 from miner.duel.tools import move_call, note_call
 from miner.duel.turn import Request
 from miner.games import GOOFSPIEL

@@ -14,7 +14,7 @@ import numpy as np
 import pyspiel
 from open_spiel.python.algorithms import mcts
 
-from miner.duel.players.beside import check_wanted
+from miner.beside import check_wanted
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
 from miner.games import Game
