@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from miner.learning.trainer import EpisodeTrainer
 from miner.reporting.records import TARGET_KL
 from tests.learning.test_trainer import make_trainer
 
@@ -43,25 +44,30 @@ def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
-def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, rollout, credit="all_moves")
+def learned(trainer: EpisodeTrainer) -> list[torch.Tensor]:
+    """Gradients of a step, which the model has no more."""
     trainer.current_gradient_accumulation_steps = 1
     model = trainer.model.train()
     output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
     model.zero_grad()
     trainer.compute_loss(model, output).backward()
-    learned = gradients(model)
-    [recorded] = trainer._metrics["train"][TARGET_KL]
-
+    found = gradients(model)
     model.zero_grad()
+    return found
+
+
+def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, rollout, credit="all_moves")
+    ours, model = learned(trainer), trainer.model
+    [recorded] = trainer._metrics["train"][TARGET_KL]
     target = torch.as_tensor(
         sum(w * cross_entropy(model, r) for w, r in zip(WEIGHTS, (LEGAL, OTHER), strict=True))
     )
     assert recorded == pytest.approx(target.item() - sum(ENTROPIES), 1e-4)
     target.backward()
-    for ours, expected in zip(learned, gradients(model), strict=True):
-        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
-    assert max(g.abs().max() for g in learned) > 1e-3
+    for mine, expected in zip(ours, gradients(model), strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-6, rtol=1e-4)
+    assert max(g.abs().max() for g in ours) > 1e-3
 
 
 def test_beside_one_advantage_an_episode_weighted_rows_keep_their_own(tmp_path: Path) -> None:
@@ -94,19 +100,12 @@ def test_by_policy_a_reply_counts_as_often_as_the_policy_gives_it(tmp_path: Path
         return rollout(prompts, trainer) | {"weights": weights, "by_policy": by_policy}
 
     trainer = make_trainer(tmp_path, valued, credit="all_moves")
-    trainer.current_gradient_accumulation_steps = 1
-    model = trainer.model.train()
-    output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
-    model.zero_grad()
-    trainer.compute_loss(model, output).backward()
-    learned = gradients(model)
+    ours, model = learned(trainer), trainer.model
     assert TARGET_KL not in trainer._metrics["train"]
-
-    model.zero_grad()
     replies = zip(advantages, (LEGAL, OTHER), strict=True)
     probabilities = [a * (-cross_entropy(model, reply)).exp() for a, reply in replies]
     torch.as_tensor(-sum(probabilities) / len(advantages)).backward()
-    largest = max(g.abs().max() for g in learned)
+    largest = max(g.abs().max() for g in ours)
     assert largest > 0
-    for ours, expected in zip(learned, gradients(model), strict=True):
-        torch.testing.assert_close(ours / largest, expected / largest, atol=1e-4, rtol=1e-3)
+    for mine, expected in zip(ours, gradients(model), strict=True):
+        torch.testing.assert_close(mine / largest, expected / largest, atol=1e-4, rtol=1e-3)
