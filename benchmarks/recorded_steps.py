@@ -40,6 +40,8 @@ GROUP, DEALS, MOST_TURNS = 8, 3, 8
 SAMPLED = RewardSettings(most_turns=MOST_TURNS)
 ALL_REPLIES = RewardSettings(most_turns=MOST_TURNS, credit="all_moves", tau=0.015, named=True)
 """As jobs of real bases learn."""
+DEMO_REPLIES = RewardSettings(credit="all_moves", tau=0.01, targets=0.0)
+"""As the demo learns."""
 SERVED_GAMES, OWN_DUELS, OWN_GROUP = 32, 64, 2
 OPTION = re.compile(r"^ *(\d+) -> ", re.MULTILINE)
 PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+) \?")

@@ -36,6 +36,7 @@ from transformers import (
 from trl.trainer.utils import add_fused_lm_head
 
 from benchmarks.recorded_steps import (
+    DEMO_REPLIES,
     GROUP,
     ScriptedSampler,
     Step,
@@ -211,7 +212,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
         own = recipe_tokenizer(Recipe())
-        demo = goofspiel(own, loop, 32, 1) if "demo" in given.steps else None
+        demo = goofspiel(own, loop, 32, 1, DEMO_REPLIES) if "demo" in given.steps else None
         grouped = goofspiel(own, loop) if {"demo", "flat"} & set(given.steps) else None
         qwen = import_module("tests.base_models.families").FAMILIES[0].tokenizer()
         play = recorder(qwen, loop)

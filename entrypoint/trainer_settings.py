@@ -37,7 +37,7 @@ DUEL_OPPONENTS = ("random", "teacher", "rival")
 """Stand-ins for the models that will be met, which are unknown when a job starts."""
 
 DUEL_TURNS = 8
-"""Trained of a game; all would make gin rummy nine tenths of what is learned."""
+"""Trained of a game; all would make gin rummy and Othello most of what is learned."""
 
 DUEL_WARM_START = 0.9
 """Share of the run that learns from teachers before its own games, as in SmolLM2's recipe: the last
@@ -60,7 +60,7 @@ GATED_GAMES = 200
 """Held-out games of each game: the gate sees too little in fewer."""
 
 DUEL_EPISODE_SECONDS = 900.0
-"""Gin rummy takes sixty turns of each side."""
+"""Gin rummy of random moves takes sixty turns of each side."""
 
 RECORDED_PER_STEP = 32
 """Conversations of a step."""
@@ -235,7 +235,7 @@ def _learning_tree(job: Job) -> Tree:
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
         "environment": {"notes": DUEL_NOTES},
-        "reward": {"credit": "all_moves", "tau": DUEL_TAU},
+        "reward": {"credit": "all_moves", "tau": DUEL_TAU, "targets": 1.0},
         "demonstrations": {
             "share": DUEL_WARM_START,
             "rows": DUEL_ROWS,

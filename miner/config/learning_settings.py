@@ -15,7 +15,8 @@ class RewardSettings(Section):
     invalid_reply_penalty: float = Field(
         1.0,
         ge=0,
-        description="Taken from the episode's reward for each reply without an action or cut off.",
+        description="Taken from the episode's reward for each reply without an action or cut off; "
+        "with credit = all_moves, after its targets, what such a reply gives away.",
     )
     credit: Literal["episode", "turn", "all_moves", "own"] = Field(
         "episode",
@@ -50,7 +51,7 @@ class RewardSettings(Section):
         None,
         ge=1,
         description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
-        "duels each is a separate chat, and long games have sixty.",
+        "duels each is a separate chat, and long games have thirty or more.",
     )
 
     @model_validator(mode="after")
@@ -59,6 +60,11 @@ class RewardSettings(Section):
             raise ValueError(
                 f"reward.credit={self.credit!r} and reward.entry={self.entry!r}: set credit='own' "
                 "together with a function, such as examples/own_credit.py:credit"
+            )
+        if self.credit == "all_moves" and self.targets < 1 and not self.invalid_reply_penalty:
+            raise ValueError(
+                f"reward.targets={self.targets:g} and reward.invalid_reply_penalty=0: replies that "
+                "are no moves would cost nothing and come to be all: set a penalty, such as 0.3"
             )
         return self
 

@@ -310,11 +310,15 @@ class EpisodeTrainer(TreeTrainer):
         output["advantages"] = self._credited(output, inputs, rows)
         self.by_policy = bool(inputs[0].get("by_policy"))
         if "weights" in inputs[0]:
-            output["advantages"] = self._weighted(
-                output,
-                [weight for one in inputs for weight in one["weights"]],
-                sum(entropy for one in inputs for entropy in one["entropies"]),
-            )
+            weights = [weight for one in inputs for weight in one["weights"]]
+            decisions = {
+                (episode, row.ids[: row.targets[0]].tobytes())
+                for (episode, _), row, weight in zip(rows, self._rows, weights, strict=True)
+                if weight is not None
+            }
+            divisor = len(decisions) if self.by_policy else sum(w for w in weights if w is not None)
+            entropy = sum(entropy for one in inputs for entropy in one["entropies"])
+            output["advantages"] = self._weighted(output, weights, divisor, entropy)
         return output
 
     def _credited(
@@ -348,18 +352,20 @@ class EpisodeTrainer(TreeTrainer):
         return self.at_loss(by_token)
 
     def _weighted(
-        self, output: dict[str, Any], weights: list[float | None], entropy: float
+        self, output: dict[str, Any], weights: list[float | None], divisor: float, entropy: float
     ) -> torch.Tensor:
-        """The advantages, where rows with a weight have the one that makes their loss a
-        cross-entropy, or where `by_policy` the mean over the replies.
+        """The advantages, where rows with a weight have the one that makes their loss a mean over
+        decisions: of the cross-entropy, or where `by_policy` of what the policy gives away.
 
-        TRL divides by the tokens of all processes' rows, which is multiplied out: theirs is divided
-        by the sum of their weights, or by their number.
+        TRL divides by the tokens of all processes' rows, which is multiplied out.
+
+        Args:
+            divisor: of this process's weights: their sum, or where `by_policy` the decisions.
+            entropy: of the targets.
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        count = (~given.isnan()).sum() if self.by_policy else given.nansum()
-        sums = torch.stack([count.to(given), torch.tensor(entropy).to(given)])
+        sums = torch.tensor([divisor, entropy]).to(given)
         total, targets = self.accelerator.reduce(sums, reduction="sum")
         pulled = total > 0 and not self.by_policy
         self._target_entropy = float(targets / total) if pulled else None

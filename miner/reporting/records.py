@@ -69,7 +69,7 @@ class StepRecord(RolloutStats, Record):
         tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
         action_applied_rate: share of actions that the environment applied as asked.
         phases: seconds by what they were spent on since the record before: playing, weights,
-            learning, evaluating, publishing, saving.
+            learning, evaluation, publication, saving, keeping (of the best weights).
         eta_seconds: estimated seconds to the end of training.
         metrics: all other values of a line (loss, kl, entropy, learning_rate, ...).
     """

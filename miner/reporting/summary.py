@@ -11,7 +11,6 @@ from miner.reporting.records import (
     LEFT_OUT,
     ROW_TOKENS,
     ROWS,
-    TARGET_KL,
     EvaluationRecord,
 )
 from miner.reporting.run_folder import Run
@@ -106,7 +105,7 @@ def work_done(run: Run) -> tuple[str, str, str] | None:
         for name in ("prompt_tokens", "cached_tokens")
     )
     why = "beginnings that rows share are computed once"
-    if any(TARGET_KL in metrics for metrics in counted):
+    if run.settings.get("reward", {}).get("credit") == "all_moves":
         why += " (each legal reply is a row)"
     if left:
         why += f", {left / rows:.0%} of the rows not at all: nothing is to be learned from them"

@@ -78,7 +78,8 @@ class StepTokens:
     texts: dict[int, str]
 
     def factor(self, row: RowTokens) -> np.ndarray:
-        """The importance factor of each token with loss; 1 where nothing is corrected."""
+        """The importance factor of each token with loss, 1 where nothing is corrected; of a reply
+        that counts by policy, its probability."""
         if row.weight is not None and self.rules["by_policy"]:
             return np.full(len(row.at), np.exp(row.learned.sum()))
         if self.rules["clip"] is None:

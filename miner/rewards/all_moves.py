@@ -54,8 +54,8 @@ class AllMoves:
         draw: where one reply of a decision is taught.
 
     Attributes:
-        by_policy: true where rows have advantages that count as often as the policy gives their
-            reply; false where they have shares of the target.
+        by_policy: true for a step whose rows have advantages that count as often as the policy
+            gives their reply; false where they have shares of the target.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AllMoves:
         self._penalty = reward.invalid_reply_penalty
         self._targets = reward.targets
         self._draw = draw or random.Random(0)
-        self.by_policy = not self._targets
+        self.by_policy = False
 
     def begin(self, fraction: float) -> None:
         """Begin a step when this share of the run is used up."""
@@ -218,13 +218,13 @@ def weighed(
         draw: for one reply, each as likely as the others.
     """
     if draw is None:
-        return [_row(prompt, encode(reply), advantages[reply], 0.0) for reply in advantages]
+        return [_row(prompt, encode(reply), value) for reply, value in advantages.items()]
     reply = draw.choice([*advantages])
-    return [_row(prompt, encode(reply), advantages[reply] * len(advantages), 0.0)]
+    return [_row(prompt, encode(reply), advantages[reply] * len(advantages))]
 
 
 def _row(
-    prompt: tuple[int, ...], reply: tuple[int, ...], weight: float, entropy: float
+    prompt: tuple[int, ...], reply: tuple[int, ...], weight: float, entropy: float = 0.0
 ) -> RolloutRow:
     """A row that teaches a reply which was not sampled."""
     length = len(reply)

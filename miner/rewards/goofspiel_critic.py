@@ -217,7 +217,7 @@ def _all_but_one(cards: int) -> NDArray[np.intp]:
     return np.array([np.delete(everyone, card) for card in everyone])
 
 
-@lru_cache(maxsize=64)  # a turn's values, their mean and its bid are of the same text
+@lru_cache(maxsize=64)  # a turn's values and its bid are of the same text
 def _position(shown: str) -> GoofspielState | None:
     try:
         return parse_state(shown)

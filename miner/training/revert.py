@@ -112,7 +112,8 @@ class RevertToBest(TrainerCallback):
             with self._schedule.between_steps("keeping"):
                 self._best.keep(step, self._schedule.elapsed)
             return
-        before = self._revert(step, halvings=self._trainer.halvings + 1)
+        with self._schedule.between_steps("keeping"):
+            before = self._revert(step, halvings=self._trainer.halvings + 1)
         self._write(step)
         self._note(
             f"step {step}: held-out score {fall} against step {self._held_out.highest.step}: back "

@@ -115,10 +115,10 @@ class RolloutFunction:
                 f"all {len(lost) * self.ranks.count} episodes of a step were lost, the last one "
                 f"to: {lost[-1].error}; check the environment servers"
             )
-        # a model that takes no trees would compute a decision's prompt for each of its replies
         if self._all_moves is not None:
             step = trainer.state.global_step
             self._all_moves.begin(self.ranks.broadcast(self._fraction(step)))
+        # a model that takes no trees would compute a decision's prompt for each of its replies
         columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)
         if self._by_turn is not None:
             columns["turn_advantages"] = [

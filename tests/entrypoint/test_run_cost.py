@@ -63,7 +63,6 @@ def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: st
     apart = detour * (1 / rhythm.time_share - 1)
     assert rhythm.every_steps * cost.taught < apart
     assert apart < seconds / 2  # one at least comes before the last
-    assert apart == pytest.approx(9 * detour)
 
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])

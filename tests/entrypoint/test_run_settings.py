@@ -191,7 +191,8 @@ def test_real_bases_learn_by_the_credit_that_was_measured_with_one() -> None:
     duels = planned(duels=True, shape=MODELS["0.5B"])[0]
     assert (duels.reward.credit, duels.reward.named) == ("all_moves", True)
     assert duels.rollout.guided == 0
-    assert not planned(duels=True)[0].reward.named
+    tiny = planned(duels=True)[0].reward
+    assert (tiny.named, tiny.targets) == (False, 1.0)  # its recipe on servers has none
 
 
 def test_a_user_may_name_the_recipe() -> None:

@@ -93,14 +93,23 @@ def test_after_the_targets_every_legal_reply_has_the_advantage_of_its_value() ->
     assert max(weights.values()) == pytest.approx(PENALTY)  # more than a reply that is none
 
 
+def test_replies_that_are_no_moves_must_cost_something_after_the_targets() -> None:
+    RewardSettings(credit="all_moves", invalid_reply_penalty=0)
+    with pytest.raises(ValueError, match=r"targets=0\.5 and reward\.invalid_reply_penalty=0"):
+        RewardSettings(credit="all_moves", targets=0.5, invalid_reply_penalty=0)
+
+
 def test_in_a_position_that_is_lost_anyway_no_move_is_a_bad_one() -> None:
     hopeless = played("1", valid=(True,), texts=(shown(5, "1", ("2 6", "1 3"), (0, 30)),))
-    rows = all_moves(targets=0).rows(hopeless, [0])
+    credit = all_moves(targets=0)
+    credit.begin(0)
+    rows = credit.rows(hopeless, [0])
     assert [row.weight for row in rows] == pytest.approx([PENALTY / UNIT] * 2)
 
 
 def test_without_trees_one_reply_stands_for_all_by_policy_too() -> None:
     credit = all_moves(targets=0)
+    credit.begin(0)
     whole = {row.completion_ids: row.weight for row in credit.rows(GAME, [2])}
     drawn = [row for _ in range(400) for row in credit.rows(GAME, [2], every=False)]
     assert {row.completion_ids: row.weight for row in drawn} == pytest.approx(
@@ -134,6 +143,7 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
 def test_the_critic_learns_what_all_ranks_teach(targets: float) -> None:
     critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
     credit = AllMoves(critic, encode, RewardSettings(tau=0.05, targets=targets))
+    credit.begin(0.5)
     rows = all_moves(0.05).rows(GAME, [0])
     shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
     credit.rows(GAME, [0])

@@ -103,17 +103,33 @@ def test_turns_of_a_long_episode_are_drawn_and_the_same_for_equal_episodes():
     assert drawn == set(range(5))
 
 
+def columns_by_all_moves(episode, reward, *, takes_trees=True, step=0):
+    """Columns of four such episodes in a run of 100 steps."""
+    credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
+    player = Player(*[episode] * 4)
+    function = RolloutFunction(player, reward, EOS, Ranks(), credit, lambda step: step / 100)
+    trainer = SimpleNamespace(takes_trees=takes_trees, state=SimpleNamespace(global_step=step))
+    return function([encode_task(TASKS[0])] * 4, trainer)
+
+
+@pytest.mark.parametrize("step", [0, 49, 50, 99])
+def test_after_their_share_of_the_run_targets_become_advantages(step):
+    texts = (shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6")),)
+    episode = build_trajectory(1.0, task=build_task(seed=2), replies=("1",), shown=texts)
+    reward = RewardSettings(credit="all_moves", targets=0.5)
+    columns = columns_by_all_moves(episode, reward, step=step)
+    assert columns["by_policy"] == [step >= 50] * 4
+    weights = [weight for weight in columns["weights"][0] if weight is not None]
+    assert (sum(weights) == pytest.approx(1)) == (step < 50)
+
+
 @pytest.mark.parametrize(("takes_trees", "decisions", "replies"), [(True, 5, 30), (False, 2, 2)])
 def test_without_trees_few_turns_are_learned_and_one_reply_of_each(takes_trees, decisions, replies):
     """A flat critic gives each of six cards the same share."""
     texts = (shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6")),) * 5
     episode = build_trajectory(1.0, task=build_task(seed=2), replies=tuple("12345"), shown=texts)
     reward = RewardSettings(credit="all_moves", tau=1e6)
-    credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
-    function = RolloutFunction(Player(*[episode] * 4), reward, EOS, Ranks(), credit)
-    trainer = SimpleNamespace(takes_trees=takes_trees, state=SimpleNamespace(global_step=0))
-    columns = function([encode_task(TASKS[0])] * 4, trainer)
-    assert columns["by_policy"] == [False] * 4
+    columns = columns_by_all_moves(episode, reward, takes_trees=takes_trees)
     weights = [weight for weight in columns["weights"][0] if weight is not None]
     assert len(weights) == replies
     assert sum(weights) == pytest.approx(decisions)

@@ -91,7 +91,8 @@ def test_with_credit_for_all_moves_sampled_turns_have_no_advantage(tmp_path: Pat
 
 
 def test_by_policy_a_reply_counts_as_often_as_the_policy_gives_it(tmp_path: Path) -> None:
-    """The loss is the mean over replies of probability times advantage, by PyTorch's own way."""
+    """The loss is the mean over decisions of the sum of probability times advantage, by PyTorch's
+    own way."""
     advantages = (2.0, -3.0)
 
     def valued(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
@@ -104,7 +105,7 @@ def test_by_policy_a_reply_counts_as_often_as_the_policy_gives_it(tmp_path: Path
     assert TARGET_KL not in trainer._metrics["train"]
     replies = zip(advantages, (LEGAL, OTHER), strict=True)
     probabilities = [a * (-cross_entropy(model, reply)).exp() for a, reply in replies]
-    torch.as_tensor(-sum(probabilities) / len(advantages)).backward()
+    torch.as_tensor(-sum(probabilities)).backward()
     largest = max(g.abs().max() for g in ours)
     assert largest > 0
     for mine, expected in zip(ours, gradients(model), strict=True):
