@@ -78,6 +78,21 @@ def test_idle_time_does_not_count_in_the_estimate_of_a_step(tmp_path):
     assert schedule.elapsed == pytest.approx(650)  # but it is time spent
 
 
+def test_best_weights_that_are_kept_are_no_steps_time(tmp_path):
+    clock = Clock()
+    deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)
+    schedule = Schedule(100, deadline=deadline, clock=clock)
+    step(schedule, clock, 10, tmp_path)
+    with schedule.between_steps("keeping"):
+        clock.now += 50
+    args, state, control = TrainingArguments(str(tmp_path)), TrainerState(), TrainerControl()
+    clock.now += 10
+    schedule.on_step_end(args, state, control)
+    assert deadline.expected("step") == pytest.approx(1.25 * 10)
+    assert schedule.taken_phases() == {"keeping": 50}
+    assert schedule.elapsed == pytest.approx(70)
+
+
 def test_what_comes_between_two_steps_is_planned_with_the_next(tmp_path):
     clock = Clock()
     deadline = Deadline(1000, started_at=clock.now, margin=0, guesses={}, clock=clock)

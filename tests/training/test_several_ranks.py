@@ -55,7 +55,7 @@ def test_two_ranks_learn_what_one_learns_alone(way, folder, alone):
     together = learn(folder, way, *LEARNING, *deepspeed(way))
     for ours, theirs in zip(together["steps"], alone["steps"], strict=True):
         for name in ("loss", "grad_norm", "entropy", "kl"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), name
         assert ours["computed_tokens"] < 0.8 * ours["row_tokens"]  # the rows' trees branch
     if way == "ddp":  # ZeRO exchanges gradients in each pass
         exchanged, steps = together["exchanged"], len(together["steps"])
