@@ -120,10 +120,11 @@ class ChatRenderer:
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Ids of a whole reply as the model would sample it, with the token that ends it.
 
-        Some tokenizers put a space before what they encode, so something goes before.
+        They depend on what comes before: a space that some tokenizers put there, or numbers that
+        are one token only behind the prompt's last one. So a prompt goes before.
         """
-        anchor = ":\n"
-        before, whole = self.encode(anchor), self.encode(anchor + text)
+        prompt = self.render(FIRST_TURN)
+        before, whole = self.encode(prompt), self.encode(prompt + text)
         if whole[: len(before)] != before:
             before, whole = (), self.encode(text)
         return (*whole[len(before) :], self._reply_end)

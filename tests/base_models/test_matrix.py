@@ -133,6 +133,16 @@ def test_the_limit_has_room_for_real_servers_wording(base):
     assert 4367 < longest < 8192  # of a recorded game without retries; what the plan allows
 
 
+def test_a_taught_reply_is_encoded_as_the_prompt_continues(base):
+    renderer = base.chat.renderer
+    text = renderer.render([{"role": "user", "content": "Your move?"}])
+    prompt = renderer.encode(text)
+    for reply in ("5", "12", "Bid: 13\n12"):
+        *ids, _ = renderer.encode_reply(reply)
+        whole = renderer.encode(text + reply)
+        assert whole == (*prompt, *ids) or whole[: len(prompt)] != prompt
+
+
 def test_a_taught_reply_ends_as_the_template_ends_it(base):
     renderer, asked = base.chat.renderer, {"role": "user", "content": "Your move?"}
     text = renderer.render([asked])

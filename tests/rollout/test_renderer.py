@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from miner.inference.sampler import Sample
 from miner.rollout.renderer import ChatRenderer, DriftKind, TokenizerError
+from miner.tiny_model.build import Recipe, recipe_tokenizer
 from tests.builders import (
     CHATML,
     INST,
@@ -232,6 +233,13 @@ def test_a_reply_is_encoded_as_it_is_in_the_chat(template):
     assert ids[-1] == renderer.eos_token_id
     sample = Sample(ids, (0.0,) * len(ids), "stop")
     assert renderer.reply_text(sample) == "12 -> [P0]Bid: 13"
+
+
+def test_an_id_of_the_tiny_models_options_is_one_token_and_the_end():
+    """Behind a line's end its digits would be two, which the model never samples."""
+    renderer = ChatRenderer(recipe_tokenizer(Recipe()))
+    for option in range(20):
+        assert len(renderer.encode_reply(str(option))) == 2
 
 
 def test_a_tokenizer_that_begins_words_with_a_space_gets_none_before_a_reply():
