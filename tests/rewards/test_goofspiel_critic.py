@@ -141,6 +141,14 @@ def test_the_latest_bids_count_most_and_a_table_holds_probabilities() -> None:
     assert habits.table(16).sum(1) == pytest.approx([1.0] * 16)
 
 
+def test_in_a_position_the_policy_is_surer_than_over_all_of_them() -> None:
+    habits = Habits()
+    habits.add([(0, (0.75, 0.25, *[0.0] * 6))])
+    counted, table = habits.counts[0], habits.table(8)[0]
+    assert counted[0] > counted[1] > counted[2]
+    assert table == pytest.approx(counted**2 / (counted**2).sum())
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_target_is_a_bid_by_ranks_among_what_is_left(named: bool) -> None:
     critic = GoofspielCritic(0.05, named=named)
