@@ -3,10 +3,10 @@ what a teacher's decision takes.
 
 `python -m benchmarks.duel_turns [--games 40] [--tokenizer FOLDER]` plays the training stream's
 duels with a teacher on one seat and random moves on the other, and counts with Qwen2.5's
-vocabulary and template, or those of
-a folder. Taught are a warm start's tokens that trees compute for a decision, in a step of as many
-decisions of a game as six games have of 128, with named replies, in passes of 8,192; and the
-processor seconds of its teacher. Its table is where the numbers of `entrypoint.workload` come from.
+vocabulary and template, or those of a folder. Taught are a warm start's tokens that trees compute
+for a decision, in a step of as many decisions of a game as six games have of 128, with named
+replies, in passes of 8,192; and the processor seconds of its teacher. Its table is where the
+numbers of `entrypoint.workload` come from.
 """
 
 import argparse

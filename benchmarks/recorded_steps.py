@@ -42,7 +42,8 @@ ALL_REPLIES = RewardSettings(most_turns=MOST_TURNS, credit="all_moves", tau=0.01
 """As jobs of real bases learn."""
 DEMO_REPLIES = RewardSettings(credit="all_moves", tau=0.01, targets=0.0)
 """As the demo learns."""
-SERVED_GAMES, OWN_DUELS, OWN_GROUP = 32, 64, 2
+GAMES_ALONE, OWN_DUELS, OWN_GROUP = 32, 64, 2
+EIGHT_CARDS = ("environment.deck_sizes=[8]",)
 OPTION = re.compile(r"^ *(\d+) -> ", re.MULTILINE)
 PROBLEM = re.compile(r"(\d+) (plus|minus|times) (\d+) \?")
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
@@ -208,11 +209,9 @@ def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[s
         return record(name, duel_source(kind), duels(), ScriptedSampler(tokenizer, call), loop)
 
     def own_duels() -> Step:
-        player = ScriptedSampler(tokenizer, call)
-        return record(
-            "own duels of a job, all legal replies", duel_source(), duels(OWN_DUELS), player, loop,
-            OWN_GROUP, ALL_REPLIES,
-        )  # fmt: skip
+        name = "own duels of a job, 64 in pairs, all legal replies"
+        source, tasks, player = duel_source(), duels(OWN_DUELS), ScriptedSampler(tokenizer, call)
+        return record(name, source, tasks, player, loop, OWN_GROUP, ALL_REPLIES)
 
     def of_channel(name: str, channel: str, answer: Answer, *overrides: str) -> Step:
         played = channel_of(channel, *overrides)
@@ -229,12 +228,7 @@ def recorder(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> dict[s
     return {
         "cards": lambda: goofspiel(tokenizer, loop),
         "served": lambda: goofspiel(
-            tokenizer,
-            loop,
-            SERVED_GAMES,
-            1,
-            ALL_REPLIES,
-            name="a job's Goofspiel, all legal replies",
+            tokenizer, loop, ALL_REPLIES, "a job's Goofspiel, 32 games alone, all legal replies", ()
         ),
         "duels": lambda: of_duels("duels", DuelSource),
         "notes": lambda: of_duels("duels, a note each", NotedDuels),
@@ -253,18 +247,18 @@ def channel_of(name: str, *overrides: str) -> Channel:
 def goofspiel(
     tokenizer: PreTrainedTokenizerBase,
     loop: BackgroundLoop,
-    games: int = 12,
-    group: int = GROUP,
     reward: RewardSettings = SAMPLED,
-    *,
-    name: str = "",
+    name: str = "Goofspiel, 8 cards",
+    overrides: Sequence[str] = EIGHT_CARDS,
 ) -> Step:
-    """Groups of games with 8 cards; with a `name` of all deck sizes."""
-    played = channel_of("builtin", *([] if name else ["environment.deck_sizes=[8]"]))
+    """12 groups of games, or where all legal replies are learned games alone."""
+    alone = reward.credit == "all_moves"
+    games, group = (GAMES_ALONE, 1) if alone else (12, GROUP)
+    played = channel_of("builtin", *overrides)
     source = loop.run(played.open())
     tasks = [played.tasks.training(index, 0) for index in range(games)]
     player = ScriptedSampler(tokenizer, option)
-    return record(name or "Goofspiel, 8 cards", source, tasks, player, loop, group, reward)
+    return record(name, source, tasks, player, loop, group, reward)
 
 
 def duel_source(kind: type[DuelSource] = DuelSource) -> DuelSource:

@@ -56,6 +56,8 @@ from miner.tiny_model.build import Recipe, recipe_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
 
 WIN_RATE = 0.9
+DEMO = "the demo's step: Goofspiel, 8 cards, 32 games alone, all legal replies"
+GROUPED = "Goofspiel, 8 cards, the demo's network"
 STEPS = ("prefill", "flat", "demo", "cards", "served", "duels", "notes", "own", "code", "openenv")
 COLUMNS = (
     "step", "rows", "rendered", "sampled", "by rows", "by trees", "share", "one tree", "time",
@@ -212,8 +214,9 @@ def main() -> None:
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
         own = recipe_tokenizer(Recipe())
-        demo = goofspiel(own, loop, 32, 1, DEMO_REPLIES) if "demo" in given.steps else None
-        grouped = goofspiel(own, loop) if {"demo", "flat"} & set(given.steps) else None
+        wanted = {"demo", "flat"} & set(given.steps)
+        grouped = goofspiel(own, loop, name=GROUPED) if wanted else None
+        demo = goofspiel(own, loop, DEMO_REPLIES, DEMO) if "demo" in given.steps else None
         qwen = import_module("tests.base_models.families").FAMILIES[0].tokenizer()
         play = recorder(qwen, loop)
         recorded = [played() for name, played in play.items() if name in given.steps]
@@ -227,9 +230,8 @@ def main() -> None:
             drawn = flat_share(grouped, given.budget, small["trees"], 8)
             print(told(drawn), "(8 draws)", flush=True)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for step in filter(None, (demo, grouped if demo else None)):
-        named = replace(step, name=f"{step.name}, the demo's network, groups of {step.group}")
-        show(named, small, given.budget, given.passes and 1000)
+    for step in (demo, grouped) if demo and grouped else ():
+        show(step, small, given.budget, given.passes and 1000)
     large = ready(smollm2(given.model, given.layers)) if given.passes and recorded else {}
     for step in recorded:
         show(step, large, given.budget, given.passes)

@@ -95,9 +95,10 @@ def rollout_seconds(
 
 def assumptions(work: Workload, *, trees: bool) -> str:
     """Basis of an estimate, in one line."""
-    share = work.computed / work.trained
-    computed = f"of which trees with all legal replies compute {share:.0%}"
-    computed = computed if trees else "as its layers take no trees"
+    computed = "as its layers take no trees"
+    if trees:
+        share = work.computed / work.trained
+        computed = f"of which trees with all legal replies compute {share:.0%}"
     return (
         f"an episode of {work.turns:.0f} turns on average, {work.trained:,.0f} tokens to learn "
         f"from, {computed}; {work.sampled:,.0f} "

@@ -235,7 +235,7 @@ def _learning_tree(job: Job) -> Tree:
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
         "environment": {"notes": DUEL_NOTES},
-        "reward": {"credit": "all_moves", "tau": DUEL_TAU, "targets": 1.0},
+        "reward": {"credit": "all_moves", "tau": DUEL_TAU},
         "demonstrations": {
             "share": DUEL_WARM_START,
             "rows": DUEL_ROWS,

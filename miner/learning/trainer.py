@@ -311,12 +311,16 @@ class EpisodeTrainer(TreeTrainer):
         self.by_policy = bool(inputs[0].get("by_policy"))
         if "weights" in inputs[0]:
             weights = [weight for one in inputs for weight in one["weights"]]
-            decisions = {
-                (episode, row.ids[: row.targets[0]].tobytes())
-                for (episode, _), row, weight in zip(rows, self._rows, weights, strict=True)
-                if weight is not None
-            }
-            divisor = len(decisions) if self.by_policy else sum(w for w in weights if w is not None)
+            divisor = sum(w for w in weights if w is not None)
+            if self.by_policy:
+                decided = zip(rows, self._rows, weights, strict=True)
+                divisor = len(
+                    {
+                        (episode, row.ids[: row.targets[0]].tobytes())
+                        for (episode, _), row, weight in decided
+                        if weight is not None
+                    }
+                )
             entropy = sum(entropy for one in inputs for entropy in one["entropies"])
             output["advantages"] = self._weighted(output, weights, divisor, entropy)
         return output

@@ -70,8 +70,7 @@ class TreeTrainer(GRPOTrainer):
         self._rows: list[Row] = []
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
-        self.by_policy = False
-        """Whether a row that was not sampled counts as often as the policy gives that reply."""
+        self.by_policy = False  # true: what was not sampled counts as often as the policy gives it
         self._unsampled_nll: list[Tensor] = []
         """By pass: negative log-likelihood of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
@@ -389,13 +388,12 @@ class TreeTrainer(GRPOTrainer):
         learned: int,
         shares: Sequence[Sequence[Tree]],
     ) -> None:
-        """Counts of rows, of rows learned from, and of their tokens."""
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        with_loss = mask.any(1).nonzero()[:, 0].tolist()
+        """Counts of rows with loss, of rows learned from, and of their tokens."""
+        there = (inputs["completion_mask"] * inputs["tool_mask"]).any(1).nonzero()[:, 0].tolist()
         counts = {
-            ROWS: len(with_loss),
-            LEFT_OUT: len(with_loss) - learned,
-            ROW_TOKENS: sum(len(rows[at].path) for at in with_loss),
+            ROWS: len(there),
+            LEFT_OUT: len(there) - learned,
+            ROW_TOKENS: sum(len(rows[at].path) for at in there),
             COMPUTED_TOKENS: sum(tree.tokens for trees in shares for tree in trees),
         }
         for name, value in counts.items():

@@ -1,4 +1,4 @@
-"""What credit for all legal moves asks of a critic."""
+"""Critics, as credit for all legal moves asks them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

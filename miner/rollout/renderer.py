@@ -88,11 +88,12 @@ class ChatRenderer:
         if not self._boundaries_separate(probe):
             logger.warning("special tokens do not separate the text: whole prompts are tokenised")
             self._boundaries = ()
+        self._first_prompt = self.render(FIRST_TURN)
         self._reply_end = self._end_in(probe, ends)
 
     def _end_in(self, probe: str, ends: Collection[int]) -> int:
         """The token of `ends` that the template puts after a reply, else EOS."""
-        past = self.render(FIRST_TURN) + REPLY
+        past = self._first_prompt + REPLY
         following = self.encode(probe[len(past) :])[:1] if probe.startswith(past) else ()
         return next((token for token in following if token in ends), self.eos_token_id)
 
@@ -123,7 +124,7 @@ class ChatRenderer:
         They depend on what comes before: a space that some tokenizers put there, or numbers that
         are one token only behind the prompt's last one. So a prompt goes before.
         """
-        prompt = self.render(FIRST_TURN)
+        prompt = self._first_prompt
         before, whole = self.encode(prompt), self.encode(prompt + text)
         if whole[: len(before)] != before:
             before, whole = (), self.encode(text)
