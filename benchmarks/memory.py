@@ -1,16 +1,18 @@
 """Peak memory of a step by torch's tracker, on fake tensors, beside the planner's number.
 
-`python -m benchmarks.memory`
+`python -m benchmarks.memory`; with `--gpu` the step is computed on one, and beside the planner's
+number stands what its allocator held.
 
 A model of the real shape, without weights, goes through a step of one process: two passes, with
-and without checkpointed layers, through TRL's fused head, backward, Adam with its moments. The
-head's tiles are folded in place, as its Triton kernels do on a GPU. Neither number has the CUDA
-context or fragmentation in it, which the planner adds. The tracker rounds a tensor up to 512 bytes,
-as CUDA's allocator does.
+and without checkpointed layers, through TRL's fused head, backward, Adam with its moments. On fake
+tensors the head's tiles are folded in place, as its Triton kernels do on a GPU. No number has the
+CUDA context or fragmentation in it, which the planner adds. The tracker rounds a tensor up to 512
+bytes, as CUDA's allocator does.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from typing import Any
@@ -74,10 +76,31 @@ class PeakTracker(MemTracker):
         return max(self._peak_mem.values())
 
 
-def tracked_peak(config: Any, load: TrainerLoad, rows: int = 4) -> int:
+def tracked_peak(config: Any, load: TrainerLoad) -> int:
     """Most bytes held at once in a step of a model of `config`, in one process."""
+    model = meta_model(config, load)
+    with FakeTensorMode(allow_non_fake_inputs=True), folded_in_place():
+        optimizer = placed(model, "cpu")
+        tracker = PeakTracker()
+        tracker.track_external(model, optimizer)
+        with tracker:
+            step(model, optimizer, load, tracker.reset_mod_stats)
+        return tracker.peak
+
+
+def allocated_peak(config: Any, load: TrainerLoad) -> int:
+    """The same step's most bytes of tensors on the GPU."""
+    gc.collect()  # the model before
+    torch.cuda.reset_peak_memory_stats()
+    model = meta_model(config, load)
+    step(model, placed(model, "cuda"), load)
+    return torch.cuda.max_memory_allocated()
+
+
+def meta_model(config: Any, load: TrainerLoad) -> Any:
+    """A model on no device, as PEFT cannot move fake parameters."""
     full = load.tuning == "full"
-    with torch.device("meta"):  # PEFT cannot move fake parameters
+    with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=torch.float32 if full else torch.bfloat16
         )
@@ -88,26 +111,38 @@ def tracked_peak(config: Any, load: TrainerLoad, rows: int = 4) -> int:
             model.enable_input_require_grads()
             adapters = LoraConfig(r=load.lora_rank, target_modules="all-linear")
             model = get_peft_model(model, adapters, low_cpu_mem_usage=True)  # in float32
-    with FakeTensorMode(allow_non_fake_inputs=True), folded_in_place():
-        model.to_empty(device="cpu").train()
-        model.tie_weights()  # it gave a tied head a tensor of its own
-        trained = [weight for weight in model.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(trained, fused=True)
-        for weight in trained:  # a step before, for the moments
-            weight.grad = torch.zeros_like(weight)
-        optimizer.step()
-        optimizer.zero_grad()
-        ids = torch.zeros((rows, load.tokens // rows), dtype=torch.int64)
-        tracker = PeakTracker()
-        tracker.track_external(model, optimizer, ids)
-        with tracker:
-            for _ in range(2):  # the second pass finds the first one's gradients
-                with torch.autocast("cpu", torch.bfloat16):
-                    found = model(input_ids=ids, shift_labels=ids, fused_lm_head=True)
-                found.log_probs.sum().backward()
-                tracker.reset_mod_stats()
-            optimizer.step()
-        return tracker.peak
+    return model
+
+
+def placed(model: Any, device: str) -> torch.optim.Optimizer:
+    """Give `model` memory there, and return its optimizer, which has made a step."""
+    model.to_empty(device=device).train()
+    model.tie_weights()  # it gave a tied head a tensor of its own
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, fused=True)
+    for weight in trained:  # a step before, for the moments
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+def step(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    load: TrainerLoad,
+    after_pass: Callable[[], None] = lambda: None,
+    rows: int = 4,
+) -> None:
+    """Two passes, of which the second finds the first one's gradients, and the optimizer's step."""
+    device = model.device
+    ids = torch.zeros((rows, load.tokens // rows), dtype=torch.int64, device=device)
+    for _ in range(2):
+        with torch.autocast(device.type, torch.bfloat16):
+            found = model(input_ids=ids, shift_labels=ids, fused_lm_head=True)
+        found.log_probs.sum().backward()
+        after_pass()
+    optimizer.step()
 
 
 @contextmanager
@@ -132,19 +167,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--checkpointing", nargs="+", choices=("on", "off"), default=["on", "off"], metavar="on|off"
     )
+    parser.add_argument("--gpu", action="store_true", help="compute the steps on one")
     asked = parser.parse_args(arguments)
     if asked.tokens < 4:
         parser.error(f"--tokens {asked.tokens}: expected at least 4")
+    way, peak = ("allocated", allocated_peak) if asked.gpu else ("tracked", tracked_peak)
     columns = ("parameters", "tuning", "checkpointing")
-    print(f"| {' | '.join(columns)} | tracked, GiB | planned, GiB | planned / tracked |")
+    print(f"| {' | '.join(columns)} | {way}, GiB | planned, GiB | planned / {way} |")
     print("|---" * 6 + "|")
     tunings: tuple[Tuning, ...] = ("full", "lora")
     for row in product(asked.sizes, tunings, asked.checkpointing):
         size, tuning, checkpointing = row
         shape = NAMED[size][2]
         load = TrainerLoad(shape, tuning, 1, 0, asked.tokens, checkpointing=checkpointing == "on")
-        found, wanted = tracked_peak(config_of(size), load), planned(load)
-        numbers = f"{found / GIB:.1f} | {wanted / GIB:.1f} | {wanted / found:.2f}"
+        wanted = planned(load)
+        try:
+            found = peak(config_of(size), load)
+            numbers = f"{found / GIB:.1f} | {wanted / GIB:.1f} | {wanted / found:.2f}"
+        except torch.OutOfMemoryError:
+            numbers = f"more than there is | {wanted / GIB:.1f} |"
         print(f"| {' | '.join(row)} | {numbers} |", flush=True)
 
 

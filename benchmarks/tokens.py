@@ -6,8 +6,9 @@ together; one tree of the whole step is the fewest that any budget gives. Lines 
 are the games of the step above. `--steps` chooses what is recorded, counted and timed, `--passes`
 how many passes of each way are timed: some minutes for one step of a large model.
 
-Times are CPU seconds of forward and backward on one thread: of each way the same number
-of passes is computed, in turns, and scaled up by their tokens. Ids beyond a network's vocabulary
+Times are CPU seconds of forward and backward on one thread, or seconds on a GPU in bfloat16
+(`--gpu`): of each way the same number of passes is computed, in turns, and scaled up by their
+tokens. Ids beyond a network's vocabulary
 wrap around.
 """
 
@@ -75,7 +76,7 @@ def passes_of(rows: Mapping[int, Row], budget: int, *, trees: bool) -> list[Pass
 def timed(
     models: Mapping[str, PreTrainedModel], ways: Mapping[str, Sequence[Pass]], most: int
 ) -> dict[str, float]:
-    """CPU seconds of forward and backward of all passes of each way, from `most` of them each.
+    """Seconds of forward and backward of all passes of each way, from `most` of them each.
 
     Args:
         models: what computes each way.
@@ -86,9 +87,7 @@ def timed(
             if turn >= len(passes):
                 continue
             trees = passes[(2 * turn + 1) * len(passes) // (2 * min(most, len(passes)))]
-            began = time.process_time()
-            learn(models[name], trees)
-            spent[name] += time.process_time() - began
+            spent[name] += seconds_of(models[name], trees)
             seen[name] += tokens_in_line(trees)
     return {
         name: spent[name] * sum(map(tokens_in_line, passes)) / seen[name]
@@ -96,13 +95,29 @@ def timed(
     }
 
 
+def seconds_of(model: PreTrainedModel, trees: Pass) -> float:
+    """Of `learn`: this process's on a CPU, the second time's on a GPU, which compiles at first."""
+    if model.device.type == "cpu":
+        began = time.process_time()
+        learn(model, trees)
+        return time.process_time() - began
+    learn(model, trees)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    learn(model, trees)
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
 def learn(model: PreTrainedModel, trees: Pass) -> None:
     """Forward and backward."""
     count = sum(len(nodes) for tree in trees for nodes in tree.reads)
     vocabulary = model.config.vocab_size
     folded = [replace(tree, ids=tree.ids % vocabulary) for tree in trees]
-    targets = torch.arange(count) % vocabulary  # which tokens they are costs nothing
-    score(model, model, folded, targets).logprobs.sum().backward()
+    # which tokens they are costs nothing
+    targets = torch.arange(count, device=model.device) % vocabulary
+    with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+        score(model, model, folded, targets).logprobs.sum().backward()
     model.zero_grad()
 
 
@@ -112,8 +127,9 @@ def ready(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
     for way, each in models.items():
         each.train()
         add_fused_lm_head(each, temperature=1.0, outputs=("log_probs", "entropy"))
-        if way == "trees" and (obstacle := let_take_trees(each)):
-            raise SystemExit(f"the model takes no trees: {obstacle}")
+        with torch.autocast("cuda", torch.bfloat16, enabled=each.device.type == "cuda"):
+            if way == "trees" and (obstacle := let_take_trees(each)):
+                raise SystemExit(f"the model takes no trees: {obstacle}")
         learn(each, single({0: Row(np.arange(9), np.array([8]))}))
     return models
 
@@ -210,6 +226,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=3, help="that are timed; 0: counts alone")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, metavar="STEP",
                         help=f"of {', '.join(STEPS)}")  # fmt: skip
+    parser.add_argument("--gpu", action="store_true", help="time all but the demo's step on one")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
@@ -232,7 +249,9 @@ def main() -> None:
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for step in (demo, grouped) if demo and grouped else ():
         show(step, small, given.budget, given.passes and 1000)
-    large = ready(smollm2(given.model, given.layers)) if given.passes and recorded else {}
+    device = "cuda" if given.gpu else "cpu"
+    timing = given.passes and recorded
+    large = ready(smollm2(given.model, given.layers).to(device)) if timing else {}
     for step in recorded:
         show(step, large, given.budget, given.passes)
 
@@ -260,7 +279,7 @@ def show(step: Step, models: Mapping[str, PreTrainedModel], budget: int, most: i
     if most:
         ways = {way: passes_of(step.rows, budget, trees=way == "trees") for way in models}
         seconds = timed(models, ways, most)
-        cells += [f"{seconds['rows']:,.0f} s", f"{seconds['trees'] / seconds['rows']:.2f}"]
+        cells += [f"{seconds['rows']:,.1f} s", f"{seconds['trees'] / seconds['rows']:.2f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
     games = step.by_environment()
     for game, rows in games.items() if len(games) > 1 else ():

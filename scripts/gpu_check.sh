@@ -6,7 +6,8 @@
 # Stages that cannot run here are skipped with the reason. The table at the end is what belongs into
 # docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch,
 # 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
-# logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given (default: 0.25).
+# logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given (default: 0.25),
+# ONLY a regular expression of the names of the stages that run (default: all).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,6 +30,7 @@ note() { # stage, result, detail
 stage() { # name, log, command...: runs the command, its last line or its results are the detail
     local name=$1 log=$out/$2 began=$SECONDS
     shift 2
+    [[ $name =~ ${ONLY:-} ]] || return 0
     if "$@" >"$log" 2>&1; then
         note "$name" ok "$((SECONDS - began)) s; $(detail "$log")"
     else

@@ -131,6 +131,16 @@ def test_it_runs_what_the_machine_can_run(
     assert ranks.split()[0] == ("ok" if every_stage else "skipped")
 
 
+def test_only_the_stages_that_are_named_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONLY", "bfloat16|LoRA$")
+    status, table = run(tmp_path, gpus=1, checked=False, model=(str(tmp_path),))
+    assert status == 0, table
+    done = {name for name, result in table.items() if result.startswith("ok")}
+    assert done == {"transformers, bfloat16", "transformers, LoRA", "the same, LoRA"}
+
+
 def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
     """torch would spread batches over what it sees."""
     status, table = run(tmp_path, gpus=4, checked=False)
