@@ -341,6 +341,30 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
         assert (tmp_path / HEARTBEAT_FILE).exists() == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("distances", "reverted"),
+    [
+        ((40.0, 20.0, 10.0, 5.0), False),
+        ((5.0, 4.0, 9.0, 30.0), True),
+        ((40.0, 20.0, None), True),  # targets are over
+        ((9.0, *(1.0 + 0.01 * n for n in range(20))), True),  # nearer long ago
+        ((), True),
+    ],
+)
+def test_nothing_is_put_back_while_the_targets_come_nearer(
+    tmp_path: Path, distances: Sequence[float | None], reverted: bool
+) -> None:
+    args, state, said = TrainingArguments(str(tmp_path)), TrainerState(global_step=2), []
+    best = SimpleNamespace(put_back=lambda: 0)
+    trainer = SimpleNamespace(halvings=0, begin_again=said.append)
+    revert = make_revert(tmp_path, Ranks(), trainer, best, print)
+    for distance in distances:
+        logs = {"loss": 0.5} if distance is None else {"loss": 0.5, "target_kl": distance}
+        revert.on_log(args, state, TrainerControl(), logs)
+    revert.on_step_end(args, state, TrainerControl())
+    assert said == [1] * reverted
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "plans", [[(0, "full"), (0, "lora")], [(2, "full"), (2, "lora"), (3, "full"), (3, "lora")]]
