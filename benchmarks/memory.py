@@ -76,7 +76,7 @@ class PeakTracker(MemTracker):
         return max(self._peak_mem.values())
 
 
-def tracked_peak(config: Any, load: TrainerLoad) -> int:
+def tracked_peak(config: Any, load: TrainerLoad, rows: int = 4) -> int:
     """Most bytes held at once in a step of a model of `config`, in one process."""
     model = meta_model(config, load)
     with FakeTensorMode(allow_non_fake_inputs=True), folded_in_place():
@@ -84,7 +84,7 @@ def tracked_peak(config: Any, load: TrainerLoad) -> int:
         tracker = PeakTracker()
         tracker.track_external(model, optimizer)
         with tracker:
-            step(model, optimizer, load, tracker.reset_mod_stats)
+            step(model, optimizer, load, rows, tracker.reset_mod_stats)
         return tracker.peak
 
 
@@ -131,8 +131,8 @@ def step(
     model: Any,
     optimizer: torch.optim.Optimizer,
     load: TrainerLoad,
-    after_pass: Callable[[], None] = lambda: None,
     rows: int = 4,
+    after_pass: Callable[[], None] = lambda: None,
 ) -> None:
     """Two passes, of which the second finds the first one's gradients, and the optimizer's step."""
     device = model.device

@@ -14,6 +14,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 export VLLM_HOST_IP=127.0.0.1
 out=${OUT:-$(mktemp -d)}
+mkdir -p "$out"
 model=${1:-}
 steps=3
 job_hours=${JOB_HOURS:-0.25}

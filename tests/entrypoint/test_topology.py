@@ -104,13 +104,17 @@ def test_more_of_a_shared_gpu_stays_free_without_zero(
     assert least < rollout.used / rollout.total <= most
 
 
-def test_one_gpu_is_shared_and_of_several_the_fastest_layout_is_taken() -> None:
+def test_one_gpu_is_shared_and_of_several_the_fastest_layout_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert plan("1xH100-80GB", MODELS["1.5B"]).layout == "colocated"
-    split = plan("8xH100-80GB", MODELS["0.5B"])
-    assert (len(split.inference_gpus), len(split.trainer_gpus)) == (4, 4)
-    assert (split.zero_stage, split.tuning) == (2, "full")
-    shared = plan("8xH100-80GB", MODELS["7B"])
-    assert (shared.layout, shared.zero_stage, shared.tuning) == ("colocated", 2, "full")
+    for size in ("0.5B", "7B"):
+        shared = plan("8xH100-80GB", MODELS[size])
+        assert (shared.layout, shared.zero_stage, shared.tuning) == ("colocated", 2, "full")
+    with monkeypatch.context() as slow:
+        slow.setattr(step_cost, "WAKE_SECONDS", 60.0)
+        split = plan("8xH100-80GB", MODELS["0.5B"])
+    assert (split.layout, split.zero_stage, split.tuning) == ("split", 2, "full")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ def test_one_gpu_is_shared_and_of_several_the_fastest_layout_is_taken() -> None:
         ("WAKE_SECONDS", 60.0, "7B", "split", 5),
         ("PUSH_SECONDS", 60.0, "0.5B", "colocated", 8),
         ("TRAINING_SHARE", 0.05, "0.5B", "split", 6),  # learning is nearly all of a step
-        ("PREFILL_SHARE", 0.01, "0.5B", "split", 2),  # and now playing is
+        ("PREFILL_SHARE", 0.01, "0.5B", "split", 3),  # and now playing is
     ],
 )
 def test_what_takes_long_decides_who_gets_the_gpus(
@@ -154,7 +158,7 @@ def test_a_plan_reports_what_the_others_would_have_taken() -> None:
 def test_a_step_that_is_larger_to_be_shared_evenly_is_judged_by_equal_work() -> None:
     """Three trainers would share 18 groups, which spread what a step takes however small it is."""
     found = plan("4xH100-80GB", TINY)
-    assert (found.processes, found.groups) == (2, 16)
+    assert found.groups == 16
     [uneven] = [c.why for c in found.choices if c.what.startswith("not vLLM on 1, trainer on 3")]
     assert "s for 16 groups" in uneven
 

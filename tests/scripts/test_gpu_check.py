@@ -85,7 +85,6 @@ def run(
         "PYTHON": str(programs / "python"),
         "OUT": str(tmp_path / "out"),
     }
-    (tmp_path / "out").mkdir()
     words = ["bash", str(SCRIPT), *model]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     table = done.stdout.rpartition("\n\n")[2].splitlines()[1:]
