@@ -118,6 +118,10 @@ class HeldOut(TrainerCallback):
         fell = lead is not None and 2 * lead.high < lead.mean
         return lead if fell else None
 
+    def lengthen(self, seconds: float) -> None:
+        """Count `seconds` as part of the last evaluation: what followed from it took them."""
+        self._last, self._detour = self._clock(), self._detour + seconds
+
     def start(self) -> None:
         """Evaluate the base model, unless an earlier process of this run did.
 

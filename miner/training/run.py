@@ -303,6 +303,7 @@ def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) ->
         *(held_out, trainer, BestWeights(run.learner, ranks, disk), run.engine, ranks, schedule),
         *(run.heartbeat, settings.run_dir),
         most=settings.optimizer.most_halvings,
+        targets=settings.reward.credit == "all_moves",
         note=note,
     )
     callbacks: list[TrainerCallback] = [

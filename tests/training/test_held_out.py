@@ -107,6 +107,15 @@ def test_evaluations_take_their_share_of_the_time_as_measured(tmp_path, took, ev
     assert [record.step for record in world.records()] == evaluated
 
 
+def test_what_follows_from_an_evaluation_takes_of_its_share(tmp_path):
+    world = World(tmp_path, BASE, BETTER, WORSE, time_share=0.2, took=10.0)
+    world.held_out.start()
+    steps_of(world, 45.0, 10)
+    world.held_out.lengthen(20.0)  # best weights are kept
+    steps_of(world, 45.0, 20, 30, 40)
+    assert [record.step for record in world.records()] == [0, 10, 40]
+
+
 def test_a_restart_remembers_how_long_an_evaluation_takes(tmp_path):
     World(tmp_path, BASE, took=25.0).held_out.start()
     again = World(tmp_path, BETTER, time_share=0.2, kill=3600.0)

@@ -243,6 +243,9 @@ class OneFell:
     def fall(self, step: int) -> Estimate | None:
         return Estimate(-0.5, -0.6, -0.4, 10) if self._leads and step == 2 else None
 
+    def lengthen(self, seconds: float) -> None:
+        pass
+
 
 class Seen(TrainerCallback):
     """The whole model's weights at the end of each step, what this rank's optimizer steps on, its
@@ -308,6 +311,7 @@ def make_revert(
     best: Any,
     note: Callable[[str], None],
     schedule: Schedule | None = None,
+    targets: bool = False,
 ) -> RevertToBest:
     folder.mkdir(exist_ok=True)
     engine: Any = SimpleNamespace(weights_changed=lambda step: note(f"weights of {step}"))
@@ -321,7 +325,7 @@ def make_revert(
         schedule or Schedule(3),
         HeartbeatWriter(folder),
     )
-    return RevertToBest(*parts, folder, most=1, note=note)
+    return RevertToBest(*parts, folder, most=1, targets=targets, note=note)
 
 
 def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
@@ -341,28 +345,41 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
         assert (tmp_path / HEARTBEAT_FILE).exists() == bool(expected)
 
 
+FAR = [38.0, 42.0, 47.0, 42.0, 30.0]
+
+
 @pytest.mark.parametrize(
-    ("distances", "reverted"),
+    ("distances", "best", "reverted"),
     [
-        ((40.0, 20.0, 10.0, 5.0), False),
-        ((5.0, 4.0, 9.0, 30.0), True),
-        ((40.0, 20.0, None), True),  # targets are over
-        ((9.0, *(1.0 + 0.01 * n for n in range(20))), True),  # nearer long ago
-        ((), True),
+        ([*FAR, 20.0, 10.0, 5.0, 4.0, 3.4], 0, False),
+        ([*FAR, *[0.6] * 20], 0, False),  # a plateau
+        ([*FAR, *[0.6] * 5, *["over"] * 20], 0, False),  # the base has learned no target
+        ([*FAR, *[None] * 3, *[0.6] * 20], 0, False),  # steps that were not finite
+        ([*FAR, *[0.6] * 20], 10, True),
+        ([*FAR, *[0.6] * 20, *["over"] * 20], 10, True),
+        ([*FAR, *[0.6] * 20, *["over"] * 20], 30, True),
+        ([*FAR, *[0.6] * 10, *[9.0] * 5], 10, True),
+        (FAR[:3], 0, True),
+        ([], 0, True),
     ],
 )
-def test_nothing_is_put_back_while_the_targets_come_nearer(
-    tmp_path: Path, distances: Sequence[float | None], reverted: bool
+def test_no_weights_return_that_were_farther_from_the_targets(
+    tmp_path: Path, distances: list[Any], best: int, reverted: bool
 ) -> None:
-    args, state, said = TrainingArguments(str(tmp_path)), TrainerState(global_step=2), []
-    best = SimpleNamespace(put_back=lambda: 0)
+    logs: list[dict[str, float]] = [
+        {"step": step} | ({} if distance == "over" else {"target_kl": distance})
+        for step, distance in enumerate(distances, 1)
+    ]
+    args, said = TrainingArguments(str(tmp_path)), []
     trainer = SimpleNamespace(halvings=0, begin_again=said.append)
-    revert = make_revert(tmp_path, Ranks(), trainer, best, print)
-    for distance in distances:
-        logs = {"loss": 0.5} if distance is None else {"loss": 0.5, "target_kl": distance}
-        revert.on_log(args, state, TrainerControl(), logs)
-    revert.on_step_end(args, state, TrainerControl())
-    assert said == [1] * reverted
+    weights = SimpleNamespace(put_back=lambda: best)
+    state = TrainerState(global_step=2, log_history=logs)
+    for targets, expected in ((True, [1] * reverted), (False, [1])):
+        revert = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=targets)
+        revert._held_out.highest = Evaluated(best, (1.0,))
+        said.clear()
+        revert.on_step_end(args, state, TrainerControl())
+        assert said == expected, targets
 
 
 @pytest.mark.long
