@@ -37,8 +37,9 @@ class RewardSettings(Section):
         ge=0,
         le=1,
         description="credit = all_moves: first share of the run that pulls the policy towards the "
-        "target at each decision. After it, what its next move gives away on average is lowered: "
-        "better play in the same time, but no base learns the form of a reply so.",
+        "target at each decision. After it, once it is within a nat of the target, what its next "
+        "move gives away on average is lowered: better play in the same time, but no base learns "
+        "the form of a reply so. 0: from the first step.",
     )
     named: bool = Field(
         False,
@@ -120,7 +121,8 @@ class OptimizerSettings(Section):
         0,
         ge=0,
         description="Times at most that training goes back to the best weights so far, at half the "
-        "learning rate, because held-out games fell below theirs by more than twice the interval.",
+        "learning rate, because held-out games fell below theirs by more than twice the interval, "
+        "unless those weights were farther from the targets (reward.credit=all_moves).",
     )
     zero_stage: Literal[0, 2, 3] = Field(
         0,

@@ -11,7 +11,7 @@ After it, the policy gradient of what the next reply gives away on average,
     sum over legal a of pi(a | s) (max Q(s, .) - Q(s, a)) + penalty (1 - sum of these pi(a | s))
 
 which has no noise of the sampled move (Allen et al. 2017, arXiv 1709.00503). A policy without legal
-replies has no gradient there, and needs the targets first.
+replies has no gradient there: it keeps the targets until it is near them.
 
 Each legal reply is a row of its own behind the decision's prompt, which trees compute once; a model
 that takes no trees learns one reply, drawn.
@@ -33,6 +33,10 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
 LEAST_SHARE = 0.005
 """Legal replies with a smaller share of the target are left out: they cost more than they teach."""
+
+NEAR = 1.0
+"""Nats from the targets below which a policy gives legal replies: eight equally likely ones are two
+away from the best of them, and a form of reply that it does not know is several."""
 
 UNIT = 0.05
 """Chance to win that is an advantage of 1: about what a move at random gives away."""
@@ -76,9 +80,14 @@ class AllMoves:
         self._draw = draw or random.Random(0)
         self.by_policy = False
 
-    def begin(self, fraction: float) -> None:
-        """Begin a step when this share of the run is used up."""
-        self.by_policy = fraction >= self._targets
+    def begin(self, fraction: float, distance: float | None = None) -> None:
+        """Begin a step when this share of the run is used up.
+
+        Args:
+            distance: of the policy from the targets when they were last learned, in nats.
+        """
+        near = distance is not None and distance < NEAR
+        self.by_policy = fraction >= self._targets and (near or not self._targets)
 
     def rows(
         self, trajectory: Trajectory, turns: Collection[int], *, every: bool = True

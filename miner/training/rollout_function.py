@@ -117,7 +117,8 @@ class RolloutFunction:
             )
         if self._all_moves is not None:
             step = trainer.state.global_step
-            self._all_moves.begin(self.ranks.broadcast(self._fraction(step)))
+            used = self.ranks.broadcast(self._fraction(step))
+            self._all_moves.begin(used, trainer.target_kl)
         # a model that takes no trees would compute a decision's prompt for each of its replies
         columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)
         if self._by_turn is not None:

@@ -81,9 +81,10 @@ def test_without_trees_a_decision_has_one_reply_drawn_by_its_share() -> None:
 
 def test_after_the_targets_every_legal_reply_has_the_advantage_of_its_value() -> None:
     credit = all_moves(targets=0.4)
-    credit.begin(0.39)
-    assert not credit.by_policy
-    credit.begin(0.4)
+    for fraction, distance in ((0.39, 0.5), (0.4, None), (0.9, 1.1)):
+        credit.begin(fraction, distance)
+        assert not credit.by_policy, "too early, or too far from the targets"
+    credit.begin(0.4, 0.9)
     assert credit.by_policy
     values = GoofspielCritic(0.05).values([user(FIRST)], 0) or {}
     rows = credit.rows(GAME, [0])
@@ -143,7 +144,7 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
 def test_the_critic_learns_what_all_ranks_teach(targets: float) -> None:
     critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
     credit = AllMoves(critic, encode, RewardSettings(tau=0.05, targets=targets))
-    credit.begin(0.5)
+    credit.begin(0.5, 0.5)
     rows = all_moves(0.05).rows(GAME, [0])
     shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
     credit.rows(GAME, [0])

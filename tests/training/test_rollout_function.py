@@ -103,12 +103,13 @@ def test_turns_of_a_long_episode_are_drawn_and_the_same_for_equal_episodes():
     assert drawn == set(range(5))
 
 
-def columns_by_all_moves(episode, reward, *, takes_trees=True, step=0):
-    """Columns of four such episodes in a run of 100 steps."""
+def columns_by_all_moves(episode, reward, *, takes_trees=True, step=0, distance=0.5):
+    """Columns of four such episodes in a run of 100 steps, so far from the targets."""
     credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
     player = Player(*[episode] * 4)
     function = RolloutFunction(player, reward, EOS, Ranks(), credit, lambda step: step / 100)
-    trainer = SimpleNamespace(takes_trees=takes_trees, state=SimpleNamespace(global_step=step))
+    state = SimpleNamespace(global_step=step)
+    trainer = SimpleNamespace(takes_trees=takes_trees, state=state, target_kl=distance)
     return function([encode_task(TASKS[0])] * 4, trainer)
 
 
@@ -121,6 +122,8 @@ def test_after_their_share_of_the_run_targets_become_advantages(step):
     assert columns["by_policy"] == [step >= 50] * 4
     weights = [weight for weight in columns["weights"][0] if weight is not None]
     assert (sum(weights) == pytest.approx(1)) == (step < 50)
+    far = columns_by_all_moves(episode, reward, step=step, distance=5.0)
+    assert far["by_policy"] == [False] * 4
 
 
 @pytest.mark.parametrize(("takes_trees", "decisions", "replies"), [(True, 5, 30), (False, 2, 2)])

@@ -1,7 +1,10 @@
 """Parts of a run: guided episodes, as the learning rate falls, and targets at its beginning."""
 
+import pytest
+
 from miner.reporting.records import TARGET_KL
 from miner.reporting.run_folder import RunFolder
+from miner.rewards import all_moves
 from miner.rewards.all_moves import AllMoves
 from tests.training.in_process import Work
 
@@ -33,7 +36,11 @@ def test_guided_episodes_are_a_constant_share_that_falls_with_the_learning_rate(
     assert shares == [0.8] * 6 + [0.4] * 2
 
 
-def test_targets_are_learned_in_the_first_part_alone(work: Work) -> None:
+@pytest.mark.parametrize(("near", "learned"), [(1e9, 2), (0.0, 4)])
+def test_targets_are_learned_in_the_first_part_and_until_they_are_near(
+    work: Work, monkeypatch, near: float, learned: int
+) -> None:
+    monkeypatch.setattr(all_moves, "NEAR", near)
     work.train(
         "reward.credit=all_moves",
         "reward.targets=0.5",
@@ -42,4 +49,6 @@ def test_targets_are_learned_in_the_first_part_alone(work: Work) -> None:
         "optimizer.max_steps=4",
     )
     steps = RunFolder(work.run_dir).read().steps
-    assert [TARGET_KL in record.metrics for record in steps] == [True, True, False, False]
+    assert [TARGET_KL in record.metrics for record in steps] == [
+        step < learned for step in range(4)
+    ]
