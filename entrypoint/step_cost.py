@@ -1,9 +1,9 @@
 """Estimated seconds of a step, by a few constants: the planner chooses layouts by them.
 
-Two are measured, with 135 million parameters on one H200 (docs/gpu.md); the others are not, and an
-estimate is right within a factor of two or three at best. Layouts are compared with each other,
-where most of that cancels. Sources: 2 FLOP a parameter and token
-forward, twice that backward (Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data
+One is measured and one bounded, with 135 million parameters on one H200 (docs/gpu.md), the others
+are not: an estimate is right within a factor of two or three at best. Layouts are compared with
+each other, where most of that cancels. Sources: 2 FLOP a parameter and token forward, twice that
+backward (Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data
 sheets. The shares of them are what others report for training and serving of this size.
 """
 
@@ -19,7 +19,7 @@ PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362,
 HOPPER_TFLOPS = 989  # H100, H200, and all that are not listed
 WITHOUT_NVLINK = ("T4", "A6000", "RTX4090", "L40S")
 TRAINING_SHARE = 0.3  # of the peak, forward and backward of a few thousand tokens a pass
-LEARNED_A_SECOND = 5.4e4  # tokens of a GPU at most, in trees, however small the model: measured
+LEARNED_A_SECOND = 5.4e4  # tokens of trees on a GPU at most, all around them included: measured
 BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
 BANDWIDTH_SHARE = 0.5
 DECODE_SECONDS = 0.008  # a token of all live episodes at least, however small the model
@@ -30,7 +30,7 @@ PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
 PUSH_SECONDS = 1.0  # to announce weights to a server, empty its cache and ask what it holds
 FILE_BANDWIDTH = 1.0e9  # bytes a second of weights that are written and read again
 GATHER_SHARE = 0.1  # of the link: ZeRO-3's weights are gathered tensor by tensor
-WAKE_SECONDS = 1.0  # and to sleep: measured, with playing and weights 1.65 s a step in all
+WAKE_SECONDS = 1.0  # and to sleep; measured were 1.65 s a step with playing and loading weights
 LOAD_BANDWIDTH = 5.0e10  # bytes a second into an engine of the same GPU, tensor by tensor
 
 
@@ -117,7 +117,7 @@ def _learning(topology: Topology, shape: ModelShape, hardware: Hardware, tokens:
         return 3 * forward / (CPU_FLOPS * hardware.cpus)
     trainers = len(topology.trainer_gpus)
     at_peak = _forwards(topology) * forward / (_peak(hardware) * TRAINING_SHARE)
-    computing = max(at_peak, tokens / LEARNED_A_SECOND) / trainers
+    computing = max(at_peak, tokens / LEARNED_A_SECOND if shape.trees else 0.0) / trainers
     passes = max(1.0, tokens / (trainers * topology.pass_tokens))
     return computing + _exchange(topology, shape, passes) / _link(hardware)
 

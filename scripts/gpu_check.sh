@@ -127,7 +127,7 @@ fi
 if [ "$gpus" -gt 0 ]; then
     if [ -z "$model" ]; then
         model=$out/tiny
-        stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
+        ONLY="" stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
     fi
     stage "transformers, float32" float32.log train 0 float32
     stage "transformers, bfloat16" bfloat16.log train 0 bfloat16 model.dtype=bfloat16
