@@ -102,7 +102,6 @@ class EpisodeTrainer(TreeTrainer):
 
     Attributes:
         halvings: number of times that the learning rate was halved; see `begin_again`.
-        target_kl: nats from the targets in the last step that learned them; None before any.
     """
 
     def __init__(
@@ -116,7 +115,6 @@ class EpisodeTrainer(TreeTrainer):
         **kwargs: Any,
     ) -> None:
         self.halvings = 0
-        self.target_kl: float | None = None
         self._learning_rate_factor: Callable[[int], float] = lambda step: 1.0
         self._credit = credit
         self._group_size: int = args.num_generations or 1
@@ -206,7 +204,6 @@ class EpisodeTrainer(TreeTrainer):
         for state in optimizer.state.values():
             for value in state.values():  # Adam's, the count of its steps among them
                 value.zero_()
-        self.target_kl = None
         self.halve_to(halvings)
 
     def halve_to(self, halvings: int) -> None:
@@ -249,8 +246,7 @@ class EpisodeTrainer(TreeTrainer):
         if self._target_entropy is not None:
             nll = self.accelerator.reduce(torch.stack(self._unsampled_nll).sum(), reduction="sum")
             cross_entropy = float(nll / inputs["num_items_in_batch"])
-            self.target_kl = cross_entropy - self._target_entropy
-            self._metrics["train"][TARGET_KL].append(self.target_kl)
+            self._metrics["train"][TARGET_KL].append(cross_entropy - self._target_entropy)
         if self._token_log:
             processes, step = self.accelerator.num_processes, self.state.global_step + 1
             clip = (self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max)

@@ -119,7 +119,8 @@ class HeldOut(TrainerCallback):
         return lead if fell else None
 
     def lengthen(self, seconds: float) -> None:
-        """Count `seconds` as part of the last evaluation: what followed from it took them."""
+        """Count `seconds` as part of the last evaluation, which they followed from. A restart
+        forgets them."""
         self._last, self._detour = self._clock(), self._detour + seconds
 
     def start(self) -> None:

@@ -59,7 +59,7 @@ class RevertToBest(TrainerCallback):
         best: storage of the weights.
         engine: gets the weights that were put back before it plays again.
         most: so many times in a run.
-        targets: the run learns targets, in a part of it at least.
+        targets: the run learns targets, all of them on its own games.
         heartbeat: beats before weights are kept or put back, which takes minutes for large ones.
         note: shows a line to the user.
     """

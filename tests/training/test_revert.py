@@ -25,6 +25,7 @@ from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
+from miner.training import revert
 from miner.training import run as training
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.revert import BestWeights, RevertToBest
@@ -333,16 +334,36 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
 ) -> None:
     """The watchdog hears of it."""
     args, state = TrainingArguments(str(tmp_path)), TrainerState(global_step=1)
+    now, kept, longer = [0.0], [], []
+
+    def keep(step: int, elapsed: float) -> None:
+        kept.append(step)
+        now[0] += 7.0
+
     late = Schedule(3, deadline=Deadline(0, started_at=0.0))
-    for schedule, expected in ((late, []), (Schedule(3), [1])):
-        kept: list[int] = []
-        best = SimpleNamespace(keep=lambda step, elapsed, kept=kept: kept.append(step))
-        trainer = SimpleNamespace(halvings=0)
-        make_revert(tmp_path, Ranks(), trainer, best, print, schedule).on_step_end(
-            args, state, TrainerControl()
-        )
-        assert kept == expected
+    for schedule, expected in ((late, []), (Schedule(3, clock=lambda: now[0]), [1])):
+        trainer, best = SimpleNamespace(halvings=0), SimpleNamespace(keep=keep)
+        way_back = make_revert(tmp_path, Ranks(), trainer, best, print, schedule)
+        way_back._held_out.lengthen = longer.append
+        way_back.on_step_end(args, state, TrainerControl())
+        assert (kept, longer) == (expected, [7.0] * len(expected))
         assert (tmp_path / HEARTBEAT_FILE).exists() == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("apart", "rate"), [(-1e9, 1), (1e9, 0.5)], ids=["much nearer", "not nearer"]
+)
+def test_a_run_that_learns_targets_compares_what_it_has_logged(
+    work: Work, monkeypatch: pytest.MonkeyPatch, apart: float, rate: float
+) -> None:
+    monkeypatch.setattr(revert, "NATS_APART", apart)
+    train(
+        work,
+        monkeypatch,
+        [BASE, LOW, LOW],
+        *("reward.credit=all_moves", "optimizer.max_steps=4"),
+    )
+    assert rates(work) == pytest.approx([1, 1, rate, rate])
 
 
 FAR = [38.0, 42.0, 47.0, 42.0, 30.0]
@@ -375,10 +396,10 @@ def test_no_weights_return_that_were_farther_from_the_targets(
     weights = SimpleNamespace(put_back=lambda: best)
     state = TrainerState(global_step=2, log_history=logs)
     for targets, expected in ((True, [1] * reverted), (False, [1])):
-        revert = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=targets)
-        revert._held_out.highest = Evaluated(best, (1.0,))
+        way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=targets)
+        way_back._held_out.highest = Evaluated(best, (1.0,))
         said.clear()
-        revert.on_step_end(args, state, TrainerControl())
+        way_back.on_step_end(args, state, TrainerControl())
         assert said == expected, targets
 
 
