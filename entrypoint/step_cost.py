@@ -1,7 +1,7 @@
 """Estimated seconds of a step, by a few constants: the planner chooses layouts by them.
 
-One is measured and one bounded, with 135 million parameters on one H200 (docs/gpu.md), the others
-are not: an estimate is right within a factor of two or three at best. Layouts are compared with
+One is measured, with 135 million parameters on one H200 (docs/gpu.md), the others are not: an
+estimate is right within a factor of two or three at best. Layouts are compared with
 each other, where most of that cancels. Sources: 2 FLOP a parameter and token forward, twice that
 backward (Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data
 sheets. The shares of them are what others report for training and serving of this size.
@@ -30,7 +30,8 @@ PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
 PUSH_SECONDS = 1.0  # to announce weights to a server, empty its cache and ask what it holds
 FILE_BANDWIDTH = 1.0e9  # bytes a second of weights that are written and read again
 GATHER_SHARE = 0.1  # of the link: ZeRO-3's weights are gathered tensor by tensor
-WAKE_SECONDS = 1.0  # and to sleep; measured were 1.65 s a step with playing and loading weights
+WAKE_SECONDS = 3.0  # vLLM's blog of 2025-10-26: 0.8 to 2.6 s to wake from level 2; and to sleep
+# (with 135 million parameters on an H200 playing, weights, waking and sleeping took 1.65 s in all)
 LOAD_BANDWIDTH = 5.0e10  # bytes a second into an engine of the same GPU, tensor by tensor
 
 

@@ -77,7 +77,7 @@ def test_supervisord_reads_what_was_meant(tmp_path: Path) -> None:
     by_name = {program.name: program for program in groups["miner"]}
     assert set(by_name) == {"inference", "trainer", "watchdog"}
     assert not by_name["trainer"].autostart
-    assert by_name["inference"].environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert by_name["inference"].environment["CUDA_VISIBLE_DEVICES"] == "0"
     for program in by_name.values():
         assert program.stopwaitsecs == 7
         assert program.stopasgroup

@@ -29,11 +29,11 @@ STEPS = 3
 SHAPE = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 2048)
 
 
-TWO_GPUS, FOUR_GPUS = "2xH100-80GB", "4xH100-80GB"
+TWO_GPUS, SIX_GPUS = "2xH100-80GB", "6xH100-80GB"
 
 
 def planned_words(base: Path, inventory: str = TWO_GPUS) -> tuple[str, ...]:
-    """What follows `vllm` as planned for these GPUs; of four, two are vLLM's (data parallel)."""
+    """What follows `vllm` as planned for these GPUs; of six, two are vLLM's (data parallel)."""
     topology = plan_topology(pretend_hardware(inventory), SHAPE, BatchShape())
     vllm, *words = vllm_command(topology, base)
     assert vllm == "vllm"

@@ -31,7 +31,7 @@ from miner.inference.vllm.weight_sync import (
 )
 from miner.inference.vllm.wire import BASE_WEIGHTS, FILE_BACKEND
 from tests.builders import build_tokenizer
-from tests.entrypoint.two_programs import FOUR_GPUS
+from tests.entrypoint.two_programs import SIX_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
 from tests.real_vllm.models import (
     PROMPTS,
@@ -51,9 +51,9 @@ ENGINES = 2
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One server for all tests, as planned for four GPUs: the head is tied, two engines serve."""
+    """One server for all tests, as planned for six GPUs: the head is tied, two engines serve."""
     folder = tmp_path_factory.mktemp("real-vllm")
-    with real_server(save_model(folder / "base"), folder / "log", FOUR_GPUS) as url:
+    with real_server(save_model(folder / "base"), folder / "log", SIX_GPUS) as url:
         yield url
 
 
