@@ -1,0 +1,67 @@
+"""Going back to better weights in a run that learns targets: only to ones that were as near."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from miner.distributed.ranks import Ranks
+from miner.publishing.best import Evaluated
+from miner.training import revert
+from tests.training.in_process import Work
+from tests.training.test_revert import BASE, LOW, make_revert, rates, train
+
+
+@pytest.mark.parametrize(
+    ("apart", "rate"), [(-1e9, 1), (1e9, 0.5)], ids=["much nearer", "not nearer"]
+)
+def test_a_run_that_learns_targets_compares_what_it_has_logged(
+    work: Work, monkeypatch: pytest.MonkeyPatch, apart: float, rate: float
+) -> None:
+    monkeypatch.setattr(revert, "NATS_APART", apart)
+    train(
+        work,
+        monkeypatch,
+        [BASE, LOW, LOW],
+        *("reward.credit=all_moves", "optimizer.max_steps=4"),
+    )
+    assert rates(work) == pytest.approx([1, 1, rate, rate])
+
+
+FAR = [38.0, 42.0, 47.0, 42.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("distances", "best", "reverted"),
+    [
+        ([*FAR, 20.0, 10.0, 5.0, 4.0, 3.4], 0, False),
+        ([*FAR, *[0.6] * 20], 0, False),  # a plateau
+        ([*FAR, *[0.6] * 5, *["over"] * 20], 0, False),  # the base has learned no target
+        ([*FAR, *[None] * 3, *[0.6] * 20], 0, False),  # steps that were not finite
+        ([*FAR, *[0.6] * 20], 10, True),
+        ([*FAR, *[0.6] * 20, *["over"] * 20], 10, True),
+        ([*FAR, *[0.6] * 20, *["over"] * 20], 30, True),
+        ([*FAR, *[0.6] * 10, *[9.0] * 5], 10, True),
+        (FAR[:3], 0, True),
+        ([], 0, True),
+    ],
+)
+def test_no_weights_return_that_were_farther_from_the_targets(
+    tmp_path: Path, distances: list[Any], best: int, reverted: bool
+) -> None:
+    logs: list[dict[str, float]] = [
+        {"step": step} | ({} if distance == "over" else {"target_kl": distance})
+        for step, distance in enumerate(distances, 1)
+    ]
+    args, said = TrainingArguments(str(tmp_path)), []
+    trainer = SimpleNamespace(halvings=0, begin_again=said.append)
+    weights = SimpleNamespace(put_back=lambda: best)
+    state = TrainerState(global_step=2, log_history=logs)
+    for targets, expected in ((True, [1] * reverted), (False, [1])):
+        way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=targets)
+        way_back._held_out.highest = Evaluated(best, (1.0,))
+        said.clear()
+        way_back.on_step_end(args, state, TrainerControl())
+        assert said == expected, targets
