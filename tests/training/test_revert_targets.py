@@ -3,13 +3,16 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.publishing.best import Evaluated
 from miner.training import revert
+from miner.training import run as training
 from tests.training.in_process import Work
 from tests.training.test_revert import BASE, LOW, make_revert, rates, train
 
@@ -65,3 +68,35 @@ def test_no_weights_return_that_were_farther_from_the_targets(
         said.clear()
         way_back.on_step_end(args, state, TrainerControl())
         assert said == expected, targets
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["reward.credit=all_moves"], True),
+        (["reward.credit=episode"], False),
+        (["reward.credit=all_moves", "environment.channel=duel"], True),
+        (
+            ["reward.credit=all_moves", "environment.channel=duel", "demonstrations.share=0.5"],
+            False,  # teachers' steps measure their distance on other positions
+        ),
+    ],
+)
+def test_distances_are_compared_where_all_are_of_own_games(
+    monkeypatch: pytest.MonkeyPatch, overrides: list[str], expected: bool
+) -> None:
+    class Stop(Exception):
+        """The way back was made."""
+
+    def made(*parts: object, targets: bool, **others: object) -> None:
+        raise Stop(targets)
+
+    monkeypatch.setattr(training, "RevertToBest", made)
+    for part in ("RunDisk", "Checkpoints", "BestWeights"):
+        monkeypatch.setattr(training, part, MagicMock())
+    monkeypatch.setattr(training, "checked_paths", lambda settings: (Path(), Path()))
+    monkeypatch.setattr(training, "checkpoint_bytes", lambda model, zero: 0)
+    run = MagicMock(settings=Settings.load(None, overrides, environ={}))
+    with pytest.raises(Stop) as stopped:
+        training._add_callbacks(run, MagicMock(), MagicMock())
+    assert stopped.value.args == (expected,)
