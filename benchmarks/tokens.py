@@ -8,8 +8,7 @@ how many passes of each way are timed: some minutes for one step of a large mode
 
 Times are CPU seconds of forward and backward on one thread, or seconds on a GPU in bfloat16
 (`--gpu`): of each way the same number of passes is computed, in turns, and scaled up by their
-tokens. Ids beyond a network's vocabulary
-wrap around.
+tokens. Ids beyond a network's vocabulary wrap around.
 """
 
 import argparse
@@ -109,6 +108,11 @@ def seconds_of(model: PreTrainedModel, trees: Pass) -> float:
     return time.perf_counter() - began
 
 
+def bfloat16_on_gpu(model: PreTrainedModel) -> torch.autocast:
+    """The trainer's arithmetic there; on a CPU float32 stays."""
+    return torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda")
+
+
 def learn(model: PreTrainedModel, trees: Pass) -> None:
     """Forward and backward."""
     count = sum(len(nodes) for tree in trees for nodes in tree.reads)
@@ -116,7 +120,7 @@ def learn(model: PreTrainedModel, trees: Pass) -> None:
     folded = [replace(tree, ids=tree.ids % vocabulary) for tree in trees]
     # which tokens they are costs nothing
     targets = torch.arange(count, device=model.device) % vocabulary
-    with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+    with bfloat16_on_gpu(model):
         score(model, model, folded, targets).logprobs.sum().backward()
     model.zero_grad()
 
@@ -127,7 +131,7 @@ def ready(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
     for way, each in models.items():
         each.train()
         add_fused_lm_head(each, temperature=1.0, outputs=("log_probs", "entropy"))
-        with torch.autocast("cuda", torch.bfloat16, enabled=each.device.type == "cuda"):
+        with bfloat16_on_gpu(each):
             if way == "trees" and (obstacle := let_take_trees(each)):
                 raise SystemExit(f"the model takes no trees: {obstacle}")
         learn(each, single({0: Row(np.arange(9), np.array([8]))}))
@@ -242,10 +246,10 @@ def main() -> None:
             print(f"prefill of 64 duels: {share:.2f} of the tokens", flush=True)
     small = ready(build_network(own, NetworkRecipe(), 0))
     if grouped and "flat" in given.steps:
-        print(told(flat_share(grouped, given.budget, None, 1000)), "(1,000 draws)", flush=True)
+        print(in_words(flat_share(grouped, given.budget, None, 1000)), "(1,000 draws)", flush=True)
         if given.passes:
             drawn = flat_share(grouped, given.budget, small["trees"], 8)
-            print(told(drawn), "(8 draws)", flush=True)
+            print(in_words(drawn), "(8 draws)", flush=True)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for step in (demo, grouped) if demo and grouped else ():
         show(step, small, given.budget, given.passes and 1000)
@@ -256,7 +260,7 @@ def main() -> None:
         show(step, large, given.budget, given.passes)
 
 
-def told(flat: Flat) -> str:
+def in_words(flat: Flat) -> str:
     """In words."""
     shares = f"{flat.groups:.2f} of groups flat, {flat.rows:.2f} of rows left out"
     time = "" if math.isnan(flat.time) else f", {flat.time:.2f} of time"

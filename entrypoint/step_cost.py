@@ -1,10 +1,10 @@
 """Estimated seconds of a step, by a few constants: the planner chooses layouts by them.
 
 One is measured, with 135 million parameters on one H200 (docs/gpu.md), the others are not: an
-estimate is right within a factor of two or three at best. Layouts are compared with
-each other, where most of that cancels. Sources: 2 FLOP a parameter and token forward, twice that
-backward (Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data
-sheets. The shares of them are what others report for training and serving of this size.
+estimate is right within a factor of two or three at best. Layouts are compared with each other,
+where most of that cancels. Sources: 2 FLOP a parameter and token forward, twice that backward
+(Kaplan et al. 2020); peaks, bandwidths and links of NVIDIA's data sheets. The shares of them are
+what others report for training and serving of this size.
 """
 
 from dataclasses import dataclass

@@ -21,6 +21,7 @@ job_hours=${JOB_HOURS:-0.25}
 port=8190
 rows=()
 failed=0
+ran=0
 
 note() { # stage, result, detail
     rows+=("$(printf '%-34s %-8s %s' "$1" "$2" "$3")")
@@ -32,6 +33,7 @@ stage() { # name, log, command...: runs the command, its last line or its result
     local name=$1 log=$out/$2 began=$SECONDS
     shift 2
     [[ $name =~ ${ONLY:-} ]] || return 0
+    ran=$((ran + 1))
     if "$@" >"$log" 2>&1; then
         note "$name" ok "$((SECONDS - began)) s; $(detail "$log")"
     else
@@ -128,6 +130,7 @@ if [ "$gpus" -gt 0 ]; then
     if [ -z "$model" ]; then
         model=$out/tiny
         ONLY="" stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
+        ran=$((ran - 1)) # it was not asked for
     fi
     stage "transformers, float32" float32.log train 0 float32
     stage "transformers, bfloat16" bfloat16.log train 0 bfloat16 model.dtype=bfloat16
@@ -194,6 +197,10 @@ echo
 echo "$(date -u +%F), torch ${cuda% *}, runs and logs in $out"
 printf '%s\n' "${rows[@]}"
 [ "$failed" -eq 0 ] || exit 1
+if [ "$gpus" -gt 0 ] && [ "$ran" -eq 0 ]; then
+    echo "gpu_check: no stage's name matches ONLY=${ONLY:-}" >&2
+    exit 3
+fi
 if [ "$gpus" -eq 0 ]; then
     echo "gpu_check: nothing was checked on a GPU" >&2
     exit 3

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -30,6 +30,15 @@ REGRET = "regret"
 TARGET_KL = "target_kl"
 """Metric: mean Kullback-Leibler divergence, in nats, of the policy from the targets of credit over
 all moves or of demonstrations; 0: each legal reply is as likely as its target has it."""
+
+
+def target_distances(history: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, float]]:
+    """Steps and their `TARGET_KL`, newest first, of those whose one is finite (TRL logs None
+    otherwise), from what a trainer has logged."""
+    for logged in reversed(history):
+        if (distance := logged.get(TARGET_KL)) is not None:
+            yield logged["step"], distance
+
 
 ROWS, LEFT_OUT = "rows", "rows_left_out"
 """Metrics: rows with tokens to learn from, and those of them that were not computed, as nothing in

@@ -17,7 +17,6 @@ Invariants:
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from miner.learning.checkpoints import RunDisk
 from miner.learning.learner import Learner
 from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer
-from miner.reporting.records import TARGET_KL
+from miner.reporting.records import target_distances
 from miner.training.held_out import HeldOut
 
 STEPS_COMPARED = 5
@@ -150,13 +149,10 @@ class RevertToBest(TrainerCallback):
             history: what each step has logged, in order.
         """
         best = self._held_out.highest.step
-        measured = [step for step in history if step.get(TARGET_KL) is not None]  # None: not finite
-        after_best = [s for s in measured if best < s["step"] <= best + STEPS_COMPARED]
-        before, now = (
-            fmean(step[TARGET_KL] for step in steps) if steps else math.inf
-            for steps in (after_best, measured[-STEPS_COMPARED:])
-        )
-        return bool(after_best) and now < before - NATS_APART
+        measured = list(target_distances(history))
+        before = [d for step, d in measured if best < step <= best + STEPS_COMPARED]
+        now = [distance for _, distance in measured[:STEPS_COMPARED]]
+        return bool(before) and fmean(now) < fmean(before) - NATS_APART
 
     def _write(self, step: int) -> None:
         """Record that weights were put back before what is saved at `step`."""

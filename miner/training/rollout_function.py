@@ -22,7 +22,7 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
 from miner.environments import EnvironmentSource, InfrastructureError
-from miner.reporting.records import TARGET_KL
+from miner.reporting.records import target_distances
 from miner.rewards.all_moves import AllMoves
 from miner.rewards.critic import Critic
 from miner.rewards.episode import EpisodeReward
@@ -118,8 +118,7 @@ class RolloutFunction:
             )
         if self._all_moves is not None:
             step = trainer.state.global_step
-            distances = (logged.get(TARGET_KL) for logged in reversed(trainer.state.log_history))
-            last = next((distance for distance in distances if distance is not None), None)
+            _, last = next(target_distances(trainer.state.log_history), (step, None))
             self._all_moves.begin(*self.ranks.broadcast((self._fraction(step), last)))
         # a model that takes no trees would compute a decision's prompt for each of its replies
         columns = self._columns(outcomes, self._all_moves is None or trainer.takes_trees)

@@ -33,7 +33,7 @@ TWO_GPUS, SIX_GPUS = "2xH100-80GB", "6xH100-80GB"
 
 
 def planned_words(base: Path, inventory: str = TWO_GPUS) -> tuple[str, ...]:
-    """What follows `vllm` as planned for these GPUs; of six, two are vLLM's (data parallel)."""
+    """The words after `vllm` as planned for these GPUs; of six, two are vLLM's (data parallel)."""
     topology = plan_topology(pretend_hardware(inventory), SHAPE, BatchShape())
     vllm, *words = vllm_command(topology, base)
     assert vllm == "vllm"

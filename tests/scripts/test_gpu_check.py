@@ -142,6 +142,13 @@ def test_only_the_stages_that_are_named_run(
     assert done == {"the demo's base model", *chosen}
 
 
+def test_a_name_that_no_stage_has_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONLY", "bfloat17")
+    assert run(tmp_path, gpus=1, checked=False)[0] == 3
+
+
 def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
     """torch would spread batches over what it sees."""
     status, table = run(tmp_path, gpus=4, checked=False)

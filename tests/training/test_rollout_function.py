@@ -108,7 +108,8 @@ def columns_by_all_moves(episode, reward, *, takes_trees=True, step=0, distance=
     credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
     player = Player(*[episode] * 4)
     function = RolloutFunction(player, reward, EOS, Ranks(), credit, lambda step: step / 100)
-    logged = [{"target_kl": 9.0}, {"target_kl": distance}, {"target_kl": None}, {"loss": 0.1}]
+    said = ({"target_kl": 9.0}, {"target_kl": distance}, {"target_kl": None}, {"loss": 0.1})
+    logged = [{"step": n, **one} for n, one in enumerate(said, 1)]
     state = SimpleNamespace(global_step=step, log_history=logged)  # a resume keeps it
     trainer = SimpleNamespace(takes_trees=takes_trees, state=state)
     return function([encode_task(TASKS[0])] * 4, trainer)
