@@ -131,9 +131,19 @@ def _failures(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     return [status for rank in ranks if (status := rank.poll())]
 
 
+_kept_ports: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """An unused TCP port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """An unused TCP port of this machine, kept for one server until this process ends.
+
+    A bound socket that does not listen keeps the kernel from giving the port to another program, as
+    it would in the seconds that a server takes to start. The server sets SO_REUSEADDR, as torch's
+    TCPStore, uvicorn, asyncio and vLLM do.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    _kept_ports.append(kept)
+    port: int = kept.getsockname()[1]
+    return port

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
+
+from miner.distributed.launch import free_port
 
 LAUNCHER = """
 import os, signal, subprocess, sys, time
@@ -192,3 +195,12 @@ def test_ranks_share_the_containers_cpus(start):
     before += "import miner.distributed.launch as l; l.usable_cpus = lambda: 7"
     body = "sys.exit(0 if os.environ['OMP_NUM_THREADS'] == '3' else 9)"
     assert int(start(body, before=before).communicate()[0]) == 0
+
+
+def test_a_port_is_kept_for_a_server_that_starts_later():
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):  # a server that is started again too
+        with socket.create_server(("", port)), socket.create_connection(("127.0.0.1", port)):
+            pass
