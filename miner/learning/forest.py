@@ -37,6 +37,25 @@ class Row:
         return self.ids[: self.targets[-1]]
 
 
+def rows_of(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+) -> list[Row]:
+    """Rows of these, in their order.
+
+    Args:
+        prompts: one that is the same object as another is read once; a decision's replies share it.
+        targets: positions in each completion of the tokens with loss.
+    """
+    read = {id(prompt): prompt for prompt in prompts}
+    arrays = {key: np.array(prompt, np.int64) for key, prompt in read.items()}
+    return [
+        Row(np.concatenate([arrays[id(prompt)], completion]), np.array(offsets) + len(prompt))
+        for prompt, completion, offsets in zip(prompts, completions, targets, strict=True)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """Nodes of one token each, in depth-first order.

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
 from miner.distributed.zero import until_spread
-from miner.learning.forest import Row, Tree, grow, nearly_within, single
+from miner.learning.forest import Row, Tree, grow, nearly_within, rows_of, single
 from miner.learning.packing import (
     Pass,
     exactly,
@@ -98,10 +98,7 @@ class TreeTrainer(GRPOTrainer):
         prompt_ids, ids, masks, texts, logprobs, *rest = super()._generate(prompts)
         masks = masks or [[1] * len(row) for row in ids]
         self._offsets = [np.flatnonzero(mask).tolist() or [0] for mask in masks]
-        self._rows = [
-            Row(np.array([*prompt, *row]), np.array(offsets) + len(prompt))
-            for prompt, row, offsets in zip(prompt_ids, ids, self._offsets, strict=True)
-        ]
+        self._rows = rows_of(prompt_ids, ids, self._offsets)
 
         def with_loss(values: Sequence[Sequence[Any]]) -> list[list[Any]]:
             pairs = zip(values, self._offsets, strict=True)

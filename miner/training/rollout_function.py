@@ -174,7 +174,7 @@ def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict
         if len(lengths) > 1:
             raise ValueError(f"a row's ids, logprobs and turn_ids differ in length: {lengths}")
     return {
-        "prompt_ids": [list(row.prompt_ids) for row in rows],
+        "prompt_ids": [row.prompt_ids for row in rows],  # not copied: replies share a long one
         "completion_ids": [list(row.completion_ids) for row in rows],
         "logprobs": [list(row.logprobs) for row in rows],
         "env_mask": [list(row.loss_mask) for row in rows],

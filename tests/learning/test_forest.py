@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoint.memory import largest_pass
-from miner.learning.forest import Row, grow, nearly_within
+from miner.learning.forest import Row, grow, nearly_within, rows_of
 
 
 @st.composite
@@ -22,6 +22,13 @@ def some_rows(draw):
 def ancestors(tree, node):
     """Nodes that `node` sees, by the order of nodes alone."""
     return [k for k in range(tree.tokens) if k <= node < tree.ends[k]]
+
+
+def test_rows_have_their_own_prompts_and_targets_behind_them():
+    shared, other = (7, 8, 9), [7]
+    rows = rows_of([shared, other, shared], [[1, 2], [3], [4, 5]], [[1], [0], [0, 1]])
+    assert [row.ids.tolist() for row in rows] == [[7, 8, 9, 1, 2], [7, 3], [7, 8, 9, 4, 5]]
+    assert [row.targets.tolist() for row in rows] == [[4], [1], [3, 4]]
 
 
 @given(some_rows(), st.integers(1, 60))

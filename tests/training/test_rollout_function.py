@@ -61,7 +61,7 @@ def test_a_row_is_the_episodes_own_ids_and_mask():
     trajectory = build_trajectory()
     columns = roll(Player(*[trajectory] * 4))
     (row,) = trajectory.rows
-    assert columns["prompt_ids"][0] == list(row.prompt_ids)
+    assert columns["prompt_ids"][0] == row.prompt_ids
     assert columns["completion_ids"][0] == list(row.completion_ids)
     assert columns["env_mask"][0] == list(row.loss_mask)
     assert columns["logprobs"][0] == list(row.logprobs)
