@@ -143,7 +143,7 @@ def parse_state(text: str) -> GoofspielState:
         raise StateTextError(f"hands of unequal size or empty in {match[0][:200]!r}")
     return GoofspielState(
         prize=int(match["prize"]),
-        remaining=_split_ascending(match["remaining"], len(hands[0]) - 1),
+        remaining=split_ascending(match["remaining"], len(hands[0]) - 1),
         hands=hands,
         points=(int(match["points0"]), int(match["points1"])),
         wins=_numbers(match["wins"]),
@@ -195,7 +195,7 @@ def _numbers(text: str) -> tuple[int, ...]:
         raise StateTextError(f"expected numbers separated by spaces, got {text!r}") from None
 
 
-def _split_ascending(digits: str, count: int) -> tuple[int, ...]:
+def split_ascending(digits: str, count: int) -> tuple[int, ...]:
     """Split `digits`, `count` ascending numbers of one or two digits written without separators."""
     two_digit = len(digits) - count
     ones = count - two_digit

@@ -22,7 +22,6 @@ from miner.duel.teachers import (
     Seen,
     best,
     gin_rummy,
-    label,
     liars_dice,
     othello,
     taught_values,
@@ -160,7 +159,7 @@ def test_goofspiel_answers_a_note_until_a_round_contradicts_it(
     )
     seen = Seen(state, 0, {int(held) - 1: f"[P0]Bid: {held}" for held in hand}, (note,))
     values = teacher_of("goofspiel").values(seen)
-    assert label(teacher_of("goofspiel"), seen).move + 1 == card
+    assert teacher_of("goofspiel").move(seen) + 1 == card
     assert values[card - 1] == max(values.values())
 
 
@@ -171,7 +170,7 @@ def test_the_taught_move_has_the_highest_value_though_a_rule_chose_it() -> None:
         while not table.state.is_terminal():
             player = table.state.current_player()
             seen = _seen(table, player)
-            move = label(teacher, seen).move
+            move = teacher.move(seen)
             assert best(taught_values("goofspiel", seen)) == move
             chosen += best(teacher.values(seen)) != move
             table.apply(rng.choice(list(seen.actions)))
@@ -209,12 +208,12 @@ def test_labels_do_not_know_hidden_cards(game: str) -> None:
         before = table.state.history()
         seen = _seen(table, player)
         teacher = teacher_of(game)
-        first = label(teacher, seen), teacher.values(seen)
+        first = teacher.move(seen), teacher.values(seen)
         for other in _with_other_cards(table, player, HIDDEN[game]):
             others += other.history() != before
             table.state = other
             again = _seen(table, player)
-            assert (label(teacher, again), teacher.values(again)) == first
+            assert (teacher.move(again), teacher.values(again)) == first
     assert others > 3
 
 
@@ -250,7 +249,7 @@ def test_certain_bids_are_called_and_true_ones_are_not() -> None:
     true = Seen(lines, 0, legal)  # at least one die shows 1
     high = Seen(lines, 0, {59: "10-6", LIAR: "Liar"})
     assert teacher.values(true)[LIAR] == 0
-    assert label(teacher, high).move == LIAR
+    assert teacher.move(high) == LIAR
 
 
 def test_threads_that_ask_at_once_have_liars_dice_solved_once(

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from miner.duel.teachers.base import ByValue, Label, Seen, Teacher, Values, best, label
+from miner.duel.teachers.base import ByValue, Seen, Teacher, Values, best
 from miner.duel.teachers.clobber import ClobberTeacher
 from miner.duel.teachers.gin_rummy import GinRummyTeacher
 from miner.duel.teachers.goofspiel import GoofspielTeacher
@@ -35,7 +35,7 @@ def teacher_of(game: str) -> Teacher:
 
 def taught_move(request: Request) -> int:
     """Move of the game's teacher, from what the request shows."""
-    return label(teacher_of(request.table.game.name), Seen.of(request)).move
+    return teacher_of(request.table.game.name).move(Seen.of(request))
 
 
 def taught_note(request: Request) -> str:
@@ -53,12 +53,10 @@ def taught_values(game: str, seen: Seen) -> Values:
 
 __all__ = [
     "TEACHERS",
-    "Label",
     "Seen",
     "Teacher",
     "Values",
     "best",
-    "label",
     "taught_move",
     "taught_note",
     "taught_values",

@@ -73,18 +73,6 @@ class Seen:
         raise ValueError(f"no line {name!r} in {self.state[:120]!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A teacher's move.
-
-    Attributes:
-        why: one short clause for a reply or a note.
-    """
-
-    move: int
-    why: str
-
-
 class Teacher(Protocol):
     """Knows one game.
 
@@ -99,9 +87,6 @@ class Teacher(Protocol):
 
     def move(self, seen: Seen) -> int:
         """The move that it teaches."""
-
-    def why(self, seen: Seen, move: int) -> str:
-        """The reason for a move in a few words."""
 
     def note(self, seen: Seen) -> str:
         """A note on the opponent at a game's end, for the next one; empty: none is written."""
@@ -125,12 +110,6 @@ class ByValue:
 def best(values: Values) -> int:
     """The move with the highest value; of equal ones the lowest id."""
     return max(values, key=lambda action: (values[action], -action))
-
-
-def label(teacher: Teacher, seen: Seen) -> Label:
-    """Move of `teacher`, with its reason."""
-    move = teacher.move(seen)
-    return Label(move, teacher.why(seen, move))
 
 
 def chance(lead: float, scale: float) -> float:

@@ -41,9 +41,6 @@ class ClobberTeacher(ByValue):
             values[child.action] = _chance(child, seen.player, root.explore_count)
         return values
 
-    def why(self, seen: Seen, move: int) -> str:
-        return f"{seen.actions[move]} leaves them fewer moves"
-
 
 def board(game: Game, seen: Seen) -> pyspiel.State:
     """The state that is shown, with `seen.player` to move. Raises: `ValueError`."""

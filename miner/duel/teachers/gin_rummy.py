@@ -35,11 +35,6 @@ class GinRummyTeacher(ByValue):
             for action in seen.actions
         }
 
-    def why(self, seen: Seen, move: int) -> str:
-        if move == KNOCK:
-            return "low enough to knock"
-        return f"deadwood {round(_deadwood_after(seen, _hand(seen), move))}"
-
 
 def _deadwood_after(seen: Seen, hand: list[int], action: int) -> float:
     """Points that count against the player after an action, the next discard included."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from miner.duel.teachers.base import Seen, Values
+from miner.games.goofspiel import split_ascending
 
 OFF_PLAN = 0.05
 """Cost of a card beside the next one above the opponent's: most plans still win after it, and the
@@ -51,14 +52,6 @@ class GoofspielTeacher:
 
     def move(self, seen: Seen) -> int:
         return _Turn(seen).move() - 1
-
-    def why(self, seen: Seen, move: int) -> str:
-        prize, card = int(seen.field("Current point card")), move + 1
-        if card == prize:
-            return f"the prize is {prize}"
-        if card < prize:
-            return f"{prize} would cost more than it brings"
-        return f"{card} beats a bid of {prize}"
 
     def note(self, seen: Seen) -> str:
         """Bids of the prizes after a game of ties, and as long as games with this note are won."""
@@ -101,7 +94,7 @@ class _Turn:
     def __init__(self, seen: Seen) -> None:
         self.hand: Cards = np.array([action + 1 for action in seen.actions])
         prize = int(seen.field("Current point card"))
-        left = _cards(seen.field("Remaining Point Cards"), len(self.hand) - 1)
+        left = split_ascending(seen.field("Remaining Point Cards"), len(self.hand) - 1)
         self.prizes: Cards = np.array([*left, prize])
         self.rounds = _Rounds(seen, len(self.hand))
 
@@ -140,11 +133,3 @@ class _Turn:
         final = self.rounds.lead + (gained.max() if count else 0)
         final += np.sign(card - self.prizes[-1]) * self.prizes[-1]
         return float((np.sign(final) + 1) / 2)
-
-
-def _cards(shown: str, count: int) -> list[int]:
-    """`count` ascending cards without space between them, such as `7910` for 7, 9 and 10."""
-    two_digits = len(shown) - count
-    cut = len(shown) - 2 * two_digits
-    pairs = (shown[i : i + 2] for i in range(cut, len(shown), 2))
-    return [int(card) for card in (*shown[:cut], *pairs)]

@@ -28,11 +28,6 @@ class LeducTeacher(ByValue):
                 totals[action] += _chance(state.child(action), seen.player) / len(states)
         return totals
 
-    def why(self, seen: Seen, move: int) -> str:
-        if "Hand: PAIR" in seen.state:
-            return "a pair wins"
-        return "a raise may make them fold" if move == _ACTIONS["Raise"] else "a fold never wins"
-
 
 def _states(seen: Seen) -> Iterator[pyspiel.State]:
     """The state that is shown, with each card that the opponent may hold."""

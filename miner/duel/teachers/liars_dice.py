@@ -56,14 +56,6 @@ class LiarsDiceTeacher(ByValue):
         row = solved(self._sweeps)[node, _HANDS.index(dice)]
         return {action: float(row[action]) for action in seen.actions}
 
-    def why(self, seen: Seen, move: int) -> str:
-        if move == LIAR:
-            return "their bid is too high for what I hold"
-        face = seen.actions[move].partition("-")[2]
-        dice = seen.field("Your dice").partition("(")[0]
-        held = dice.count(face) + (dice.count(str(FACES)) if face != str(FACES) else 0)
-        return f"I hold {held} of {face}"
-
 
 def read_turn(seen: Seen) -> tuple[tuple[int, ...], int]:
     """Own dice, ascending, and the node: 0 before any bid, n after bid n - 1."""

@@ -46,13 +46,6 @@ class OthelloTeacher(ByValue):
             for action in seen.actions
         }
 
-    def why(self, seen: Seen, move: int) -> str:
-        if 1 << move & _CORNERS:
-            return "a corner is never lost"
-        own, other = _board(seen)
-        left = legal_moves(*(_after(own, other, move) if move != PASS else (other, own)))
-        return f"leaves them {left.bit_count()} moves"
-
 
 def legal_moves(own: int, other: int) -> int:
     """Squares where the side to move flips something."""
