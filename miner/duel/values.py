@@ -9,20 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from miner.duel.calls import write_calls
+from miner.duel.channel.tasks import duel_of
 from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
 from miner.duel.tools import move_call, note_call
-from miner.environments.base import Message
-
-_MARKS = {
-    "goofspiel": "Current point card:",
-    "liars_dice": "Your dice:",
-    "leduc_poker": "Your card:",
-    "gin_rummy": "Knock card:",
-    "othello": " to play:\n",
-    "clobber": "You play ",
-}
-"""A text that only this game's states show, or those after it in this order."""
+from miner.environments.base import EpisodeTask, Message
 
 _SEAT = re.compile(r"^\[P[01]\]")
 
@@ -41,16 +32,15 @@ class DuelValues:
         self._taught = taught
         self._named = named
 
-    def values(self, shown: Sequence[Message], seat: int) -> dict[str, float] | None:
+    def values(self, shown: Sequence[Message], task: EpisodeTask) -> dict[str, float] | None:
         """Values of all replies; the seat and the notes are read off the messages."""
-        system, user = shown[0]["content"], shown[-1]["content"]
-        seen = Seen.read(user, system)
-        game = next((name for name, mark in _MARKS.items() if mark in user), None)
-        if seen is None or game is None:
+        seen = Seen.read(shown[-1]["content"], shown[0]["content"])
+        if seen is None:
             return None
-        return values_by_reply(self._family, seen, self._taught(game, seen), named=self._named)
+        taught = self._taught(duel_of(task)[0].name, seen)
+        return values_by_reply(self._family, seen, taught, named=self._named)
 
-    def bid(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> None:
+    def bid(self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]) -> None:
         """Nothing: what the policy is taught does not change them."""
 
     def learn(self, bids: Sequence[object]) -> None:

@@ -23,7 +23,6 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 
-from miner.config.contract import agent_seat
 from miner.config.settings import RewardSettings
 from miner.environments.base import EpisodeTask, Message
 from miner.rewards.critic import Critic
@@ -99,9 +98,9 @@ class AllMoves:
             every: false for one reply a decision, see `taught`.
         """
         rows: list[RolloutRow] = []
-        prompts, seat = prompts_by_turn(trajectory), agent_seat(trajectory.task.seed)
+        prompts = prompts_by_turn(trajectory)
         for turn in sorted(turns):
-            shown, values = self._values_at(trajectory, turn, seat)
+            shown, values = self._values_at(trajectory, turn)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
             if played in values and trajectory.turns[turn].sampled_tokens:
@@ -109,7 +108,7 @@ class AllMoves:
             if not values:
                 continue
             shares, draw = target(values, self._tau), None if every else self._draw
-            self._note(shown, seat, shares)
+            self._note(shown, trajectory.task, shares)
             if self.by_policy:
                 rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)
             else:
@@ -128,18 +127,20 @@ class AllMoves:
         regrets = [regret for _, some in seen for regret in some]
         self.regret = fmean(regrets) if regrets else math.nan
 
-    def _note(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> None:
+    def _note(
+        self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
+    ) -> None:
         """Keep for `learn` that the policy is expected to come to play `target` here."""
-        if bid := self._critic.bid(shown, seat, target):
+        if bid := self._critic.bid(shown, task, target):
             self._bids.append(bid)
 
     def _values_at(
-        self, trajectory: Trajectory, turn: int, seat: int
+        self, trajectory: Trajectory, turn: int
     ) -> tuple[Sequence[Message], Mapping[str, float]]:
         """The position of a turn and the values of its legal replies, none where none was shown."""
         # after an invalid reply the position is still the one shown before
         for each in reversed(trajectory.turns[: turn + 1]):
-            if values := self._critic.values(each.messages, seat):
+            if values := self._critic.values(each.messages, trajectory.task):
                 return each.messages, values
         return (), {}
 
@@ -164,10 +165,10 @@ class AllMoves:
             rng = random.Random(f"{task} {next(begun)}")
             if rng.random() >= share():
                 return None
-            random_moves, seat = rng.random(), agent_seat(task.seed)
+            random_moves = rng.random()
 
             def pick(shown: Sequence[Message]) -> str | None:
-                values = self._critic.values(shown, seat)
+                values = self._critic.values(shown, task)
                 if not values:
                     return None
                 best = max(values, key=lambda reply: values[reply])

@@ -3,22 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from miner.environments.base import Message
+from miner.environments.base import EpisodeTask, Message
 from miner.rewards.goofspiel_critic import Bid
 
 
 class Critic(Protocol):
     """Values the legal replies of one or more games."""
 
-    def values(self, shown: Sequence[Message], seat: int) -> Mapping[str, float] | None:
+    def values(self, shown: Sequence[Message], task: EpisodeTask) -> Mapping[str, float] | None:
         """Chance to win by the text of each legal reply; None where `shown` holds no position.
 
         Args:
             shown: the messages since the policy's last reply.
-            seat: the policy's.
+            task: the episode's; it tells the game and the policy's seat.
         """
 
-    def bid(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> Bid | None:
+    def bid(
+        self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
+    ) -> Bid | None:
         """What `target`, the share of each reply there, lets the critic know of the policy."""
 
     def learn(self, bids: Sequence[Bid]) -> None:

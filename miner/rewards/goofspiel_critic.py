@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from miner.environments.base import Message
+from miner.config.contract import agent_seat
+from miner.environments.base import EpisodeTask, Message
 from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
 
 Array = NDArray[np.float64]
@@ -87,14 +88,14 @@ class GoofspielCritic:
         self._named = named
         self._endings: dict[tuple[Cards, Cards, int, Cards], float] = {}
 
-    def values(self, shown: Sequence[Message], seat: int) -> dict[str, float] | None:
+    def values(self, shown: Sequence[Message], task: EpisodeTask) -> dict[str, float] | None:
         """Chance to win by each legal reply; None where `shown` holds no position.
 
         Args:
             shown: messages, of which the reply answers the last.
-            seat: the policy's.
+            task: the episode's; its seed tells the policy's seat.
         """
-        state = _position(shown[-1]["content"])
+        state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
         if state is None:
             return None
         lead = state.points[seat] - state.points[1 - seat]
@@ -102,9 +103,11 @@ class GoofspielCritic:
         found = self._after_each(mine, theirs, lead, state.prize, state.remaining)
         return {reply_text(card, named=self._named): value for card, value in found.items()}
 
-    def bid(self, shown: Sequence[Message], seat: int, target: Mapping[str, float]) -> Bid | None:
+    def bid(
+        self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
+    ) -> Bid | None:
         """The bid that `target`, by reply, is in the position shown last; None without one."""
-        state = _position(shown[-1]["content"])
+        state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
         if state is None:
             return None
         replies = (reply_text(card, named=self._named) for card in state.hands[seat])

@@ -11,11 +11,12 @@ from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import MOST_NOTES, MOST_TURNS, Demonstration, Style, demonstrate
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, label, teacher_of
+from miner.duel.teachers import Seen, teacher_of
 from miner.duel.tools import MOVE, move_of, offered_tools, reflection_tools
 from miner.duel.turn import Request
 from miner.duel.values import DuelValues, note_text
 from miner.duel.wording import own_wording
+from miner.environments.base import Message
 from miner.games import GAMES
 
 
@@ -47,7 +48,7 @@ def test_the_best_reply_is_the_teachers_move_for_what_the_prompt_shows(game: str
     for turn in _made(game, _style()):
         seen = Seen.read(turn.messages[1]["content"])
         assert seen is not None
-        assert _played("qwen25", _best(turn), seen) == label(teacher_of(game), seen).move
+        assert _played("qwen25", _best(turn), seen) == teacher_of(game).move(seen)
 
 
 def _read(turn: Demonstration) -> Seen | None:
@@ -78,7 +79,8 @@ def test_a_user_message_is_read_as_what_the_player_sees(game: str) -> None:
 
 def test_what_is_not_a_turn_is_not_read() -> None:
     assert Seen.read("This game has ended. Your result: WIN") is None
-    assert DuelValues("qwen25").values([{"role": "user", "content": "hello"}], 0) is None
+    hello: Message = {"role": "user", "content": "hello"}
+    assert DuelValues("qwen25").values([hello], duel_task("clobber", 1, 0, "random")) is None
 
 
 def test_equal_numbers_give_equal_turns_and_long_games_no_more_than_others() -> None:
@@ -175,10 +177,10 @@ def test_a_teacher_without_notes_ends_a_game_without_words(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("game", GAMES)
 def test_every_legal_reply_has_a_value_and_the_taught_one_the_highest(game: str) -> None:
-    critic = DuelValues("hermes")
+    critic, task = DuelValues("hermes"), duel_task(game, 1, 0, "random")
     for turn in _made(game, _style("hermes"), games=1):
         user = turn.messages[1]["content"]
-        seen, values = Seen.read(user), critic.values(turn.messages, 0)
+        seen, values = Seen.read(user), critic.values(turn.messages, task)
         assert seen is not None
         assert values is not None
         assert [_played("hermes", reply, seen) for reply in values] == list(seen.actions)
@@ -189,12 +191,12 @@ def test_every_legal_reply_has_a_value_and_the_taught_one_the_highest(game: str)
 @pytest.mark.parametrize("game", GAMES)
 def test_a_named_reply_is_the_listed_words_and_then_the_same_call(game: str, family: str) -> None:
     style = replace(_style(family), named=True)
-    critic = DuelValues(family, named=True)
+    critic, task = DuelValues(family, named=True), duel_task(game, 1, 0, "random")
     for turn in _made(game, style, games=1):
         user = turn.messages[1]["content"]
         seen = Seen.read(user)
         assert seen is not None
-        assert critic.values(turn.messages, 0) == turn.values, (
+        assert critic.values(turn.messages, task) == turn.values, (
             "credit and demonstrations have equal replies"
         )
         for reply, (action, listed) in zip(turn.values, seen.actions.items(), strict=True):

@@ -32,12 +32,13 @@ def test_the_example_teaches_its_game_and_leaves_others_to_the_teachers() -> Non
 def test_demonstrations_and_credit_have_the_own_teachers_values() -> None:
     taught = taught_by(EXAMPLE)  # :teach is meant
     style = Style(own_wording(), WordCounter(), "qwen25", 0.0, taught)
-    made = demonstrate(duel_task("leduc_poker", 7, 0, "random"), style, Random(0))
+    task = duel_task("leduc_poker", 7, 0, "random")
+    made = demonstrate(task, style, Random(0))
     critic = DuelValues("qwen25", taught)
     assert made
     for demonstration in made:
         assert set(demonstration.values.values()) <= set(VALUES.values())
-        assert critic.values(demonstration.messages, 0) == demonstration.values
+        assert critic.values(demonstration.messages, task) == demonstration.values
 
 
 async def test_the_example_plays_every_game() -> None:

@@ -1,6 +1,9 @@
 """Positions of Goofspiel as a policy is shown them."""
 
-from miner.environments.base import Message
+from miner.environments.base import EpisodeTask, Message
+
+SEATS = tuple(EpisodeTask("goofspiel", 1, seed, "random") for seed in (0, 1))
+"""A task in which the policy has each seat."""
 
 
 def user(content: str) -> Message:

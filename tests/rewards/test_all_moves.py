@@ -10,7 +10,7 @@ from miner.rewards.all_moves import UNIT, AllMoves, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
 from tests.builders import build_task, build_trajectory
-from tests.rewards.positions import shown, user
+from tests.rewards.positions import SEATS, shown, user
 
 EOS, PENALTY = 1, 0.3
 FIRST = shown(4, "12356", ("1 2 3 4 5 6", "1 2 3 4 5 6"))
@@ -86,7 +86,7 @@ def test_after_the_targets_every_legal_reply_has_the_advantage_of_its_value() ->
         assert not credit.by_policy, "too early, or too far from the targets"
     credit.begin(0.4, 0.9)
     assert credit.by_policy
-    values = GoofspielCritic(0.05).values([user(FIRST)], 0) or {}
+    values = GoofspielCritic(0.05).values([user(FIRST)], SEATS[0]) or {}
     rows = credit.rows(GAME, [0])
     weights = {str(row.completion_ids[0] - 100): row.weight * UNIT for row in rows if row.weight}
     best = max(values.values())
@@ -130,7 +130,7 @@ def test_an_episode_without_a_position_has_none() -> None:
 
 def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     critic = GoofspielCritic(0.05)
-    first, later = critic.values([user(FIRST)], 0), critic.values([user(LATER)], 0)
+    first, later = critic.values([user(FIRST)], SEATS[0]), critic.values([user(LATER)], SEATS[0])
     credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
     credit.rows(GAME, range(3))
     credit.learn(lambda seen: [seen])
@@ -148,7 +148,7 @@ def test_the_critic_learns_what_all_ranks_teach(targets: float) -> None:
     rows = all_moves(0.05).rows(GAME, [0])
     shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
     credit.rows(GAME, [0])
-    taught, elsewhere = other.bid([user(FIRST)], 0, shares), (1, (0.25, 0.75))
+    taught, elsewhere = other.bid([user(FIRST)], SEATS[0], shares), (1, (0.25, 0.75))
     assert taught is not None
     credit.learn(lambda seen: [seen, ([elsewhere], [])])
     other.learn([taught, elsewhere])
@@ -172,7 +172,7 @@ def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None
     assert len(picks(credit, 1.0, 50)) == 50
     guided = picks(credit, 0.5, 400)
     assert 150 < len(guided) < 250
-    values = GoofspielCritic(0.05).values([user(LATER)], 0)
+    values = GoofspielCritic(0.05).values([user(LATER)], SEATS[0])
     assert values is not None
     best = max(values, key=lambda reply: values[reply])
     share = sum(later == best for _, later in guided) / len(guided)

@@ -8,14 +8,14 @@ import pytest
 from miner.environments.games import GameSession
 from miner.environments.games.grading import parse_graded_reply
 from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, reply_text, softmax
-from tests.rewards.positions import shown, user
+from tests.rewards.positions import SEATS, shown, user
 
 ALWAYS_BEST = 1e-4
 """A temperature at which endings are played by the best move."""
 
 
 def values(state: str, seat: int = 0, critic: GoofspielCritic | None = None) -> dict[str, float]:
-    found = (critic or GoofspielCritic(ALWAYS_BEST)).values([user(state)], seat)
+    found = (critic or GoofspielCritic(ALWAYS_BEST)).values([user(state)], SEATS[seat])
     assert found is not None
     return found
 
@@ -26,7 +26,7 @@ def test_it_values_each_legal_reply_and_nothing_else() -> None:
 
 def test_a_named_reply_is_graded_as_the_bid_of_its_card() -> None:
     state = shown(3, "1245", ("1 2 4 7 8", "1 2 3 5 6"))
-    named = GoofspielCritic(ALWAYS_BEST, named=True).values([user(state)], 0)
+    named = GoofspielCritic(ALWAYS_BEST, named=True).values([user(state)], SEATS[0])
     assert named is not None
     labels = {card - 1: f"[P0]Bid: {card}" for card in (1, 2, 4, 7, 8)}
     read = {parse_graded_reply(reply, list(labels), labels): named[reply] for reply in named}
@@ -38,7 +38,7 @@ def test_a_named_reply_is_graded_as_the_bid_of_its_card() -> None:
 
 
 def test_a_message_without_a_position_has_no_values() -> None:
-    assert GoofspielCritic(0.01).values([user("Illegal move, try again.")], 0) is None
+    assert GoofspielCritic(0.01).values([user("Illegal move, try again.")], SEATS[0]) is None
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -154,9 +154,12 @@ def test_a_target_is_a_bid_by_ranks_among_what_is_left(named: bool) -> None:
     critic = GoofspielCritic(0.05, named=named)
     position = [user("Well?"), user(shown(5, "234678", ("1 2 4 5 6 7 8", "1 2 3 4 5 6 8")))]
     five, six, eight = (reply_text(card, named=named) for card in (5, 6, 8))
-    assert critic.bid(position, 0, {five: 0.75, six: 0.25}) == (3, (0, 0, 0, 0.75, 0.25, 0, 0))
-    assert critic.bid(position, 1, {eight: 1.0}) == (3, only(6, 7))
-    assert critic.bid([user("Again?")], 0, {five: 1.0}) is None
+    assert critic.bid(position, SEATS[0], {five: 0.75, six: 0.25}) == (
+        3,
+        (0, 0, 0, 0.75, 0.25, 0, 0),
+    )
+    assert critic.bid(position, SEATS[1], {eight: 1.0}) == (3, only(6, 7))
+    assert critic.bid([user("Again?")], SEATS[0], {five: 1.0}) is None
 
 
 def test_a_target_is_as_sharp_as_its_temperature() -> None:
