@@ -5,19 +5,6 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-GONE = {
-    "demonstrations.named": "it is 'reward.named' now",
-    "demonstrations.notes": "it is 'environment.notes' now, of own games too",
-    "evaluation.seconds_apart": "evaluation.time_share bounds their time now, as it is measured",
-    "model.lora_layers": "it is 'model.last_layers' now, of full fine-tuning too",
-    "optimizer.schedule": "the rate is constant until the last optimizer.decay_share of the run",
-    "reward.decay": "nothing is earned before the end of an episode but penalties",
-    "reward.results": "with credit = all_moves sampled turns have no advantages of their own",
-    "reward.shaping": "reward.credit='all_moves' knows more of each turn",
-    "rollout.weights": "weights reach vLLM's server by a file in run_dir",
-}
-"""Settings of earlier versions, and what to do about them."""
-
 
 def explained(error: ValidationError, names: Sequence[str]) -> str:
     """A sentence for each mistake; `names` are the known settings."""
@@ -31,9 +18,6 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
             sentences.append(problem["msg"].removeprefix("Value error, "))
             continue
         if problem["type"] == "extra_forbidden":
-            if key in GONE:
-                sentences.append(f"setting {key!r} is gone: {GONE[key]}")
-                continue
             sentences.append(f"setting {key!r} does not exist: {_hint(key, names)}")
         elif problem["type"] in ("tuple_type", "list_type"):
             given = problem["input"]
