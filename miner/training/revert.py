@@ -89,6 +89,9 @@ class RevertToBest(TrainerCallback):
         self._most = most
         self._note = note
         self._targets = targets
+        self._begun_with: int | None = None
+        """Step of the highest weights where this process began with them: its own first steps
+        measure them, whatever their number was."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -104,6 +107,7 @@ class RevertToBest(TrainerCallback):
         halvings = record["halvings"] if record else 0
         if kept or 0 < state.global_step < record["step"]:
             step = self._revert(state.global_step, halvings=halvings)
+            self._begun_with = kept.step if kept else None
             self._note(f"beginning with the weights of step {step}, kept before a restart")
             # what is saved from the next step on has them already
             self._write(state.global_step + 1)
@@ -115,6 +119,8 @@ class RevertToBest(TrainerCallback):
     ) -> None:
         step = state.global_step
         rose, fall = self._held_out.rose(step), self._held_out.fall(step)
+        if rose:
+            self._begun_with = None
         due = rose or (
             fall is not None
             and self._trainer.halvings < self._most
@@ -148,7 +154,7 @@ class RevertToBest(TrainerCallback):
         Args:
             history: what each step has logged, in order.
         """
-        best = self._held_out.highest.step
+        best = self._held_out.highest.step if self._begun_with is None else 0
         measured = list(target_distances(history))
         before = [d for step, d in measured if best < step <= best + STEPS_COMPARED]
         now = [distance for _, distance in measured[:STEPS_COMPARED]]

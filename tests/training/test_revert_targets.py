@@ -13,6 +13,7 @@ from miner.distributed.ranks import Ranks
 from miner.publishing.best import Evaluated
 from miner.training import revert
 from miner.training import run as training
+from miner.training.revert import Kept
 from tests.training.in_process import Work
 from tests.training.test_revert import BASE, LOW, make_revert, rates, train
 
@@ -100,3 +101,21 @@ def test_distances_are_compared_where_all_are_of_own_games(
     with pytest.raises(Stop) as stopped:
         training._add_callbacks(run, MagicMock(), MagicMock())
     assert stopped.value.args == (expected,)
+
+
+@pytest.mark.parametrize(("first", "reverted"), [(5.0, False), (0.6, True)])
+def test_weights_that_a_restart_began_with_are_measured_by_its_own_first_steps(
+    tmp_path: Path, first: float, reverted: bool
+) -> None:
+    """Their step, 40, was counted before it; here 20 steps have been made."""
+    logs = [{"step": n + 1, "target_kl": first if n < 5 else 0.6} for n in range(20)]
+    args, said = TrainingArguments(str(tmp_path)), []
+    trainer = SimpleNamespace(halvings=0, begin_again=said.append)
+    weights = SimpleNamespace(put_back=lambda: 40, kept=lambda: Kept(40, 100.0))
+    way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=True)
+    way_back._held_out.highest = Evaluated(40, (1.0,))
+    way_back.on_train_begin(args, TrainerState(global_step=0), TrainerControl())
+    said.clear()
+    state = TrainerState(global_step=2, log_history=logs)
+    way_back.on_step_end(args, state, TrainerControl())
+    assert said == [1] * reverted
