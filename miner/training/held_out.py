@@ -87,6 +87,7 @@ class HeldOut(TrainerCallback):
         self._gate = gate
         self._candidates = dict.fromkeys(CANDIDATES, 0)
         self._undecided: list[str] = []
+        self._latest: EvaluationResult | None = None
         self._best = self._restore()
         self._last_step = 0
         self._better = False
@@ -147,13 +148,17 @@ class HeldOut(TrainerCallback):
         """Evaluate the current weights and publish them by the rule of `BestModel`.
 
         Args:
-            last: training is over.
+            last: training is over. What the gate was undecided on a moment ago, as on one of many
+                candidates, it is asked again by the same games: the last one has an error of its
+                own.
         """
-        if self._best is None or step == self._last_step:
+        again = step == self._last_step
+        if self._best is None or (again and not (last and self._undecided)):
             return
         began = self._clock()
         self._last_step, self._undecided = step, []
-        result = self._measured()
+        result = self._latest if again and self._latest else self._measured()
+        self._latest = result
         candidate = _evaluated(step, result)
         self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
         self._lead = _difference(candidate, self._best.highest)

@@ -277,6 +277,23 @@ def test_the_last_weights_do_not_pay_for_earlier_candidates(tmp_path):
     assert asked == [1 / 160, 1 / 640, 1 / 23, 1 / 92]
 
 
+@pytest.mark.parametrize(("allowed", "published"), [(1 / 23, [10]), (1 / 2, [])])
+def test_last_weights_that_were_just_judged_are_asked_about_as_the_last(
+    tmp_path, allowed, published
+):
+    """By the same games: time ended the run right after an evaluation."""
+
+    def gate(games, candidate, start, error):
+        return games[:1] if error < allowed else []
+
+    world = World(tmp_path, BASE, BETTER, gate=gate)
+    world.held_out.start()
+    for last in (False, True):
+        world.held_out.consider(10, last=last)
+    assert [step for step, *_ in world.publisher.steps] == published
+    assert bool(world.held_out.warning) != bool(published)
+
+
 def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
     world = World(tmp_path, BASE, WORSE)
     world.held_out.start()
