@@ -83,9 +83,9 @@ def prepare_run_dir(settings: Settings) -> None:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
     if checkpoint is None:
-        leftovers = ["metrics.jsonl", TEMPERATURE_FILE]
+        leftovers = ["metrics.jsonl"]
         if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
-            leftovers += ["evaluations.jsonl", REVERT_FILE, BEST_WEIGHTS_FILE]
+            leftovers += [TEMPERATURE_FILE, "evaluations.jsonl", REVERT_FILE, BEST_WEIGHTS_FILE]
         for leftover in leftovers:
             (folder / leftover).unlink(missing_ok=True)
 

@@ -75,6 +75,8 @@ def likelihood(
 ) -> EvaluationResult:
     """Evaluate on held-out conversations; collective.
 
+    Adapters are scored beside their base, so that the rounding of what is published is not seen.
+
     Args:
         play: has the model reply in them, to judge its form.
 

@@ -102,15 +102,16 @@ def test_records_of_a_run_without_a_checkpoint_start_again(tmp_path):
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_evaluations_stay_with_the_scores_that_they_are_compared_with(tmp_path, scored):
-    """A base that has scores is not evaluated again: the curve would lose it."""
+def test_what_was_found_of_the_base_stays_once_it_has_scores(tmp_path, scored):
+    """It is not evaluated again: the curve would lose it. Nor is its temperature fitted again."""
     prepare_run_dir(settings(tmp_path))
-    evaluations = tmp_path / "run" / "evaluations.jsonl"
-    evaluations.write_text("{}\n")
+    found = [tmp_path / "run" / name for name in ("evaluations.jsonl", "temperature.json")]
+    for file in found:
+        file.write_text("{}\n")
     if scored:
         (tmp_path / "run" / "best.json").write_text("{}")
     prepare_run_dir(settings(tmp_path))
-    assert evaluations.exists() == scored
+    assert [file.exists() for file in found] == [scored] * 2
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
