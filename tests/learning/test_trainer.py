@@ -281,3 +281,19 @@ def test_adapters_are_evaluated_as_they_are_published(tmp_path):
 def test_the_second_moment_decays_as_set() -> None:
     settings = Settings.load(None, ["optimizer.adam_beta2=0.9", "optimizer.max_steps=3"])
     assert grpo_config(settings).adam_beta2 == 0.9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dtype_and_clipping_reach_trl(monkeypatch, dtype):
+    made = {}
+    monkeypatch.setattr("miner.learning.trainer.GRPOConfig", lambda **given: made.update(given))
+    wanted = [f"model.dtype={dtype}", "optimizer.max_grad_norm=0.5"]
+    grpo_config(Settings.load(None, wanted, environ={}), cuda=True)
+    assert (made["bf16"], made["max_grad_norm"]) == (dtype == "bfloat16", 0.5)
+
+
+def test_an_update_is_skipped_where_another_process_found_it_unsound(tmp_path, monkeypatch):
+    monkeypatch.setattr("miner.learning.trainer.gather_object", lambda here: [*here, "loss"])
+    guard = UpdateGuard()
+    make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]), guard=guard).train()
+    assert guard.skipped == 2

@@ -125,3 +125,9 @@ def test_what_is_published_is_merged_into_the_base(tmp_path, base):
         assert torch.equal(merged[name], weight.to(torch.bfloat16)), name
     for companion in ("config.json", "tokenizer.json"):
         assert (tmp_path / "out" / companion).read_bytes() == (base / companion).read_bytes()
+
+
+def test_adapters_have_their_rank_and_scale(tmp_path, base):
+    wanted = settings(tmp_path, *LORA, "model.lora_rank=4")
+    config = Learner(wanted, base).model.peft_config["default"]
+    assert (config.r, config.lora_alpha) == (4, 8)

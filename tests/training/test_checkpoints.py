@@ -10,7 +10,7 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.heartbeat import HeartbeatWriter
-from miner.config.run_files import COMPLETE, has_checkpoint
+from miner.config.run_files import COMPLETE, has_checkpoint, newest_checkpoint
 from miner.distributed.ranks import Ranks
 from miner.learning import checkpoints
 from miner.learning.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
@@ -65,6 +65,13 @@ class Steps:
             folder.mkdir(parents=True)
             self._callback.on_save(self._args, self._state, control)
         return control.should_save
+
+
+def test_a_checkpoint_knows_the_training_time_until_then(tmp_path: Path) -> None:
+    assert Steps(tmp_path).step(100.0)
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert (found.step, found.elapsed) == (1, 100.0)
 
 
 def test_checkpoints_are_as_far_apart_as_is_set_but_for_the_last(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
 from miner.duel.turn import next_request
 from miner.duel.wording import own_wording
+from miner.environments.base import EpisodeTask, Message
 from miner.games import GAMES
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
@@ -319,3 +320,51 @@ def _log_probability(model: torch.nn.Module, rows: Sequence[RolloutRow]) -> floa
             odds = model(input_ids=ids).logits[0, -reply - 1 : -1].log_softmax(-1)
         found.append(float(odds.gather(-1, ids[0, -reply:, None]).mean()))
     return sum(found) / len(found)
+
+
+def test_shares_follow_the_teachers_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat: Message = {"role": "user", "content": "x"}
+    made = Demonstration("leduc_poker", (chat,), (), {"a": 0.50, "b": 0.49})
+    monkeypatch.setattr(demonstrations, "demonstrate", lambda *_: [made])
+    rows = _warm_start(_settings("demonstrations.rows=1", "reward.tau=0.01")).rows(0)
+    best = math.e / (1 + math.e)
+    assert [row.weight for row in rows] == pytest.approx([best, 1 - best])
+
+
+def _of_rank(rank: int, settings: Settings, data: Any = None) -> WarmStart:
+    """One of two processes."""
+    ranks: Any = SimpleNamespace(count=2, rank=rank)
+    source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
+    return WarmStart(settings, ranks, RENDERER, source, data)
+
+
+def test_no_two_steps_or_processes_have_the_same_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def nothing(task: EpisodeTask, *_: object) -> list[Demonstration]:
+        asked.append(str(task))
+        return []
+
+    monkeypatch.setattr(demonstrations, "demonstrate", nothing)
+    settings = _settings("demonstrations.rows=6")
+    for warm in (_of_rank(0, settings), _of_rank(1, settings)):
+        for step in range(2):
+            assert warm.prepare(step).result() == []
+    assert len(set(asked)) == len(asked) > 4
+
+
+def test_decisions_are_divided_among_processes() -> None:
+    rows = _of_rank(1, _settings()).rows(0)
+    assert len({row.prompt_ids for row in rows}) == 6
+
+
+def test_half_of_the_replies_are_those_of_mounted_data() -> None:
+    asked, row = [], RolloutRow((1,), (2,), (math.nan,), (1,), (-1,))
+
+    def some(replies: int, usual: float, seed: str) -> list[RolloutRow]:
+        asked.append(replies)
+        return [row]
+
+    *taught, last = _of_rank(0, _settings(), SimpleNamespace(some=some)).rows(0)
+    assert (asked, last) == ([3], row)
+    assert len({each.prompt_ids for each in taught}) == 3

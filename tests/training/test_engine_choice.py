@@ -72,7 +72,8 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
         tmp_path,
         f"rollout.engine={engine}",
         *("rollout.groups_per_step=6", "rollout.group_size=8", "evaluation.episodes=200"),
-        "rollout.max_episode_tokens=1024",
+        *("rollout.max_episode_tokens=1024", "rollout.episode_seconds=3600"),
+        "rollout.temperature=0.8",
     )
     ranks = SimpleNamespace(count=2)
     assert live_episodes(settings, ranks) == live
@@ -80,10 +81,10 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     assert live_episodes(fewer, ranks) == 5
     planned = settings.having(rollout={"live_episodes": 60})  # there is memory for so many
     assert live_episodes(planned, ranks) == 60
-    rules = []
+    asked = []
 
-    def played(policy, source, tasks, given, *_):
-        rules.append(given)
+    def played(policy, source, tasks, rules, *_):
+        asked.append((rules.concurrency, rules.timeout_s, policy.temperature))
 
     monkeypatch.setattr(playing, "evaluate", played)
     monkeypatch.setattr(playing, "repeat_until_held", lambda engine, play: play())
@@ -103,7 +104,7 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     )
     with pytest.raises(RolloutStopped):
         Rollouts(run).evaluate([EpisodeTask("goofspiel", 1, 2, "random")] * 4)
-    assert [each.concurrency for each in rules] == [live]
+    assert asked == [(live, 3600, 0.0)], "greedily, as graded"
 
 
 def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):

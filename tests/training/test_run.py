@@ -8,21 +8,27 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
+from miner.config.settings import Settings
 from miner.environments import EpisodeTask
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.learning.trainer import EpisodeTrainer
+from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledConversation
 from miner.training import playing
+from miner.training import run as training
 from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
 from tests.machine import Machine
@@ -292,3 +298,14 @@ def test_a_finished_run_is_lengthened_by_a_higher_limit_of_steps(work: Work) -> 
     assert work.steps == [1, 2, 3, 4]
     assert work.checkpoint is not None
     assert work.checkpoint.step == 4
+
+
+def test_held_out_games_have_their_rhythm_and_the_channels_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training, "HeldOut", lambda *parts, **named: named)
+    wanted = ["environment.channel=duel", "evaluation.every_steps=7", "evaluation.time_share=0.2"]
+    run = MagicMock(settings=Settings.load(None, wanted, environ={}), facts=FACTS["duel"])
+    named: Any = training._held_out(run, MagicMock())
+    assert (named["every_steps"], named["time_share"]) == (7, 0.2)
+    assert named["gate"] is undecided_pairs

@@ -52,3 +52,12 @@ def test_targets_are_learned_in_the_first_part_and_until_they_are_near(
     assert [TARGET_KL in record.metrics for record in steps] == [
         step < learned for step in range(4)
     ]
+
+
+def test_the_learning_rate_rises_over_its_warm_up_and_falls_over_its_share(work: Work) -> None:
+    work.train(
+        *("optimizer.max_steps=4", "optimizer.warmup_steps=1", "optimizer.decay_share=0.5"),
+        *("rollout.groups_per_step=1", "rollout.group_size=2"),
+    )
+    rates = [step.metrics["learning_rate"] for step in RunFolder(work.run_dir).read().steps]
+    assert [rate / rates[1] for rate in rates] == pytest.approx([0.5, 1, 1, 0.5])

@@ -110,3 +110,15 @@ def test_by_policy_a_reply_counts_as_often_as_the_policy_gives_it(tmp_path: Path
     assert largest > 0
     for mine, expected in zip(ours, gradients(model), strict=True):
         torch.testing.assert_close(mine / largest, expected / largest, atol=1e-4, rtol=1e-3)
+
+
+def test_targets_are_a_mean_over_the_decisions_of_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a second process had brought the same rows."""
+    alone, two = (make_trainer(tmp_path, rollout, credit="all_moves") for _ in range(2))
+    monkeypatch.setattr(two.accelerator, "reduce", lambda values, reduction: 2 * values)
+    for whole, half in zip(learned(alone), learned(two), strict=True):
+        torch.testing.assert_close(half, whole / 2, atol=1e-6, rtol=1e-4)
+    [distance], [shared] = (each._metrics["train"][TARGET_KL] for each in (alone, two))
+    assert shared == pytest.approx(distance)
