@@ -36,6 +36,8 @@ from entrypoint.verdict import decide
 from entrypoint.workload import workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import GAMES
+from miner.config.errors import ConfigurationError
+from miner.config.run_files import SETTINGS_FILE, has_begun
 from miner.config.settings import Settings, to_toml
 from miner.publishing.base_files import without_mistral_format
 from miner.publishing.errors import PublishingError
@@ -43,6 +45,7 @@ from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,11 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
         return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
     game, why = choose_games(invocation.job)
     if not game:
-        return publish_base(prepared, why)
-    return supervise(prepared)
+        return publish_base(prepared, why, stop)
+    return supervise(prepared, stop)
 
 
-def publish_base(prepared: Prepared, why: str) -> Outcome:
+def publish_base(prepared: Prepared, why: str, stop: threading.Event) -> Outcome:
     """Publish the base as it is: for a job whose games cannot be trained here.
 
     Then the miner publishes it again, which may fix its chat template: a separate program, since
@@ -117,22 +120,29 @@ def publish_base(prepared: Prepared, why: str) -> Outcome:
     except PublishingError as error:
         cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
     else:
-        _fix_template(prepared)
-    return decide(plan, Ended(0, asked=None, overdue=False), cause)
+        _fix_template(prepared, stop)
+    asked = "SIGTERM" if stop.is_set() else None
+    return decide(plan, Ended(0, asked, overdue=False), cause)
 
 
-def _fix_template(prepared: Prepared) -> None:
+def _fix_template(prepared: Prepared, stop: threading.Event) -> None:
     folders = (str(prepared.paths.model_dir), str(prepared.plan.output_dir))
     environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
+    ends_at = prepared.plan.ends_at
     try:
-        subprocess.run(
-            [sys.executable, "-m", "miner", "publish-base", *folders],
-            env=environment,
-            timeout=max(0.0, prepared.plan.ends_at - time.time()),
-            check=True,
+        process = subprocess.Popen(
+            [sys.executable, "-m", "miner", "publish-base", *folders], env=environment
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        print_line(f"warn the base model stays as it came, its chat template is not fixed: {error}")
+        while process.poll() is None and time.time() < ends_at and not stop.wait(POLL_SECONDS):
+            pass
+        status = process.poll()
+        process.kill()
+        process.wait()
+        why = "it was cut off" if status is None else f"exit status {status}" * bool(status)
+    except OSError as error:
+        why = str(error)
+    if why:
+        print_line(f"warn the base model stays as it came, its chat template is not fixed: {why}")
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:
@@ -238,7 +248,7 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield preflight.check_servers(job.servers, channel, seconds=seconds, stop=stop)
 
 
-def supervise(prepared: Prepared) -> Outcome:
+def supervise(prepared: Prepared, stop: threading.Event) -> Outcome:
     """Write the run's settings, make its folders, run it."""
     prepared = _linked(prepared)
     plan, topology = prepared.plan, prepared.topology
@@ -246,13 +256,31 @@ def supervise(prepared: Prepared) -> Outcome:
     environment = program_environment(prepared.paths, os.environ, libraries)
     for folder in (plan.train_dir, *writable_folders(environment, prepared.paths)):
         folder.mkdir(parents=True, exist_ok=True)
-    plan.settings_file.write_text(to_toml(prepared.settings))
+    plan.settings_file.write_text(to_toml(_resumable(prepared)))
     game, why = choose_games(prepared.invocation.job)
     print_line(
         f"plan: {topology.layout}, {game} ({why}), recipe {prepared.recipe}; "
         f"files of the run in {plan.run_dir}"
     )
-    return run_programs(plan, prepared.programs, environment)
+    return run_programs(plan, prepared.programs, environment, stop)
+
+
+def _resumable(prepared: Prepared) -> Settings:
+    """The planned settings, in a run that an earlier life of this container has begun with the
+    tuning and the stage of ZeRO that its ladder had come to: it resumes with no others."""
+    folder, settings = prepared.plan.train_dir, prepared.settings
+    if prepared.plan.by_hand or not has_begun(folder):
+        return settings
+    try:
+        before = Settings.load(folder / SETTINGS_FILE, environ={})
+    except ConfigurationError:  # the trainer reports it
+        return settings
+    settings = settings.having(optimizer={"zero_stage": before.optimizer.zero_stage})
+    if (settings.model.tuning, before.model.tuning) != ("full", "lora"):
+        return settings
+    return settings.having(
+        model={"tuning": "lora"}, optimizer={"learning_rate": before.optimizer.learning_rate}
+    )
 
 
 def _linked(prepared: Prepared) -> Prepared:
@@ -269,11 +297,17 @@ def _linked(prepared: Prepared) -> Prepared:
 
 
 def run_programs(
-    plan: RunPlan, programs: Sequence[Program], environment: Mapping[str, str]
+    plan: RunPlan,
+    programs: Sequence[Program],
+    environment: Mapping[str, str],
+    stop: threading.Event,
 ) -> Outcome:
     """Run `programs` under supervisord until the watchdog ends, and decide the exit status.
 
     The run's folder and the trainer's settings file exist already.
+
+    Args:
+        stop: set if this process was asked to end before the programs are there to be asked.
     """
     plan.outcome_file.unlink(missing_ok=True)  # of an earlier run in the same folder
     plan.write()
@@ -283,5 +317,6 @@ def run_programs(
         environment,
         stop_at=plan.ends_at + plan.stop_seconds,
         kill_after=plan.stop_seconds + 1,
+        asked_before=stop.is_set,
     )
     return decide(plan, ended, read_outcome(plan.outcome_file))

@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +38,20 @@ def run(
     *,
     stop_at: float,
     kill_after: float,
+    asked_before: Callable[[], bool] = lambda: False,
 ) -> Ended:
     """Run `command` to its end.
 
     Args:
         stop_at: Unix time at which it gets SIGTERM if it still runs.
         kill_after: seconds between any SIGTERM and SIGKILL.
+        asked_before: true if a handler has taken SIGTERM before this waits for it.
     """
     _become_subreaper()
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
+        if asked_before():
+            os.kill(os.getpid(), signal.SIGTERM)  # it is blocked: `_wait` takes it
         child = os.posix_spawn(
             command[0], list(command), environment, setpgroup=0, setsigmask=(), setsigdef=_WATCHED
         )

@@ -10,6 +10,7 @@ from typing import Final
 HEARTBEAT_FILE: Final = "heartbeat.json"
 EPISODES_FILE: Final = "episodes.jsonl"
 CHECKPOINTS: Final = "checkpoints"
+SETTINGS_FILE: Final = "settings.toml"
 BEST_FILE: Final = "best.json"
 REVERT_FILE: Final = "revert.json"
 BEST_WEIGHTS_FILE: Final = "best-weights.safetensors"

@@ -19,6 +19,7 @@ from miner.config.run_files import (
     CHECKPOINTS,
     COMPLETE,
     REVERT_FILE,
+    SETTINGS_FILE,
     WEIGHT_FILE,
     has_begun,
     newest_checkpoint,
@@ -29,7 +30,6 @@ from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.training.temperature import TEMPERATURE_FILE
 
-SETTINGS_FILE = "settings.toml"
 BASE_FILE = "base_fingerprint.json"
 
 MAY_DIFFER: dict[str, Any] = {

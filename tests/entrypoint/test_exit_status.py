@@ -1,7 +1,9 @@
 """The exit statuses: distinct, documented, decided by the folder at the output path."""
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, read_outcome, write_outcome
 from entrypoint.reaper import Ended
 from entrypoint.verdict import cause_of, decide, verify_output
-from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.output_path import PUBLICATION_FILE
 from tests.entrypoint.plans import run_plan
 
@@ -126,3 +128,37 @@ def test_model_that_a_kill_left_aside_is_put_back(tmp_path: Path, model_writer: 
     (aside / PUBLICATION_FILE).write_text(json.dumps(record))
     assert verify_output(tmp_path / "repo", 0.0).parameters == 512
     assert (tmp_path / "repo").is_dir()
+
+
+def test_nothing_is_loaded_in_a_container_that_is_asked_to_stop(
+    tmp_path: Path, model_writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_plan(tmp_path, kill_at=time.time() + 600)
+    model_writer(run.output_dir)
+
+    def verify(*_: object, **__: object) -> None:
+        pytest.fail("the model was loaded")
+
+    monkeypatch.setattr("entrypoint.verdict.fresh_process.verify", verify)
+    end = decide(run, Ended(0, "SIGTERM", overdue=False), None)
+    assert (end.status, "complete" in end.message) == (ExitStatus.OK, True)
+
+
+@pytest.mark.parametrize("cut_off", [False, True], ids=["slow or killed", "SIGTERM"])
+def test_a_check_that_does_not_end_leaves_the_structural_one(
+    tmp_path: Path, model_writer: Writer, monkeypatch: pytest.MonkeyPatch, cut_off: bool
+) -> None:
+    run = run_plan(tmp_path, started_at=0.0, kill_at=time.time() + 600)
+    model_writer(run.output_dir)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def verify(folder: Path, *, timeout: float, **_: object) -> None:
+        assert timeout <= 600
+        if cut_off:
+            assert signal.getsignal(signal.SIGTERM) != before  # else it would end pytest
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise PublishingError("killed: out of memory?")
+
+    monkeypatch.setattr("entrypoint.verdict.fresh_process.verify", verify)
+    cause = Outcome(ExitStatus.TRAINER, "x")
+    assert decide(run, BY_ITSELF, cause).status is ExitStatus.OK

@@ -14,7 +14,9 @@ RUNNER = """
 import sys, time
 from entrypoint.reaper import run
 stop_in, kill_after = float(sys.argv[1]), float(sys.argv[2])
-print(run(sys.argv[3:], {}, stop_at=time.time() + stop_in, kill_after=kill_after))
+asked = sys.argv[3] == "asked"
+times = {"stop_at": time.time() + stop_in, "kill_after": kill_after}
+print(run(sys.argv[4:], {}, **times, asked_before=lambda: asked))
 """
 SAY_READY_AND_SLEEP = "import signal; print('ready', flush=True); signal.pause()"
 IGNORE_SIGTERM = (
@@ -24,9 +26,14 @@ IGNORE_SIGTERM = (
 
 
 def start(
-    *code: str, stop_in: float = 60, kill_after: float = 60, wrap: tuple[str, ...] = ()
+    *code: str,
+    stop_in: float = 60,
+    kill_after: float = 60,
+    asked: bool = False,
+    wrap: tuple[str, ...] = (),
 ) -> subprocess.Popen[str]:
-    runner = [sys.executable, "-u", "-c", RUNNER, str(stop_in), str(kill_after)]
+    times = str(stop_in), str(kill_after), "asked" if asked else ""
+    runner = [sys.executable, "-u", "-c", RUNNER, *times]
     return subprocess.Popen(
         [*wrap, *runner, sys.executable, "-c", *code],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -89,3 +96,8 @@ def test_as_pid_1_it_is_stopped_by_sigterm_and_reaps() -> None:
     process = start(inside, wrap=wrap)
     output, _ = process.communicate()
     assert output.splitlines() == ["1", "Ended(exit_status=-15, asked='SIGTERM', overdue=False)"]
+
+
+def test_sigterm_from_before_the_program_was_there_is_passed_on() -> None:
+    process = start(SAY_READY_AND_SLEEP, asked=True)
+    assert result(process) == "Ended(exit_status=-15, asked='SIGTERM', overdue=False)"

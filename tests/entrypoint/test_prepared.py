@@ -1,0 +1,84 @@
+"""What a job is prepared with, and what another life of its container goes on with."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from entrypoint import main
+from entrypoint.job import parse_invocation
+from entrypoint.pretended import pretend_hardware
+from entrypoint.programs import plan_programs
+from entrypoint.run_cost import START_SECONDS
+from miner.config.run_files import BEST_FILE
+from miner.config.settings import Settings
+from miner.training.run_dir import prepare_run_dir
+from tests.entrypoint.test_run_settings import planned
+from tests.entrypoint.test_topology import MODELS
+
+Arguments = Callable[..., list[str]]
+MACHINES = [("0", False), ("1xH100-80GB", False), ("2xH100-80GB", True)]
+"""An inventory, and whether a tiny model is served on it by a program of its own."""
+
+
+@pytest.mark.parametrize(("inventory", "served"), MACHINES)
+def test_the_watchdog_asks_for_a_server_exactly_where_one_is_started(
+    inventory: str, served: bool
+) -> None:
+    settings, plan, topology = planned(inventory=inventory)
+    names = {program.name for program in plan_programs(plan, topology, Path("/m"), 8)}
+    assert ("inference" in names) is (plan.inference_health is not None) is served
+    if served:
+        assert plan.inference_health == f"{settings.rollout.server}/health"
+
+
+@pytest.mark.parametrize(("inventory", "_"), MACHINES)
+def test_a_start_is_no_silence(inventory: str, _: bool) -> None:
+    _, plan, topology = planned(inventory=inventory)
+    assert plan.stall_seconds >= 4 * START_SECONDS[topology.layout]
+    assert (plan.stall_seconds == 3600.0) is (topology.layout == "cpu")  # a step takes long there
+
+
+def test_a_job_of_duels_meets_players_with_a_rule_and_sees_notes_on_them() -> None:
+    wanted = planned(duels=True, shape=MODELS["3B"])[0].environment
+    assert wanted.opponents == ("random", "teacher", "rival")
+    assert wanted.notes == 0.5
+
+
+@pytest.mark.parametrize(("error", "layout"), [("", "colocated"), ("they fail", "cpu")])
+def test_a_driver_that_is_too_old_is_planned_for(
+    roots: dict[str, str],
+    arguments: Arguments,
+    monkeypatch: pytest.MonkeyPatch,
+    error: str,
+    layout: str,
+) -> None:
+    old = pretend_hardware("1xH100-80GB", driver="570.86.10")
+    monkeypatch.setattr(main, "detect_hardware", lambda environ: old)
+    monkeypatch.setattr("entrypoint.forward_compatibility.start_error", lambda libraries: error)
+    job = main.prepare(parse_invocation(arguments()), 1000.0, {**os.environ, **roots})
+    assert job.topology.layout == layout
+    assert (job.hardware.cuda_libraries is None) is bool(error)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_container_that_starts_again_goes_on_with_what_its_ladder_had_come_to(
+    roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Else the trainer would refuse its own run for the hours that are left."""
+    monkeypatch.setattr(main, "run_programs", lambda *_: None)
+    environ = {**os.environ, **roots}
+    job = main.prepare(parse_invocation(arguments()), 1000.0, environ)
+    job.plan.train_dir.mkdir(parents=True)
+    lowered = job.settings.having(
+        model={"tuning": "lora"}, optimizer={"learning_rate": 3e-4, "zero_stage": 2}
+    )
+    prepare_run_dir(lowered)
+    if begun:
+        (job.plan.train_dir / BEST_FILE).write_text("{}")
+    main.supervise(job, Event())
+    resumed = Settings.load(job.plan.settings_file, environ={})
+    assert resumed == (lowered if begun else job.settings)
+    prepare_run_dir(resumed)
