@@ -19,6 +19,7 @@ from miner.config.contract import (
     GAMES,
     GOOFSPIEL,
     INTERCODE,
+    INTERCODE_DATASET,
     RECORDED_CHANNEL,
     SWE,
     SWE_DATASET,
@@ -39,9 +40,9 @@ DUEL_OPPONENTS = ("random", "teacher", "rival")
 DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy and Othello most of what is learned."""
 
-DUEL_WARM_START = 0.9
-"""Share of the run that learns from teachers before its own games, as in SmolLM2's recipe: the last
-of these steps have most of the learning rate's decay, and own games take twenty times as long."""
+DUEL_WARM_START = 0.99
+"""Share of the run that learns from teachers before its own games: an own step takes twenty times
+as long, so that the last tenth would be five to twenty steps at a rate near zero."""
 
 DUEL_ROWS = 64
 """Decisions of such a step: steps, not decisions, are what a base's form and first look-up take."""
@@ -56,8 +57,11 @@ DUEL_TAU = 0.015
 DUEL_NOTES = 0.5
 """Share of games with notes on the opponent: all of a match but the first."""
 
-GATED_GAMES = 200
-"""Held-out games of each game: the gate sees too little in fewer."""
+GATED_GAMES = 300
+"""Held-out games of each game: the gate sees too little in fewer, see docs/duels.md."""
+
+TASK_DATASETS = {SWE: SWE_DATASET, INTERCODE: INTERCODE_DATASET}
+"""Data sets that teach one task alone: half of each step's replies, of no use to other jobs."""
 
 DUEL_EPISODE_SECONDS = 900.0
 """Gin rummy of random moves takes sixty turns of each side."""
@@ -93,9 +97,11 @@ def choose_games(job: Job) -> tuple[str, str]:
 
 
 def _beside_games(job: Job) -> list[Path]:
-    """Mounted data sets but those of the final's software tasks where a job does not list them."""
-    software = dataset_folder(SWE_DATASET)
-    return [each for each in job.datasets if SWE in job.environments or each.name != software]
+    """Mounted data sets but those of a single task that the job does not list."""
+    useless = {
+        dataset_folder(name) for task, name in TASK_DATASETS.items() if task not in job.environments
+    }
+    return [each for each in job.datasets if each.name not in useless]
 
 
 def learns_recorded(job: Job) -> bool:

@@ -162,6 +162,7 @@ DOCKERFILES: Final = (
 """Built by validators: the first, or the second where they look for that one only."""
 
 SWE_DATASET: Final = "gradients-io-tournaments/SWE-ZERO-12M-trajectories-filtered"
+INTERCODE_DATASET: Final = "gradients-io-tournaments/intercode_bigcode_combined_12k"
 DATASETS: Final = (
     "SoelMgd/Poker_Dataset",
     "RZ412/PokerBench",
@@ -173,7 +174,7 @@ DATASETS: Final = (
     "gradients-io-tournaments/ArkadiumGinrummy",
     "the-acorn-ai/textarena-player-game-traces",
     "gradients-io-tournaments/env_training_gradients",
-    "gradients-io-tournaments/intercode_bigcode_combined_12k",
+    INTERCODE_DATASET,
     "gradients-io-tournaments/pvp-tool-calling-sft",
     SWE_DATASET,
 )

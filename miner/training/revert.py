@@ -58,7 +58,8 @@ class RevertToBest(TrainerCallback):
         best: storage of the weights.
         engine: gets the weights that were put back before it plays again.
         most: so many times in a run.
-        targets: the run learns targets, all of them on its own games.
+        targets: the run learns targets. Teachers' and own steps measure the distance from them on
+            other positions, of which one run has next to none of one kind.
         heartbeat: beats before weights are kept or put back, which takes minutes for large ones.
         note: shows a line to the user.
     """

@@ -303,8 +303,7 @@ def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) ->
         *(held_out, trainer, BestWeights(run.learner, ranks, disk), run.engine, ranks, schedule),
         *(run.heartbeat, settings.run_dir),
         most=settings.optimizer.most_halvings,
-        # teachers' and own steps measure theirs on other positions
-        targets=settings.reward.credit == "all_moves" and not settings.demonstrations.share,
+        targets=settings.reward.credit == "all_moves",
         note=note,
     )
     callbacks: list[TrainerCallback] = [

@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -16,7 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
 from entrypoint.workload import HELD_TOKENS
-from miner.config.contract import SWE_DATASET
+from miner.config.contract import INTERCODE_DATASET, SWE_DATASET
 from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
@@ -90,7 +92,7 @@ def test_the_finals_task_is_learned_from_mounted_data(
     assert Settings.load(_written(job, roots), environ=environ) == wanted
 
 
-def test_a_job_without_the_finals_task_leaves_its_data_out(
+def test_a_job_without_a_task_leaves_its_data_out(
     roots: dict[str, str], arguments: Arguments
 ) -> None:
     environ = roots | {"MINER_DATASETS": f"a/b,{SWE_DATASET}", "MINER_DATASETS_DIR": "/data"}
@@ -98,9 +100,12 @@ def test_a_job_without_the_finals_task_leaves_its_data_out(
     assert choose_games(job.invocation.job)[1] == "duels; with rows of 1 mounted data sets"
     assert job.settings.demonstrations.datasets == (Path("/data/a--b"),)
     assert Settings.load(_written(job, roots), environ=environ) == job.settings
-    environ["MINER_DATASETS"] = SWE_DATASET
-    job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["othello"]}')
-    assert Settings.load(_written(job, roots), environ=environ).demonstrations.datasets == ()
+    environ["MINER_DATASETS"] = f"{SWE_DATASET},{INTERCODE_DATASET}"
+    for listed, kept in (([], []), (["intercode"], [INTERCODE_DATASET])):
+        names = json.dumps({"environment_names": ["othello", *listed]})
+        job = prepared(environ, arguments, "", dataset_type=names)
+        found = Settings.load(_written(job, roots), environ=environ).demonstrations.datasets
+        assert [folder.name for folder in found] == [name.replace("/", "--") for name in kept]
 
 
 def _written(job: main.Prepared, roots: dict[str, str]) -> Path:
@@ -128,7 +133,7 @@ def test_a_job_that_lists_games_learns_the_duels_of_all_of_them(
     assert rollout.episode_seconds > 600
     assert reward.credit == "all_moves"
     assert job.settings.demonstrations.share > 0
-    assert job.settings.evaluation.episodes == 400
+    assert job.settings.evaluation.episodes == 600
     assert reward.most_turns is not None
     assert job.plan.served_dtype == "bfloat16"
     assert job.plan.servers == ()  # duels are played in the trainer's process: nobody waits for any
@@ -139,7 +144,7 @@ def test_every_combination_of_todays_environments_has_a_plan(
 ) -> None:
     """All that can be trained is, in the order given; else the base is handed over."""
     todays = (*GAMES, "intercode", "swe_infinite")
-    for size in range(1, len(todays) + 1):
+    for size in (1, 2, len(todays)):
         for names in combinations(todays, size):
             job = prepared(roots, arguments, dataset_type=json.dumps({"environment_names": names}))
             known = tuple(name for name in names if name in GAMES)
@@ -244,12 +249,14 @@ def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
     folders = [str(unknown_games.paths.model_dir), str(unknown_games.plan.output_dir)]
     started: list[list[str]] = []
 
-    def start(command: list[str], **_: object) -> None:
+    def start(command: list[str], **_: object) -> subprocess.Popen[bytes]:
         assert verify_model(unknown_games.plan.output_dir, load=False, strict=False)
         started.append(command)
+        return popen("true")
 
-    monkeypatch.setattr(main.subprocess, "run", start)
-    outcome = main.publish_base(unknown_games, "games unheard of")
+    popen = subprocess.Popen
+    monkeypatch.setattr(main.subprocess, "Popen", start)
+    outcome = main.publish_base(unknown_games, "games unheard of", Event())
     assert started == [[sys.executable, "-m", "miner", "publish-base", *folders]]
     assert outcome.status is ExitStatus.OK
     assert "games unheard of" in outcome.message
@@ -258,9 +265,9 @@ def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
 @pytest.mark.parametrize(
     ("python", "hours", "said"),
     [
-        ("false", 1, "non-zero exit status 1"),
+        ("false", 1, "exit status 1"),
         ("/no/such/python", 1, "No such file"),
-        (sys.executable, -1, "timed out"),
+        (sys.executable, -1, "cut off"),
     ],
 )
 def test_the_base_is_there_though_the_miner_cannot_fix_it(
@@ -273,7 +280,7 @@ def test_the_base_is_there_though_the_miner_cannot_fix_it(
 ) -> None:
     plan = unknown_games.plan.model_copy(update={"ends_at": time.time() + 3600 * hours})
     monkeypatch.setattr(main.sys, "executable", python)
-    outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of")
+    outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of", Event())
     assert outcome.status is ExitStatus.OK
     given = (unknown_games.paths.model_dir / "model.safetensors").read_bytes()
     assert (plan.output_dir / "model.safetensors").read_bytes() == given
@@ -288,8 +295,29 @@ def test_a_base_that_cannot_be_published_is_reported(
     weights = unknown_games.paths.model_dir / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     monkeypatch.setattr(main.sys, "executable", "/nothing/is/started")
-    outcome = main.publish_base(unknown_games, "games unheard of")
+    outcome = main.publish_base(unknown_games, "games unheard of", Event())
     assert outcome.status is ExitStatus.TRAINER
     assert "games unheard of" in outcome.message
     assert "model.safetensors" in outcome.message
     assert not unknown_games.plan.output_dir.exists()
+
+
+def refuse(*_: object, **__: object) -> None:
+    pytest.fail("a model was loaded")
+
+
+def test_who_asks_to_stop_does_not_wait_for_the_base_to_be_fixed(
+    unknown_games: main.Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for it to be loaded, where there would be time."""
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
+    endless.chmod(0o755)
+    monkeypatch.setattr(main.sys, "executable", str(endless))
+    monkeypatch.setattr("entrypoint.verdict.fresh_process.verify", refuse)
+    plan = unknown_games.plan.model_copy(update={"kill_at": time.time() + 3600})
+    asked = Event()
+    asked.set()
+    outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of", asked)
+    assert outcome.status is ExitStatus.OK
+    assert "asked to stop by SIGTERM" in outcome.message

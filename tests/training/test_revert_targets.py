@@ -77,13 +77,10 @@ def test_no_weights_return_that_were_farther_from_the_targets(
         (["reward.credit=all_moves"], True),
         (["reward.credit=episode"], False),
         (["reward.credit=all_moves", "environment.channel=duel"], True),
-        (
-            ["reward.credit=all_moves", "environment.channel=duel", "demonstrations.share=0.5"],
-            False,  # teachers' steps measure their distance on other positions
-        ),
+        (["reward.credit=all_moves", "environment.channel=duel", "demonstrations.share=0.9"], True),
     ],
 )
-def test_distances_are_compared_where_all_are_of_own_games(
+def test_distances_are_compared_where_targets_are_learned(
     monkeypatch: pytest.MonkeyPatch, overrides: list[str], expected: bool
 ) -> None:
     class Stop(Exception):
