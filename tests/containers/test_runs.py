@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from tests.containers.harness import EnvironmentServer, Miner, Place
+from tests.containers.harness import Miner, Place
 
 pytestmark = pytest.mark.long
 
@@ -33,24 +33,7 @@ def stopped(start: Start, place: Place) -> Miner:
     return miner
 
 
-def without_its_server_for_a_while(start: Start, place: Place) -> Miner:
-    server = EnvironmentServer(place, "fragile")
-    try:
-        miner = start(servers="http://fragile:8000", settings={"optimizer.max_steps": "4"})
-        miner.wait_for("step 1/")
-        server.engine.kill()
-        server.engine.start()
-        miner.wait()
-    finally:
-        server.remove()
-    return miner
-
-
-STORIES: tuple[Story, ...] = (
-    on_a_read_only_root,
-    stopped,
-    without_its_server_for_a_while,
-)
+STORIES: tuple[Story, ...] = (on_a_read_only_root, stopped)
 
 
 def test_a_disk_that_fills_up_in_mid_run_costs_no_model(place: Place) -> None:
@@ -125,7 +108,3 @@ def test_docker_stop_publishes_and_exits_0(told: Callable[[Story], Miner]) -> No
     miner = told(stopped)
     assert "asked to stop by SIGTERM" in miner.log[-1]
     assert steps_of(miner)[0] == 1
-
-
-def test_a_run_outlives_its_environment_server(told: Callable[[Story], Miner]) -> None:
-    assert steps_of(told(without_its_server_for_a_while))[-1] == 4

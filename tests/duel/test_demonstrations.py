@@ -1,6 +1,8 @@
 """Demonstrations: teachers' moves as replies, and teachers' values by reply."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,13 +13,23 @@ from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import MOST_NOTES, MOST_TURNS, Demonstration, Style, demonstrate
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.table import Table
-from miner.duel.teachers import Seen, teacher_of
+from miner.duel.teachers import TEACHERS, Seen, teacher_of
+from miner.duel.teachers.liars_dice import LiarsDiceTeacher
 from miner.duel.tools import MOVE, move_of, offered_tools, reflection_tools
 from miner.duel.turn import Request
 from miner.duel.values import DuelValues, note_text
 from miner.duel.wording import own_wording
 from miner.environments.base import Message
 from miner.games import GAMES
+
+
+@pytest.fixture(autouse=True)
+def hardly_solved(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Values are compared with themselves: solving Liar's dice well takes seconds."""
+    monkeypatch.setitem(TEACHERS, "liars_dice", partial(LiarsDiceTeacher, sweeps=1))
+    teacher_of.cache_clear()
+    yield
+    teacher_of.cache_clear()
 
 
 def _style(family: str = "qwen25", notes: float = 0.0) -> Style:

@@ -205,3 +205,11 @@ def test_estimates_agree_with_those_by_hand_within_a_factor_of_two(
     size: str, inventory: str, by_hand: float
 ) -> None:
     assert by_hand / 2 < step_of(size, inventory).seconds < 2 * by_hand
+
+
+def test_a_plan_knows_the_rate_of_adapters_that_may_take_over() -> None:
+    full, lora = (
+        prepared("3B", "1xH100-80GB", 1.5, *words) for words in ((), ("--set", "model.tuning=lora"))
+    )
+    assert full.plan.adapter_learning_rate == lora.settings.optimizer.learning_rate
+    assert full.plan.adapter_learning_rate != full.settings.optimizer.learning_rate

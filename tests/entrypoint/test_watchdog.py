@@ -14,7 +14,8 @@ from entrypoint.control import ControlError, StartError
 from entrypoint.exit_status import ExitStatus
 from entrypoint.watchdog import StopRequested
 from miner.config.heartbeat import Heartbeat, HeartbeatWriter, read_heartbeat
-from miner.config.run_files import HEARTBEAT_FILE, write_atomically
+from miner.config.run_files import CHECKPOINTS, COMPLETE, HEARTBEAT_FILE, write_atomically
+from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
 from tests.entrypoint.watched import (
     NOBODY,
@@ -236,3 +237,23 @@ def test_unusable_heartbeats_count_from_the_attempts_start(
     if content is not None:
         file.write_text(content)
     assert read_heartbeat(file, since=100.0) == Heartbeat(time=100.0, phase="starting", step=0)
+
+
+@pytest.mark.parametrize(("saved", "tuning"), [(True, "full"), (False, "lora")])
+def test_what_a_checkpoint_could_not_resume_with_is_not_tried(
+    fake: Build, saved: bool, tuning: str
+) -> None:
+    ends = exits(TrainerStatus.OUT_OF_MEMORY), exits(0)
+    supervisor = fake(*ends, adapter_learning_rate=3e-4)
+    plan = supervisor.plan
+    plan.settings_file.write_text(
+        "[model]\ngradient_checkpointing = true\n[optimizer]\nmicro_batch_tokens = 64\n"
+    )
+    if saved:
+        mark = plan.train_dir / CHECKPOINTS / "checkpoint-5" / COMPLETE
+        mark.parent.mkdir(parents=True)
+        mark.write_text("{}")
+    watch(supervisor)
+    written = Settings.load(plan.settings_file, environ={})
+    assert written.model.tuning == tuning
+    assert (written.optimizer.learning_rate == 3e-4) is not saved

@@ -37,13 +37,6 @@ async def play(environment: BuiltinEnvironment, task: EpisodeTask, policy: str) 
     return await playing.play(environment, task, BaselinePolicy(policy).conversation(task))
 
 
-async def test_bidding_the_prize_scores_what_the_grader_measures(
-    environment: BuiltinEnvironment,
-) -> None:
-    scores = [await play(environment, task, "match") for task in grader_tasks(250)]
-    assert sum(scores) / len(scores) == pytest.approx(0.946, abs=1e-9)
-
-
 @pytest.mark.parametrize("policy", ["random", "lowest", "highest"])
 async def test_blind_policies_play_at_chance(environment: BuiltinEnvironment, policy: str) -> None:
     scores = [await play(environment, task, policy) for task in grader_tasks(600)]

@@ -5,6 +5,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, Observation
+from miner.environments.base import Message, Tool
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, PromptTooLongError, SamplerPolicy
@@ -12,7 +13,7 @@ from miner.evaluation.runner import evaluate
 from miner.games import GAMES
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import ScriptedSampler, build_sample, build_tokenizer
+from tests.builders import ScriptedSampler, build_sample, build_tokenizer, trl_template
 
 TASK = EpisodeTask("goofspiel", 0, 0)
 CHAT = [{"role": "system", "content": "Play."}, {"role": "user", "content": "Your move?"}]
@@ -130,3 +131,21 @@ def test_baselines_score_what_the_reports_show(cards: int) -> None:
     for name, shown in zip(("random", "match"), GAMES["goofspiel"].references, strict=False):
         score = simulated(name, cards, 40_000)
         assert score == pytest.approx(shown.by_deck_size[cards], abs=0.01), "four standard errors"
+
+
+async def test_a_model_is_shown_the_tools_and_its_call_keeps_its_marks() -> None:
+    tokenizer = build_tokenizer(trl_template("qwen2_5"))
+    renderer = ChatRenderer(tokenizer)
+    mark = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    said = build_sample([mark, *renderer.encode("12"), renderer.eos_token_id])
+    sampler = ScriptedSampler(lambda _: said)
+    policy = SamplerPolicy("tiny", sampler, renderer, SamplingParams(5))
+    tool: Tool = {"type": "function", "function": {"name": "game_action", "parameters": {}}}
+    chat: Message = {"role": "user", "content": "Your turn."}
+    replies = [
+        await policy.conversation(TASK).answer(Observation((chat,), tools=tools))
+        for tools in ((tool,), ())
+    ]
+    assert replies == ["<|endoftext|>12", "12"]
+    shown = [tokenizer.decode(list(p)) for each in sampler.exchanges.values() for p, _ in each]
+    assert ["game_action" in text for text in shown] == [True, False]

@@ -127,3 +127,34 @@ def test_the_merged_model_computes_what_the_adapted_one_does(
 
 def test_a_process_that_only_takes_part_keeps_nothing() -> None:
     assert weights_on_cpu(build_qwen3(), keep=False) == {}
+
+
+def test_an_engine_that_sleeps_wakes_its_weights_before_they_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    given: dict[str, object] = {}
+    model = SimpleNamespace(load_weights=lambda named: done.append(f"load {named[0][0]}"))
+    runner = SimpleNamespace(model_runner=SimpleNamespace(model=model))
+    engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=runner))
+
+    def open_llm(**options: object) -> SimpleNamespace:
+        given.update(options)
+        return SimpleNamespace(
+            llm_engine=engine,
+            sleep=lambda level: done.append(f"sleep {level}"),
+            wake_up=lambda tags: done.append(f"wake {tags[0]}"),
+            reset_prefix_cache=lambda: done.append("reset"),
+        )
+
+    vllm: Any = ModuleType("vllm")
+    vllm.LLM = open_llm
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    llm = ColocatedLLM("base", lambda: iter([("a", torch.zeros(1))]), sleeps=True, seed=3)
+    assert done == ["sleep 2"]
+    assert given["enable_sleep_mode"] is True
+    assert (given["max_num_batched_tokens"], given["seed"]) == (4096, 3)
+    assert given["logprobs_mode"] == "processed_logprobs"
+    llm.sync_weights()
+    assert done[1:] == ["emptied", "wake weights", "load a", "reset"]

@@ -93,7 +93,7 @@ def test_the_largest_pass_is_halved_by_its_tokens():
 @pytest.fixture(scope="module")
 def recorded():
     """Rows of a step of Goofspiel and of one of duels, without those of most turns."""
-    tokenizer = FAMILIES[0].tokenizer()
+    tokenizer = FAMILIES[1].tokenizer()
     tasks = [task for task in duels() if "gin_rummy" not in task.environment]
     with BackgroundLoop() as loop:
         games = record("", duel_source(), tasks, ScriptedSampler(tokenizer, call), loop)

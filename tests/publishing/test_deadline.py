@@ -1,6 +1,7 @@
 """The time plan, with a clock that only the test moves."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -141,3 +142,13 @@ def test_with_any_measurements_the_fraction_rises_and_the_kill_is_never_met(
         assert before <= fraction <= 1.0
         assert deadline.remaining() >= 60.0
         before = fraction
+
+
+def test_a_kill_at_a_unix_time_is_as_far_away_on_the_monotonic_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = SimpleNamespace(time=lambda: 1_700_000_000.0, monotonic=lambda: 50.0)
+    monkeypatch.setattr("miner.publishing.deadline.time", clocks)
+    kills = [Deadline.at(kill) for kill in (1_700_000_900.0, 1_699_999_000.0)]
+    assert [kill and kill.ends_at for kill in kills] == [950.0, 50.0]  # the second is past
+    assert Deadline.at(None) is None

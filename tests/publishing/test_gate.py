@@ -158,3 +158,9 @@ def test_one_look_sees_what_a_bet_would_not() -> None:
     assert not mean_exceeds([], LEAST, LAST_ERROR)
     assert not mean_exceeds([1.0] * 2, LEAST, LAST_ERROR)
     assert mean_exceeds([0.5] * 75, LEAST, LAST_ERROR)
+
+
+def test_a_pair_with_a_lost_game_shows_nothing() -> None:
+    start = Evaluated(0, (1.0, None) * 75)
+    candidate = Evaluated(5, (1.0, 0.0) * 75)  # by the games that both have, even at best
+    assert undecided_pairs(["game"] * 150, candidate, start, LAST_ERROR) == ["game"]

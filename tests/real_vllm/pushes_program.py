@@ -1,4 +1,4 @@
-"""A hundred pushes of adapters into vLLM: `python -m tests.real_vllm.pushes_program OUT`.
+"""Some pushes of adapters into vLLM: `python -m tests.real_vllm.pushes_program OUT`.
 
 Runs with the Python that has vLLM; the results are checked by tests that do not.
 """
@@ -19,9 +19,11 @@ from miner.inference.merged_weights import weights_on_cpu
 from miner.learning.learner import Learner
 from miner.training.engine_choice import open_engine
 from tests.builders import save_base
-from tests.inference.test_merged_weights import PUSHES, frozen_hash, move
+from tests.inference.test_merged_weights import frozen_hash, move
 from tests.real_vllm.colocated_program import all_prompts
 from tests.real_vllm.models import model
+
+PUSHES = 3
 
 
 def main() -> None:

@@ -11,14 +11,18 @@ needs_real_vllm()
 pytestmark = pytest.mark.long
 
 
-def test_vllm_takes_every_planned_command() -> None:
+BOTH = """
+import runpy
+for program in ("tests.vllm_arguments", "tests.real_vllm.parsers_program"):
+    runpy.run_module(program, run_name="__main__")
+"""
+"""In one process: importing vLLM takes a quarter of a minute."""
+
+
+def test_planned_commands_cases_and_written_replies_are_read_alike() -> None:
     commands = planned_servers()
-    done = python_with_vllm("-m", "tests.vllm_arguments", text=json.dumps(commands))
+    done = python_with_vllm("-c", BOTH, text=json.dumps(commands))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == as_parsed(commands)
-
-
-def test_shared_cases_and_written_replies_are_read_alike() -> None:
-    done = python_with_vllm("-m", "tests.real_vllm.parsers_program")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == []
+    parsed, apart = map(json.loads, done.stdout.splitlines()[-2:])
+    assert parsed == as_parsed(commands)
+    assert apart == []

@@ -13,6 +13,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
 from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, assert_sampled_from, model, save_model
+from tests.real_vllm.pushes_program import PUSHES
 
 needs_real_vllm()
 pytestmark = pytest.mark.long
@@ -58,7 +59,7 @@ def test_requests_without_a_waiting_caller_are_dropped(said: dict[str, Any]) -> 
     assert said["cache emptied 1"] is True  # vLLM refuses while any request runs
 
 
-def test_a_hundred_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
+def test_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
     tmp_path: Path,
 ) -> None:
     """The base is float16 on disk; vLLM has the merged weights in float32, as they are trained."""
@@ -71,7 +72,7 @@ def test_a_hundred_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
     merged = model(tied=False)
     merged.load_state_dict(load_file(tmp_path / "merged.safetensors"))
     for prompt, sample in zip(PROMPTS, said["samples"], strict=True):
-        assert sample["weight_version"] == 100
+        assert sample["weight_version"] == PUSHES
         assert_sampled_from(merged, prompt, sample["token_ids"], sample["logprobs"])
 
 

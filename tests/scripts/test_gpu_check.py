@@ -10,20 +10,19 @@ import pytest
 
 from entrypoint.job import parse_invocation
 from entrypoint.trainer_settings import PlannedSettings
-from miner.config.settings import Settings
+from miner.config.settings import Settings, check_divides
 
 pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/gpu_check.sh"
 
 PYTHON = """#!/usr/bin/env bash
-# The real Python for everything but what needs a GPU: training only checks its settings.
+# The real Python for everything but what needs a GPU.
 case "$*" in
 *"import vllm"* | *"import deepspeed"*) exit {bare} ;;
 *"import torch"*) echo "2.13.0+cu130 True" ;;
 *"miner train"*)
     echo "$CUDA_VISIBLE_DEVICES: $*" >>"$OUT/visible"
-    {check} {real} "${{@:1:3}}" --dry-run "${{@:4}}" || exit 1
     case "$*" in *{broken}*) echo "CUDA error: out of luck"; exit 1 ;; esac
     for word in "$@"; do case $word in run_dir=*) mkdir -p "${{word#run_dir=}}"
         printf '{metrics}\\n' >"${{word#run_dir=}}/metrics.jsonl" ;; esac; done ;;
@@ -53,14 +52,12 @@ def run(
     gpus: int,
     vllm: bool = True,
     broken: str = "nothing-is",
-    checked: bool = True,
     model: tuple[str, ...] = (),
 ):
     """The script's exit status and its last lines by stage.
 
     Args:
         vllm: whether it is installed, and DeepSpeed beside it.
-        checked: whether each training's settings are (by a process that takes a second).
         model: the script's argument, if any.
     """
     programs = tmp_path / "bin"
@@ -73,7 +70,6 @@ def run(
             broken=broken,
             metrics="\\n".join(map(json.dumps, METRICS)),
             real=sys.executable,
-            check="" if checked else "true",
         ),
     }
     for name, text in texts.items():
@@ -107,9 +103,9 @@ def planned_job(line: str) -> Settings:
 def test_it_runs_what_the_machine_can_run(
     tmp_path: Path, gpus: int, vllm: bool, ran: set[str]
 ) -> None:
-    every_stage = gpus > 1 and vllm  # the other machines train with some of its settings
+    every_stage = gpus > 1 and vllm
     model = (str(tmp_path),) if every_stage else ()
-    status, table = run(tmp_path, gpus=gpus, vllm=vllm, checked=every_stage, model=model)
+    status, table = run(tmp_path, gpus=gpus, vllm=vllm, model=model)
     assert status == 0, table
     for name in ("transformers, float32", "transformers, bfloat16", "transformers, LoRA"):
         assert table[name].startswith("ok")
@@ -126,6 +122,10 @@ def test_it_runs_what_the_machine_can_run(
         jobs = [planned_job(line) for line in (tmp_path / "out/jobs").read_text().splitlines()]
         assert [job.environment.channel for job in jobs] == ["auto", "duel"][: 1 + bool(model)]
         assert all(job.demonstrations.share > 0 for job in jobs[1:])
+    lines = (tmp_path / "out/visible").read_text().splitlines()
+    for words in (line.partition(": ")[2].split() for line in lines):
+        settings = Settings.load(None, [word for word in words if "=" in word], environ={})
+        check_divides(settings, int(words[words.index("--processes") + 1]))
     ranks = table["transformers, 2 ranks, ZeRO-2"]
     assert ranks.split()[0] == ("ok" if every_stage else "skipped")
 
@@ -135,7 +135,7 @@ def test_only_the_stages_that_are_named_run(
 ) -> None:
     """And what they need."""
     monkeypatch.setenv("ONLY", "bfloat16|LoRA$")
-    status, table = run(tmp_path, gpus=1, checked=False)
+    status, table = run(tmp_path, gpus=1)
     assert status == 0, table
     done = {name for name, result in table.items() if result.startswith("ok")}
     chosen = {"transformers, bfloat16", "transformers, LoRA", "the same, LoRA"}
@@ -146,12 +146,12 @@ def test_a_name_that_no_stage_has_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONLY", "bfloat17")
-    assert run(tmp_path, gpus=1, checked=False)[0] == 3
+    assert run(tmp_path, gpus=1)[0] == 3
 
 
 def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
     """torch would spread batches over what it sees."""
-    status, table = run(tmp_path, gpus=4, checked=False)
+    status, table = run(tmp_path, gpus=4)
     assert status == 0, table
     lines = (tmp_path / "out/visible").read_text().splitlines()
     assert len(lines) >= 10
@@ -163,7 +163,7 @@ def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    status, table = run(tmp_path, gpus=1, broken="bfloat16-model", checked=False)
+    status, table = run(tmp_path, gpus=1, broken="bfloat16-model")
     assert status == 1
     assert "out of luck" in table["transformers, bfloat16"]
     assert table["transformers, bfloat16"].startswith("FAILED")

@@ -1,13 +1,8 @@
-"""Shared by training tests: a base model that knows hardly more than the form, the command."""
-
-from dataclasses import replace
+"""Shared by training tests: runs in this process, and the command."""
 
 import pytest
 
 from miner.__main__ import main
-from miner.tiny_model.build import Recipe, build_tiny_model
-from miner.tiny_model.number_following import DataRecipe
-from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.training.in_process import working_in
 
 
@@ -15,16 +10,6 @@ from tests.training.in_process import working_in
 def work(tmp_path):
     with working_in(tmp_path) as work:
         yield work
-
-
-@pytest.fixture(scope="session")
-def rough_base(tmp_path_factory):
-    """A tiny model after a short warm start on soft rules: many of its replies are invalid."""
-    out = tmp_path_factory.mktemp("models") / "rough"
-    recipe = replace(
-        Recipe(), data=DataRecipe(sharpness=(1.0, 2.0)), warm_start=WarmStartRecipe(steps=320)
-    )
-    return build_tiny_model(out, recipe=recipe, seed=0)
 
 
 SET_BY_THE_COMMAND = {

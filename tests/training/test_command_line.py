@@ -23,21 +23,21 @@ from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run
+from tests.builders import build_tokenizer, save_base
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
 from tests.training.commands import places
+from tests.training.in_process import TINY, build_guesser
 
 pytestmark = pytest.mark.long
 
-SMALL = [
-    "environment.deck_sizes=[8]",
-    "rollout.groups_per_step=2",
-    "optimizer.learning_rate=1e-3",
-    "optimizer.decay_share=0.01",
-    "evaluation.episodes=20",
-    "evaluation.every_steps=8",
-    "threads=1",
-]
+SMALL = [*TINY, "evaluation.episodes=20", "evaluation.every_steps=8"]
+
+
+@pytest.fixture
+def base(tmp_path):
+    tokenizer = build_tokenizer()
+    return save_base(tmp_path / "base", build_guesser(tokenizer), tokenizer)
 
 
 @pytest.fixture
@@ -65,13 +65,12 @@ def kill_at_checkpoint(process, tmp_path, step):
     process.kill()
 
 
-def test_one_run_continues_through_a_kill_and_a_stop(tmp_path, rough_base, start):
+def test_one_run_continues_through_a_kill_and_a_stop(tmp_path, base, start):
     """Each start goes on from the last checkpoint; the model at the output path is always whole."""
     published = tmp_path / "out" / "task" / "repo"
     arguments = [
-        *places(tmp_path, rough_base),
+        *places(tmp_path, base),
         *SMALL,
-        "environment.channel=builtin",
         "checkpoint.every_steps=3",
         "optimizer.max_steps=20",
     ]
@@ -126,7 +125,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
     miner.__main__.main()
 
 
-def test_a_run_ends_before_the_kill(tmp_path, rough_base):
+def test_a_run_ends_before_the_kill(tmp_path, base):
     """Of fifteen minutes four are kept free for the end, one more for a slower step.
 
     The base's evaluation took no time, so that none is kept for the last one.
@@ -135,9 +134,8 @@ def test_a_run_ends_before_the_kill(tmp_path, rough_base):
         tmp_path,
         train_for_a_quarter_of_an_hour,
         "train",
-        *places(tmp_path, rough_base),
+        *places(tmp_path, base),
         *SMALL,
-        "environment.channel=builtin",
         "optimizer.max_steps=1000",
     )
     assert process.returncode == 0, process.stderr
@@ -156,23 +154,20 @@ def process_of_rank(rank, parent):
     raise AssertionError(f"no child of {parent} is rank {rank}")
 
 
-def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(
-    tmp_path, rough_base, start
-):
+def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(tmp_path, base, start):
     """A signal reaches one of them: both end and save, after the same step. The base is said to
-    have lost every game, so that what was trained is published."""
+    have scored less than nothing, so that what was trained is published."""
     needs_deepspeed()
     published, run_dir = tmp_path / "out" / "task" / "repo", tmp_path / "run"
     published.parent.mkdir(parents=True)
-    Publisher(published, in_process=True).publish_base(rough_base)
+    Publisher(published, in_process=True).publish_base(base)
     run_dir.mkdir()
-    lost = BestModel(Evaluated(0, (0.0,) * 20))
+    lost = BestModel(Evaluated(0, (-1.0,) * 20))
     (run_dir / "best.json").write_text(json.dumps(lost.state()))
     process = start(
         *("--processes", "2"),
-        *places(tmp_path, rough_base),
+        *places(tmp_path, base),
         *SMALL,
-        "environment.channel=builtin",
         "optimizer.micro_batch_tokens=1200",
         "optimizer.max_steps=1000",
         "optimizer.zero_stage=2",
@@ -190,10 +185,10 @@ def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(
     assert verify_model(published, load=True).loaded
     merged = tmp_path / "merged"
     merged.mkdir()
-    write_checkpoint_model(rough_base, last.path, merged)
-    weights, base = (load_file(at / "model.safetensors") for at in (published, rough_base))
+    write_checkpoint_model(base, last.path, merged)
+    weights, before = (load_file(at / "model.safetensors") for at in (published, base))
     assert all(
         torch.equal(weights[n], t) for n, t in load_file(merged / "model.safetensors").items()
     )
-    changed = {name for name, tensor in base.items() if not torch.equal(weights[name], tensor)}
-    assert changed == {name for name in base if name.endswith("_proj.weight")}
+    changed = {name for name, tensor in before.items() if not torch.equal(weights[name], tensor)}
+    assert changed == {name for name in before if name.endswith("_proj.weight")}

@@ -63,7 +63,6 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
         ("rolout.group_size=8", r"'rolout' does not exist: did you mean 'rollout'"),
         ("rollout.group_size=1", r"group_size=1 leaves nothing to compare"),
         ("rollout.group_size", r"not KEY=VALUE"),
-        ("optimizer.schedule=constant", r"schedule' is gone: .*last optimizer.decay_share of"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
