@@ -16,6 +16,7 @@ from miner.environments.listing import parse_listing
 from miner.environments.playing import TextConversation
 from miner.games import GAMES, RANDOM, StateTextError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
+from miner.rollout.chat_template import REFUSALS
 from miner.rollout.renderer import ChatRenderer
 
 
@@ -157,7 +158,10 @@ class SamplerPolicy:
         """The sampler belongs to the caller."""
 
     async def _reply(self, chat: Observation, session: int) -> str:
-        prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
+        try:
+            prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
+        except REFUSALS as error:
+            raise PolicyError(f"the chat template takes no such chat: {error}") from error
         params = replace(self._params, stop=(*self._params.stop, *chat.stop))
         needed = len(prompt) + params.max_tokens
         if self._most_tokens is not None and needed > self._most_tokens:

@@ -144,7 +144,7 @@ def _conversation(record: Any, software: bool) -> Conversation:
     if software:
         try:
             given = rewritten(given)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise _OtherForm(str(error)) from error
         if reason := problem(given):
             raise _OtherForm(reason)
@@ -155,11 +155,11 @@ def _conversation(record: Any, software: bool) -> Conversation:
         raise _OtherForm("no reply of an assistant")
     if ("assistant", "assistant") in pairwise(roles):
         raise _OtherForm("a reply to a reply")
-    calls = {at: list(map(_call, each.get("tool_calls") or [])) for at, each in enumerate(given)}
+    calls = {at: list(map(_call, _calls(each))) for at, each in enumerate(given)}
     return Conversation(
         tuple({"role": each["role"], "content": each.get("content") or ""} for each in given),
         {at: some for at, some in calls.items() if some},
-        tuple(cast(list[Tool], _listed(record.get("tools") or []))),
+        tuple(map(_tool, _listed(record.get("tools") or []))),
         software,
     )
 
@@ -169,7 +169,7 @@ def _listed(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _OtherForm("text instead of a list") from None
     if not isinstance(value, list):
         raise _OtherForm("no list of messages")
@@ -181,5 +181,28 @@ def _call(given: Any) -> ToolCall:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise _OtherForm("a tool call without a name")
     arguments = function.get("arguments") or {}
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(function["name"], text)
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            raise _OtherForm("a tool call whose arguments are no JSON") from None
+    if not isinstance(arguments, Mapping):
+        raise _OtherForm("a tool call whose arguments are no object")
+    return ToolCall(function["name"], json.dumps(arguments, ensure_ascii=False))
+
+
+def _calls(message: Mapping[str, Any]) -> list[Any]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise _OtherForm("tool calls that are no list")
+    return calls
+
+
+def _tool(given: Any) -> Tool:
+    """A function on offer, as chat templates and parsers read it."""
+    inner = given
+    for key in ("function", "parameters", "properties"):
+        inner = inner.get(key) if isinstance(inner, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(given["function"].get("name"), str):
+        raise _OtherForm("a tool of an unknown form")
+    return cast(Tool, given)

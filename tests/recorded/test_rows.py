@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from miner.channels.recorded import RecordedChannel
 from miner.config.contract import mounted_datasets
-from miner.config.settings import Settings
+from miner.config.settings import EnvironmentSettings, Settings
 from miner.recorded import conversations, record_files
 from miner.recorded.conversations import Conversations, read_conversations
 from miner.recorded.environment import RecordedSource, RecordedTasks
 from miner.recorded.rows import RecordedRows
 from miner.recorded.swe_form import problem
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import THINK_STRIPPING, build_tokenizer
+from tests.builders import THINK_STRIPPING, build_tokenizer, save_base, trl_template
 from tests.recorded.made import block, swe_row, swe_zero, write_rows
 
 RENDERER = ChatRenderer(build_tokenizer())
@@ -326,3 +327,52 @@ def test_folders_are_those_that_the_validator_names() -> None:
     settings = Settings.load(None, ["environment.channel=duel"], environ)
     for found in (settings.demonstrations.datasets, settings.environment.datasets):
         assert [str(folder) for folder in found] == mounted_datasets(environ)
+
+
+async def test_the_tools_on_offer_are_part_of_every_prompt(tmp_path: Path) -> None:
+    renderer = ChatRenderer(build_tokenizer(trl_template("qwen2_5")))
+    found = read(tmp_path, {"messages": CHAT, "tools": [TOOL]})
+    row = rows(found, renderer=renderer).of(0)[0]
+    assert row.prompt_ids == renderer.encode(renderer.render(CHAT[:2], [TOOL]))
+    environment = RecordedSource(found, "qwen25").open()
+    task = RecordedTasks(found).held_out(1, 0)[0]
+    assert (await environment.reset(task)).tools == (TOOL,)
+    assert (await environment.step("three")).tools == (TOOL,)
+
+
+async def test_calls_are_written_as_the_model_will_be_read(tmp_path: Path) -> None:
+    wanted = EnvironmentSettings(channel="recorded", datasets=(swe_zero(tmp_path),))
+    model = save_base(tmp_path / "a-llama")
+    assert (await RecordedChannel(wanted, model).open()).family == "llama3"
+    named = wanted.model_copy(update={"tool_parser": "hermes"})
+    assert (await RecordedChannel(named, model).open()).family == "hermes"
+
+
+@pytest.mark.parametrize(
+    ("calls", "tools", "reason"),
+    [
+        ([{"function": {"name": "f", "arguments": "[3]"}}], [TOOL], "arguments are no object"),
+        ([{"function": {"name": "f", "arguments": "null"}}], [TOOL], "arguments are no object"),
+        ([{"function": {"name": "f", "arguments": "{"}}], [TOOL], "arguments are no JSON"),
+        (1, [TOOL], "tool calls that are no list"),
+        ([], [{"type": "function", "function": {"name": "f"}}], "a tool of an unknown form"),
+        ([], [3], "a tool of an unknown form"),
+        ([], "[" * 100_000, "text instead of a list"),
+    ],
+)
+def test_calls_and_tools_of_another_form_end_no_run(
+    tmp_path: Path, calls: Any, tools: Any, reason: str
+) -> None:
+    reply = {"role": "assistant", "content": "", "tool_calls": calls}
+    found = read(tmp_path, {"messages": [CHAT[1], reply], "tools": tools})
+    assert not found.every
+    assert reason in found.described
+
+
+def test_a_number_without_an_end_is_another_form_too(tmp_path: Path) -> None:
+    row = [dict(each) for each in swe_row(1)]
+    row[3] |= {"role": "tool", "returncode": math.inf}
+    write_rows(swe_zero(tmp_path), [row])
+    read_conversations.cache_clear()
+    found = read_conversations((swe_zero(tmp_path, 0),))
+    assert not found.every
