@@ -59,7 +59,8 @@ class DuelChannel(Channel):
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """Games of the tournament's own seeds, both seats of each, against the first opponent."""
         wanted = self.settings
-        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], wanted.cards)
+        sizes = (*wanted.cards, *wanted.boards)
+        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], sizes)
 
     def gate(self) -> GateRule:
         return undecided_pairs

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from miner.channels.duel import DuelChannel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.calls import write_calls
@@ -36,7 +37,7 @@ from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
-from tests.builders import build_tokenizer
+from tests.builders import build_tokenizer, save_base
 from tests.duel.golden import stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
 
@@ -342,3 +343,17 @@ async def test_no_turn_is_longer_than_the_limit_leaves_room_for() -> None:
             ids = shown.tools[-1]["function"]["parameters"]["properties"]["action_id"]["enum"]
             shown = await duel.step(written(move(rng.choice(ids))))
     assert 0.9 * max(lengths) < limit - NOTES_TOKENS < 1.1 * max(lengths)
+
+
+async def test_the_channel_opens_duels_as_the_settings_say(tmp_path: Path) -> None:
+    wanted = EnvironmentSettings(
+        channel="duel", games=("goofspiel",), notes=0.5, tool_parser="hermes"
+    )
+    opened = await DuelChannel(wanted, save_base(tmp_path / "base")).open()
+    assert (opened.notes, opened.family) == (0.5, "hermes")
+
+
+def test_the_channel_evaluates_on_the_boards_that_are_set() -> None:
+    wanted = EnvironmentSettings(channel="duel", games=("clobber",), boards=("4x5",))
+    tasks = DuelChannel(wanted).compared(12, 42)
+    assert {size_of("clobber", task.task_id) for task in tasks} == {"4x5"}

@@ -90,11 +90,14 @@ class DuelTasks:
 
 
 def evaluation_duels(
-    n: int, evaluation_seed: int, games: Sequence[str], opponent: str, cards: Collection[int] = ()
+    n: int,
+    evaluation_seed: int,
+    games: Sequence[str],
+    opponent: str,
+    sizes: Collection[Size] = (*DUEL_CARDS, *DUEL_BOARDS),
 ) -> list[EpisodeTask]:
     """`n` games of the tournament's own seeds for an evaluation seed, both seats of each."""
-    seeds = game_seeds(evaluation_seed)
-    return _pairs(n, seeds, games, [opponent], (*(cards or DUEL_CARDS), *DUEL_BOARDS))
+    return _pairs(n, game_seeds(evaluation_seed), games, [opponent], sizes)
 
 
 def _pairs(
