@@ -148,14 +148,14 @@ class HeldOut(TrainerCallback):
         """Evaluate the current weights and publish them by the rule of `BestModel`.
 
         Args:
-            last: training is over. What the gate was undecided on a moment ago, as on one of many
-                candidates, it is asked again by the same games: the last one has an error of its
-                own.
+            last: training is over. If the gate was undecided on these weights as one of many
+                candidates, it is asked again with the same games, as about the last ones, which
+                have a separate error.
         """
         again = step == self._last_step
         if self._best is None or (again and not (last and self._undecided)):
             return
-        began = self._clock()
+        began = self._clock() - (self._detour if again else 0.0)
         self._last_step, self._undecided = step, []
         result = self._latest if again and self._latest else self._measured()
         self._latest = result

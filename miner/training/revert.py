@@ -59,7 +59,7 @@ class RevertToBest(TrainerCallback):
         engine: gets the weights that were put back before it plays again.
         most: so many times in a run.
         targets: the run learns targets. Teachers' and own steps measure the distance from them on
-            other positions, of which one run has next to none of one kind.
+            different positions; where a run has many of both, the two are compared all the same.
         heartbeat: beats before weights are kept or put back, which takes minutes for large ones.
         note: shows a line to the user.
     """
@@ -90,9 +90,10 @@ class RevertToBest(TrainerCallback):
         self._most = most
         self._note = note
         self._targets = targets
-        self._begun_with: int | None = None
-        """Step of the highest weights where this process began with them: its own first steps
-        measure them, whatever their number was."""
+        self._written = 0
+        self._from_before = False
+        """True if the run was begun again with the highest weights: their step was counted before
+        that, and the run's own first steps measure their distance."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -106,22 +107,21 @@ class RevertToBest(TrainerCallback):
         if record is None and kept is None:
             return
         halvings = record["halvings"] if record else 0
+        self._from_before = bool(kept or record.get("from_before"))
         if kept or 0 < state.global_step < record["step"]:
             step = self._revert(state.global_step, halvings=halvings)
-            self._begun_with = kept.step if kept else None
             self._note(f"beginning with the weights of step {step}, kept before a restart")
             # what is saved from the next step on has them already
             self._write(state.global_step + 1)
         else:
             self._trainer.halve_to(halvings)
+            self._written = record["step"]
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         step = state.global_step
         rose, fall = self._held_out.rose(step), self._held_out.fall(step)
-        if rose:
-            self._begun_with = None
         due = rose or (
             fall is not None
             and self._trainer.halvings < self._most
@@ -130,6 +130,9 @@ class RevertToBest(TrainerCallback):
         # weights are kept and put back for what the next evaluation finds
         due = due and not control.should_training_stop and self._schedule.room_for_evaluation()
         due, rose = self._ranks.broadcast((due, rose))
+        if rose and self._from_before:
+            self._from_before = False
+            self._write(self._written)
         if not due:
             return
         if rose:
@@ -155,7 +158,7 @@ class RevertToBest(TrainerCallback):
         Args:
             history: what each step has logged, in order.
         """
-        best = self._held_out.highest.step if self._begun_with is None else 0
+        best = 0 if self._from_before else self._held_out.highest.step
         measured = list(target_distances(history))
         before = [d for step, d in measured if best < step <= best + STEPS_COMPARED]
         now = [distance for _, distance in measured[:STEPS_COMPARED]]
@@ -163,8 +166,10 @@ class RevertToBest(TrainerCallback):
 
     def _write(self, step: int) -> None:
         """Record that weights were put back before what is saved at `step`."""
+        self._written = step
         if self._ranks.leads:
-            record = {"step": step, "halvings": self._trainer.halvings}
+            record: dict[str, Any] = {"step": step, "halvings": self._trainer.halvings}
+            record |= {"from_before": True} if self._from_before else {}
             write_atomically(self._file, json.dumps(record))
 
     def _revert(self, step: int, *, halvings: int) -> int:

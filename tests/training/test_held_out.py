@@ -286,10 +286,11 @@ def test_last_weights_that_were_just_judged_are_asked_about_as_the_last(
     def gate(games, candidate, start, error):
         return games[:1] if error < allowed else []
 
-    world = World(tmp_path, BASE, BETTER, gate=gate)
+    world = World(tmp_path, BASE, BETTER, gate=gate, took=25.0)
     world.held_out.start()
     for last in (False, True):
         world.held_out.consider(10, last=last)
+    assert json.loads((tmp_path / "best.json").read_text())["evaluation_seconds"] == 25.0
     assert [step for step, *_ in world.publisher.steps] == published
     assert bool(world.held_out.warning) != bool(published)
 

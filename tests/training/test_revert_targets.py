@@ -1,5 +1,6 @@
 """Going back to better weights in a run that learns targets: only to ones that were as near."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.run_files import REVERT_FILE
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.publishing.best import Evaluated
@@ -100,9 +102,10 @@ def test_distances_are_compared_where_targets_are_learned(
     assert stopped.value.args == (expected,)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize(("first", "reverted"), [(5.0, False), (0.6, True)])
 def test_weights_that_a_restart_began_with_are_measured_by_its_own_first_steps(
-    tmp_path: Path, first: float, reverted: bool
+    tmp_path: Path, first: float, reverted: bool, resumed: bool
 ) -> None:
     """Their step, 40, was counted before it; here 20 steps have been made."""
     logs = [{"step": n + 1, "target_kl": first if n < 5 else 0.6} for n in range(20)]
@@ -112,7 +115,25 @@ def test_weights_that_a_restart_began_with_are_measured_by_its_own_first_steps(
     way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=True)
     way_back._held_out.highest = Evaluated(40, (1.0,))
     way_back.on_train_begin(args, TrainerState(global_step=0), TrainerControl())
+    if resumed:  # from a checkpoint that was saved since
+        weights.kept = None
+        trainer.halve_to = said.append
+        way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=True)
+        way_back._held_out.highest = Evaluated(40, (1.0,))
+        way_back.on_train_begin(args, TrainerState(global_step=1), TrainerControl())
     said.clear()
     state = TrainerState(global_step=2, log_history=logs)
     way_back.on_step_end(args, state, TrainerControl())
     assert said == [1] * reverted
+
+
+def test_weights_that_are_higher_have_a_step_of_this_run(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path))
+    trainer = SimpleNamespace(halvings=0, begin_again=print)
+    weights = SimpleNamespace(put_back=lambda: 40, kept=lambda: Kept(40, 100.0), keep=print)
+    way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=True)
+    way_back.on_train_begin(args, TrainerState(global_step=0), TrainerControl())
+    record = tmp_path / REVERT_FILE
+    assert json.loads(record.read_text()) == {"step": 1, "halvings": 0, "from_before": True}
+    way_back.on_step_end(args, TrainerState(global_step=1), TrainerControl())  # it rose
+    assert json.loads(record.read_text()) == {"step": 1, "halvings": 0}
