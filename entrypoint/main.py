@@ -114,15 +114,14 @@ def publish_base(prepared: Prepared, why: str, stop: threading.Event) -> Outcome
     it imports torch. If that fails the base stays; `decide` loads it where there is time.
     """
     plan, model_dir = prepared.plan, prepared.paths.model_dir
-    cause = Outcome(ExitStatus.TRAINER, why)
     try:
         Publisher(plan.output_dir, full_check=False, take_over=True).publish_base(model_dir)
     except PublishingError as error:
-        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
+        cause, asked = Outcome(ExitStatus.TRAINER, f"{why}; {error}"), None
     else:
         _fix_template(prepared, stop)
-    asked = "SIGTERM" if stop.is_set() else None
-    return decide(plan, Ended(0, asked, overdue=False), cause)
+        cause, asked = Outcome(ExitStatus.TRAINER, why), "a signal" if stop.is_set() else None
+    return decide(plan, Ended(0, asked, overdue=False), cause, stop.is_set)
 
 
 def _fix_template(prepared: Prepared, stop: threading.Event) -> None:
@@ -133,8 +132,8 @@ def _fix_template(prepared: Prepared, stop: threading.Event) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "miner", "publish-base", *folders], env=environment
         )
-        while process.poll() is None and time.time() < ends_at and not stop.wait(POLL_SECONDS):
-            pass
+        while process.poll() is None and time.time() < ends_at and not stop.is_set():
+            time.sleep(POLL_SECONDS)  # Event.wait holds a lock that the signal's handler takes
         status = process.poll()
         process.kill()
         process.wait()
@@ -266,8 +265,9 @@ def supervise(prepared: Prepared, stop: threading.Event) -> Outcome:
 
 
 def _resumable(prepared: Prepared) -> Settings:
-    """The planned settings, in a run that an earlier life of this container has begun with the
-    tuning and the stage of ZeRO that its ladder had come to: it resumes with no others."""
+    """The planned settings. A run that an earlier life of this container began keeps the tuning and
+    the ZeRO stage that its ladder had reached, without which it would not resume. Settings by hand
+    are left as they are, to be refused where they differ."""
     folder, settings = prepared.plan.train_dir, prepared.settings
     if prepared.plan.by_hand or not has_begun(folder):
         return settings
@@ -319,4 +319,4 @@ def run_programs(
         kill_after=plan.stop_seconds + 1,
         asked_before=stop.is_set,
     )
-    return decide(plan, ended, read_outcome(plan.outcome_file))
+    return decide(plan, ended, read_outcome(plan.outcome_file), stop.is_set)

@@ -42,7 +42,7 @@ DUEL_TURNS = 8
 
 DUEL_WARM_START = 0.99
 """Share of the run that learns from teachers before its own games: an own step takes twenty times
-as long, so that the last tenth would be five to twenty steps at a rate near zero."""
+as long, so that a tenth of the time would be up to 27 of them, at a rate near zero."""
 
 DUEL_ROWS = 64
 """Decisions of such a step: steps, not decisions, are what a base's form and first look-up take."""
@@ -61,7 +61,8 @@ GATED_GAMES = 300
 """Held-out games of each game: the gate sees too little in fewer, see docs/duels.md."""
 
 TASK_DATASETS = {SWE: SWE_DATASET, INTERCODE: INTERCODE_DATASET}
-"""Data sets that teach one task alone: half of each step's replies, of no use to other jobs."""
+"""Data sets for a single task. Mounted data take half of each step's replies, which other jobs
+would waste."""
 
 DUEL_EPISODE_SECONDS = 900.0
 """Gin rummy of random moves takes sixty turns of each side."""

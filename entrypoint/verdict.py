@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,12 @@ from miner.publishing.verify import verify_model
 FEWEST_SECONDS = 20.0  # below it, loading the model would not end in time
 
 
-def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
+def decide(
+    plan: RunPlan,
+    ended: Ended,
+    outcome: Outcome | None,
+    asked: Callable[[], bool] = lambda: False,
+) -> Outcome:
     """The exit status and the last line.
 
     A model at the output path does not excuse a refusal of the user's settings: it is not
@@ -29,11 +35,12 @@ def decide(plan: RunPlan, ended: Ended, outcome: Outcome | None) -> Outcome:
     Args:
         ended: end of supervisord.
         outcome: outcome that the watchdog left.
+        asked: true if a handler has taken SIGTERM since.
     """
     cause = cause_of(ended, outcome)
     seconds = 0.0 if ended.asked else plan.kill_at - time.time()
     try:
-        report = verify_output(plan.output_dir, seconds, plan.served_dtype)
+        report = verify_output(plan.output_dir, seconds, plan.served_dtype, asked)
     except UnverifiedModelError as error:
         return Outcome(cause.status, f"{cause.message}; no verified model: {error}")
     if plan.by_hand and cause.status is ExitStatus.REFUSED:
@@ -57,7 +64,10 @@ def cause_of(ended: Ended, outcome: Outcome | None) -> Outcome:
 
 
 def verify_output(
-    folder: Path, seconds: float, dtype: ServedDtype = FIRST_FORMAT_DTYPE
+    folder: Path,
+    seconds: float,
+    dtype: ServedDtype = FIRST_FORMAT_DTYPE,
+    asked: Callable[[], bool] = lambda: False,
 ) -> ModelReport:
     """Check the published folder: by loading it where `seconds` allow it, else structurally.
 
@@ -74,6 +84,8 @@ def verify_output(
         return report
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if asked():  # before this handler was there
+            return report
         return fresh_process.verify(folder, strict=strict, dtype=dtype, timeout=seconds)
     except UnverifiedModelError:
         raise

@@ -45,7 +45,8 @@ def rows_of(
     """Rows of these, in their order.
 
     Args:
-        prompts: one that is the same object as another is read once; a decision's replies share it.
+        prompts: one that several rows share as one object is converted once, such as that of a
+            decision's replies.
         targets: positions in each completion of the tokens with loss.
     """
     read = {id(prompt): prompt for prompt in prompts}

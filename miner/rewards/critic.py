@@ -15,7 +15,7 @@ class Critic(Protocol):
 
         Args:
             shown: the messages since the policy's last reply.
-            task: the episode's; it tells the game and the policy's seat.
+            task: the episode's; it names the game and gives the policy's seat.
         """
 
     def bid(

@@ -93,7 +93,7 @@ class GoofspielCritic:
 
         Args:
             shown: messages, of which the reply answers the last.
-            task: the episode's; its seed tells the policy's seat.
+            task: the episode's; its seed gives the policy's seat.
         """
         state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
         if state is None:

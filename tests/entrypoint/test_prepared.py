@@ -64,7 +64,7 @@ def test_a_driver_that_is_too_old_is_planned_for(
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_container_that_starts_again_goes_on_with_what_its_ladder_had_come_to(
+def test_a_container_that_starts_again_continues_where_its_ladder_was(
     roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch, begun: bool
 ) -> None:
     """Else the trainer would refuse its own run for the hours that are left."""

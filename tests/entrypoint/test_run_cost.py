@@ -14,7 +14,7 @@ from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.step_cost import StepCost, step_cost, taught_step_seconds
 from entrypoint.topology import BatchShape, plan_topology
-from entrypoint.trainer_settings import DUEL_TURNS, DUEL_WARM_START, PlannedSettings
+from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, duels
 from miner.config.contract import GAMES
 from tests.entrypoint.test_topology import MODELS
@@ -37,6 +37,7 @@ def cost(size: str, inventory: str, hours: float = 1.5) -> RunCost:
 
 
 WITHOUT_TEACHERS = ("--set", "demonstrations.share=0")
+HALF = ("--set", "demonstrations.share=0.5")
 
 
 def test_a_job_of_duels_has_time_for_some_70_steps_and_evaluates_in_between() -> None:
@@ -50,13 +51,13 @@ def test_a_job_of_duels_has_time_for_some_70_steps_and_evaluates_in_between() ->
 @pytest.mark.parametrize(("size", "inventory"), [("0.5B", "1xH100-80GB"), ("7B", "4xH100-80GB")])
 def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: str) -> None:
     """Nothing is played in them, so that they are many; they are not evaluated more often."""
-    job, without = (prepared(size, inventory, 1.5, *w) for w in ((), WITHOUT_TEACHERS))
+    job, without = (prepared(size, inventory, 1.5, *w) for w in (HALF, WITHOUT_TEACHERS))
     cost, played = job.cost, job.cost.steps - job.cost.taught_steps
-    assert played == pytest.approx((1 - DUEL_WARM_START) * without.cost.steps, abs=1)
+    assert played == pytest.approx(0.5 * without.cost.steps, abs=1)
     assert cost.taught is not None
     assert cost.taught < cost.step.seconds / 5
     seconds = job.plan.trainer_ends_at - job.plan.started_at
-    assert 0.4 * seconds < cost.taught_steps * cost.taught < DUEL_WARM_START * seconds
+    assert 0.2 * seconds < cost.taught_steps * cost.taught < 0.5 * seconds
     assert cost.every_steps == without.cost.every_steps
     rhythm = job.settings.evaluation
     detour = cost.evaluation + cost.publication
@@ -67,7 +68,7 @@ def test_steps_of_teachers_take_their_share_of_the_time(size: str, inventory: st
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "4xH100-80GB", "8xH100-80GB"])
 def test_larger_models_get_fewer_steps_and_longer_jobs_more(inventory: str) -> None:
-    costs = [cost(size, inventory) for size in ("0.5B", "3B", "14B")]
+    costs = [prepared(size, inventory, 1.5, *HALF).cost for size in ("0.5B", "3B", "14B")]
     played = [each.steps - each.taught_steps for each in costs]
     assert played == sorted(played, reverse=True)
     hours = [cost("7B", inventory, hours).steps for hours in (1, 2, 8)]
