@@ -57,7 +57,9 @@ def server() -> Iterator[Server]:
 
 def test_completions_come_in_order_with_all_that_belongs_to_them(server: Server) -> None:
     client = VLLMClient(server.url)
-    config = VLLMClientGenerationConfig(n=2, top_p=0.9, top_k=10, max_tokens=7, stop=["</code>"])
+    config = VLLMClientGenerationConfig(
+        n=2, temperature=0.7, top_p=0.9, top_k=10, max_tokens=7, stop=["</code>"]
+    )
     made = client.generate(prompts=["ab", [5, 6, 7]], **vars(config))
     client.close()
     assert made == [[2, 0], [2, 1], [3, 0], [3, 1]]
@@ -67,6 +69,7 @@ def test_completions_come_in_order_with_all_that_belongs_to_them(server: Server)
     for body in server.asked:
         assert (body["model"], body["n"], body["top_p"], body["top_k"]) == ("m", 2, 0.9, 10)
         assert (body["max_tokens"], body["stop"]) == (7, ["</code>"])
+        assert body["temperature"] == 0.7
         assert "structured_outputs" not in body
 
 

@@ -13,10 +13,11 @@ pytestmark = pytest.mark.long
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "model": {"job": {"--model": "acme/other"}},
+    "servers": {"servers": "http://nobody:8000", "job": {"--hours-to-complete": "0.03"}},
     "disk": {"tmpfs": {"/app/checkpoints": "1m"}},
     "output": {"read_only": True, "tmpfs": {"/tmp": "16m"}},
 }
-ON_A_VOLUME = {"model"}
+ON_A_VOLUME = {"model", "servers"}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def ended(
     ("scenario", "status", "words"),
     [
         ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
+        ("servers", ExitStatus.OK, "a model of"),
         ("disk", ExitStatus.DISK, "two copies of the model need"),
         ("output", ExitStatus.OUTPUT, "cannot be written"),
     ],
@@ -48,3 +50,10 @@ def test_each_cause_has_its_status_and_its_sentence(
     assert ended_with == status, log
     assert log[-1].startswith(f"miner: exit {status.value} ({status.label}): ")
     assert words in log[-1]
+
+
+def test_silent_servers_are_reported_and_the_base_is_published(
+    ended: dict[str, tuple[int, list[str]]],
+) -> None:
+    _, log = ended["servers"]
+    assert any("environment servers: 0 of 1 answer" in line for line in log)

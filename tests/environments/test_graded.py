@@ -12,6 +12,7 @@ from miner.environments import (
     InfrastructureError,
     ProtocolError,
     Transition,
+    graded,
     graded_calls,
     graded_endpoint,
 )
@@ -103,9 +104,9 @@ async def test_a_lying_server_is_a_fault_and_no_score(
 async def test_a_parser_unlike_ours_is_reported_once_and_its_verdicts_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with tiny_grader(Lies(strip="#")) as grader:
+    async with tiny_grader(Lies(strip="x")) as grader:
         source = GradedSource([grader.url])
-        played = await play_on(source, TASK, lambda legal: f"#{legal[0]}#")
+        played = await play_on(source, TASK, lambda legal: f"x{legal[0]}x")  # we read no number
         await source.close()
     assert all(t.valid for t in played.transitions)
     assert source.stats.disagreements > 1
@@ -236,3 +237,19 @@ def test_a_source_survives_its_event_loop(faithful_url: str) -> None:
 
     first = asyncio.run(once())
     assert asyncio.run(once()) == first
+
+
+async def test_a_server_that_does_not_let_go_gives_its_place_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graded, "_LETTING_GO_S", 0.05)
+    monkeypatch.setattr(graded_calls, "GRADED_EPISODES_PER_SERVER", 1)
+    async with raw_server(lambda path, body: None) as server:
+        source = GradedSource([server.url], turn_timeout_s=0.1)
+        for _ in range(2):
+            environment = source.open()
+            async with asyncio.timeout(60):  # without a place it would wait for half an hour
+                with pytest.raises(InfrastructureError, match="sent nothing"):
+                    await environment.reset(TASK)
+            await environment.close()
+        await source.close()

@@ -187,3 +187,11 @@ async def test_landlock_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigurationError, match="no Landlock"):
         LocalSandbox(landlock=True)
     assert LocalSandbox().landlock is False
+
+
+async def test_code_sees_nothing_of_our_environment(
+    sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    shown = await sandbox.run("import os; print(os.environ.get('HF_TOKEN'))")
+    assert shown.text.strip() == "None"

@@ -21,9 +21,7 @@ from miner.training.engine_choice import open_engine
 from tests.builders import save_base
 from tests.inference.test_merged_weights import frozen_hash, move
 from tests.real_vllm.colocated_program import all_prompts
-from tests.real_vllm.models import model
-
-PUSHES = 3
+from tests.real_vllm.models import PUSHES, model
 
 
 def main() -> None:

@@ -12,8 +12,14 @@ from safetensors.torch import load_file
 from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
-from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, assert_sampled_from, model, save_model
-from tests.real_vllm.pushes_program import PUSHES
+from tests.real_vllm.models import (
+    LONG_PROMPTS,
+    PROMPTS,
+    PUSHES,
+    assert_sampled_from,
+    model,
+    save_model,
+)
 
 needs_real_vllm()
 pytestmark = pytest.mark.long

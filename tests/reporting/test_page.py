@@ -278,3 +278,8 @@ def test_the_command_prints_scores_and_where_the_page_lies(folder: RunFolder) ->
 @pytest.mark.parametrize(("name", "sentence"), [("absent", "is not a folder"), ("", "no records")])
 def test_the_command_refuses_what_is_not_a_run(tmp_path: Path, name: str, sentence: str) -> None:
     assert sentence in refusal("report", tmp_path / name)
+
+
+def test_invalid_replies_are_a_share_of_all_replies() -> None:
+    record = evaluation("base", 0.4, environment="othello", parse_failures=20, illegal_replies=5)
+    assert [row.invalid for row in score_rows([record])] == ["2.5%"]

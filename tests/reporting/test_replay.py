@@ -129,3 +129,12 @@ def test_a_reply_is_shown_as_text() -> None:
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "{{ 7 * 7 }}" in page
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_page_says_who_won_and_who_sits_where(seat: int) -> None:
+    game = replay(seed=seat)
+    for score, word in ((1.0, "Won"), (0.5, "Drawn"), (0.0, "Lost")):
+        assert headline(game.model_copy(update={"score": score})).startswith(word)
+    seats = '["lowest", "random"]' if seat == 0 else '["random", "lowest"]'
+    assert f'"seats": {seats}' in replay_html(game)

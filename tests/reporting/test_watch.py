@@ -13,6 +13,10 @@ from miner.evaluation.statistics import Estimate
 from miner.reporting import episode_log
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.records import (
+    COMPUTED_TOKENS,
+    LEFT_OUT,
+    ROW_TOKENS,
+    ROWS,
     TARGET_KL,
     RecordFile,
     RecordTail,
@@ -139,6 +143,15 @@ def test_groups_of_one_episode_have_no_chart_of_their_signal(tmp_path: Path) -> 
     assert "Groups with signal" not in titles(tmp_path)
     RunFolder(tmp_path).steps.append(step(4, groups=2, flat_groups=1, episodes=8))
     assert "Groups with signal" in titles(tmp_path)
+
+
+def test_shares_are_of_what_teaches_and_of_what_is_saved(tmp_path: Path) -> None:
+    work = {ROWS: 4, LEFT_OUT: 1, ROW_TOKENS: 100, COMPUTED_TOKENS: 25}
+    RunFolder(tmp_path).steps.append(step(1, groups=4, flat_groups=1, episodes=8, metrics=work))
+    view = live(tmp_path).view()
+    [chart] = (chart for chart in view.charts if chart.title == "Groups with signal")
+    assert chart.line == [(1, 0.75)]
+    assert any("Tokens saved in learning: 75%" in note for note in view.notes)
 
 
 def falling(number: int) -> StepRecord:

@@ -13,6 +13,7 @@ from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.learning.trainer import grpo_config
+from miner.publishing.gate import form_lost
 from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 from tests.training.in_process import Work
@@ -133,3 +134,7 @@ def test_groups_of_one_need_credit_that_compares_moves(work: Work) -> None:
     args = grpo_config(alone)
     assert (args.num_generations, args.per_device_train_batch_size) == (1, 3)
     assert args.generation_batch_size == 3
+
+
+def test_the_supervised_channel_has_the_gate_of_form() -> None:
+    assert channel_class("recorded")(EnvironmentSettings(channel="recorded")).gate() is form_lost

@@ -24,6 +24,7 @@ from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.training import run
 from tests.builders import build_tokenizer, save_base
+from tests.conftest import REPOSITORY
 from tests.deepspeed_here import needs_deepspeed
 from tests.processes import Forked, start_miner
 from tests.training.commands import places
@@ -31,6 +32,10 @@ from tests.training.in_process import TINY, build_guesser
 
 pytestmark = pytest.mark.long
 
+ANY_IS_PUBLISHED = """
+from miner.publishing.best import BestModel
+BestModel.replaced_by = lambda *_: True
+"""
 SMALL = [*TINY, "evaluation.episodes=20", "evaluation.every_steps=8"]
 
 
@@ -45,8 +50,8 @@ def start(tmp_path):
     """Start the command line with these arguments."""
     started = []
 
-    def start(*arguments):
-        started.append(start_miner(tmp_path, "train", *arguments))
+    def start(*arguments, **environ):
+        started.append(start_miner(tmp_path, "train", *arguments, **environ))
         return started[-1]
 
     yield start
@@ -155,14 +160,17 @@ def process_of_rank(rank, parent):
 
 
 def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(tmp_path, base, start):
-    """A signal reaches one of them: both end and save, after the same step. The base is said to
-    have scored less than nothing, so that what was trained is published."""
+    """A signal reaches one of them: both end and save, after the same step. No candidate is
+    shown to be better in so few games, so that they are patched to publish any."""
     needs_deepspeed()
     published, run_dir = tmp_path / "out" / "task" / "repo", tmp_path / "run"
     published.parent.mkdir(parents=True)
     Publisher(published, in_process=True).publish_base(base)
     run_dir.mkdir()
-    lost = BestModel(Evaluated(0, (-1.0,) * 20))
+    patched = tmp_path / "patched"
+    patched.mkdir()
+    (patched / "sitecustomize.py").write_text(ANY_IS_PUBLISHED)
+    lost = BestModel(Evaluated(0, (0.0,) * 20))
     (run_dir / "best.json").write_text(json.dumps(lost.state()))
     process = start(
         *("--processes", "2"),
@@ -174,6 +182,7 @@ def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(tmp_pat
         "model.tuning=lora",
         "evaluation.every_steps=1000",
         "checkpoint.every_steps=1000",
+        PYTHONPATH=f"{patched}:{REPOSITORY}",
     )
     process.wait_until(lambda: "step 2/1000" in process.stdout)
     os.kill(process_of_rank(1, process.pid), signal.SIGTERM)

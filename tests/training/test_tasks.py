@@ -35,6 +35,10 @@ def test_every_size_and_seat_comes_equally_often():
     assert kinds == {(size, seat): 10 for size in (8, 10, 12, 14, 16) for seat in (0, 1)}
 
 
+def test_the_wanted_opponent_sits_opposite():
+    assert {task.opponent for task in stream(4, opponent="mcts")} == {"mcts"}
+
+
 def test_only_the_wanted_sizes_are_played():
     assert {GOOFSPIEL.size(t.task_id) for t in stream(50, deck_sizes=(8, 16))} == {8, 16}
 

@@ -83,6 +83,24 @@ async def test_an_episode_without_end_is_ended_after_max_turns(
         assert (await play(source, "a"))[0] == score
 
 
+@pytest.mark.parametrize(
+    ("reply", "reward", "unfinished", "score"),
+    [("rude", 0.0, "sum", 0.0), ("a", 0.5, "zero", 0.0), ("a", 0.0, "sum", 0.5)],
+)
+async def test_the_lowest_sum_scores_0(
+    reply: str, reward: float, unfinished: str, score: float
+) -> None:
+    def answer(kind: str, data: dict[str, str], turn: int) -> dict[str, object]:
+        if kind == "step" and data["message"] == "rude":
+            return error("VALIDATION_ERROR")
+        return observation("go", reward=reward if turn else None)
+
+    settings = {"max_turns": 2, "unfinished": unfinished, "return_range": (-1.0, 1.0)}
+    double = Double(answer)
+    async with serving(double), source_of(double, **settings) as source:
+        assert (await play(source, reply))[0] == score
+
+
 async def failing(answer, **settings: object) -> Exception:
     """What an episode of three turns on such a server raises."""
     async with serving(Double(answer)) as server:
@@ -184,6 +202,20 @@ async def test_an_unrequested_message_ends_the_episode() -> None:
     async with serving(Double(game(0.5), on_connect=chatty)) as server, source_of(server) as source:
         with pytest.raises(ProtocolError):
             await play(source, "a")
+
+
+async def test_a_message_that_nobody_asked_for_is_no_answer() -> None:
+    async def chatty(socket: web.WebSocketResponse) -> None:
+        await socket.send_json(observation("hello"))
+
+    async with serving(Double(game(0.5), on_connect=chatty)) as server:
+        client = OpenEnvServer(server.url)
+        session = await client.connect()
+        await until(lambda: not session._inbox.empty())
+        with pytest.raises(ProtocolError, match="without having been asked"):
+            await session.reset({"seed": 7})
+        await session.close()
+        await client.close()
 
 
 async def test_a_restarted_server_is_not_stepped_on() -> None:
