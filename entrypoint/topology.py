@@ -275,6 +275,9 @@ def _rollout(
     moment = "inference GPU, rollout"
     if candidate.layout == "colocated":
         kept = tuple(item for item in trainer_states(load) if item[0] not in ONLY_LEARNING)
+        if load.zero_stage == 3:  # vLLM starts before DeepSpeed has spread the model
+            whole = (("weights, not spread yet", load.shape.parameters * load.compute_bytes),)
+            kept = max(kept, whole, key=lambda items: sum(size for _, size in items))
         resident = (*kept, ("CUDA context", CONTEXT_BYTES))
         limit = total * _filled_share(candidate)
         moment = "shared GPU, rollout"

@@ -62,6 +62,14 @@ def until_spread(model: torch.nn.Module) -> AbstractContextManager[None]:
     return nullcontext() if spread else loading_whole()
 
 
+def release_prefetched(model: torch.nn.Module) -> None:
+    """Wait for weights that ZeRO-3 has asked for ahead of a way back that does not come, and let
+    them go: gathering them meanwhile would fail. `model` is DeepSpeed's engine, or no such one."""
+    release = getattr(model, "empty_partition_cache", None)
+    if release is not None:
+        release()
+
+
 def refresh_masters(engine: Any) -> None:
     """Have DeepSpeed's float32 copies follow weights that were written from outside."""
     engine.optimizer.refresh_fp32_params()

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
-from miner.distributed.zero import until_spread
+from miner.distributed.zero import release_prefetched, until_spread
 from miner.learning.forest import Row, Tree, grow, nearly_within, rows_of, single
 from miner.learning.packing import (
     Pass,
@@ -249,6 +249,7 @@ class TreeTrainer(GRPOTrainer):
         )
         with until_spread(self.accelerator.unwrap_model(self.model_wrapped)):
             found = self._scored_apart(self.model_wrapped, rows, ids, mask).cpu()
+        release_prefetched(self.model_wrapped)
         return [line[: len(row.targets)] for line, row in zip(found, rows, strict=False)]
 
     def _scored_apart(

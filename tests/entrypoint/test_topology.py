@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from entrypoint import step_cost
 from entrypoint.hardware import GIB
 from entrypoint.layout import Topology
-from entrypoint.memory import ModelShape
+from entrypoint.memory import CONTEXT_BYTES, ModelShape
 from entrypoint.pretended import SIZES as MODELS
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import AS_FAST, BatchShape, plan_topology
@@ -203,3 +203,15 @@ def test_what_vllm_cannot_load_is_generated_by_trainers_that_hold_all_weights(
     assert (topology.layout, topology.memory_share) == ("colocated", 0.0)
     assert topology.zero_stage != 3
     assert topology.choices[-1].what == "no vLLM"
+
+
+@pytest.mark.parametrize("inventory", ["2xH100-80GB", "4xH100-80GB", "8xH100-80GB", "4xL40S-48GB"])
+@pytest.mark.parametrize("size", [7, 14, 24, 32])
+def test_an_engine_starts_beside_a_model_that_is_not_spread_yet(size: int, inventory: str) -> None:
+    """DeepSpeed spreads it when training begins, and vLLM starts before."""
+    shape = replace(MODELS["7B"], parameters=size * 10**9)
+    topology = plan(inventory, shape)
+    if topology.layout == "colocated" and topology.zero_stage == 3:
+        total = topology.memory[0].total
+        engine = topology.memory_share * total
+        assert 2 * shape.parameters + CONTEXT_BYTES + engine <= total

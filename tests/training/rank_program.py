@@ -7,13 +7,18 @@ import json
 import random
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
+from transformers import PreTrainedModel, TrainerCallback
 
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, join_ranks
 from miner.inference.merged_weights import weights_on_cpu
+from miner.learning import trainer as trainer_module
+from miner.learning.forest import Row as TreeRow
 from miner.learning.learner import with_adapters
 from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.learning.update_guard import UpdateGuard
@@ -90,11 +95,14 @@ def settings_of(run_dir: Path, overrides: list[str]) -> Settings:
 
 
 def make_trainer(
-    settings: Settings, ranks: Ranks, guard: UpdateGuard | None = None
+    settings: Settings,
+    ranks: Ranks,
+    guard: UpdateGuard | None = None,
+    model: PreTrainedModel | None = None,
 ) -> EpisodeTrainer:
     """One that learns from scripted episodes."""
     torch.set_num_threads(1)
-    model = build_qwen3()
+    model = model or build_qwen3()
     model.config._name_or_path = str(settings.run_dir.parent / "reference")  # of a KL term
     return EpisodeTrainer(
         model=with_adapters(model, settings) if settings.model.tuning == "lora" else model,
@@ -138,6 +146,49 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
             "exchanged": exchanged,
         }
         result.write_text(json.dumps(learned))
+    ranks.detach()
+
+
+SPREAD = {
+    "stage3_param_persistence_threshold": 100,
+    "stage3_prefetch_bucket_size": 600,
+    "stage3_max_reuse_distance": 2000,
+    "stage3_max_live_parameters": 20000,
+}
+"""DeepSpeed's thresholds in proportion to a small model: by its own such a model stays whole."""
+
+
+def score_between_steps(result: Path) -> None:
+    """One rank of a run whose weights ZeRO-3 really spreads, in bfloat16; after each step rows are
+    scored without gradient and the weights are gathered, twice."""
+    config = trainer_module.deepspeed_config
+
+    def spread(stage: int) -> dict[str, Any]:
+        made = config(stage)
+        made["zero_optimization"] |= SPREAD
+        return made
+
+    trainer_module.deepspeed_config = spread
+    overrides = ["model.dtype=bfloat16", "model.gradient_checkpointing=true"]
+    settings = settings_of(result.with_suffix(""), ["optimizer.zero_stage=3", *overrides])
+    ranks = join_ranks(settings)
+    model = build_qwen3(tie_word_embeddings=False).to(torch.bfloat16)
+    trainer = make_trainer(settings, ranks, model=model)
+    rows = [TreeRow(np.arange(2, 30), np.arange(10, 28))]
+    kept: list[bool] = []
+
+    class Scores(TrainerCallback):
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            before = weights_on_cpu(trainer.model)
+            trainer.logprobs_of(rows)
+            after = weights_on_cpu(trainer.model)
+            kept.append(all(torch.equal(before[name], after[name]) for name in before))
+
+    trainer.add_callback(Scores())
+    trainer.train()
+    norms = [each["grad_norm"] for each in trainer.state.log_history if "grad_norm" in each]
+    if ranks.leads:
+        result.write_text(json.dumps({"kept": kept, "norms": norms}))
     ranks.detach()
 
 

@@ -97,6 +97,16 @@ def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
     assert all(abs(v) < 10 for values in result["weights"].values() for v in values)
 
 
+def test_weights_that_zero_3_spreads_are_gathered_after_scores_without_a_way_back(folder):
+    """What DeepSpeed has asked for ahead of that way is in flight then."""
+    needs_deepspeed()
+    result = folder / "scored.json"
+    run_ranks(folder, rank_program.score_between_steps, result)
+    said = json.loads(result.read_text())
+    assert said["kept"] == [True] * rank_program.STEPS
+    assert all(0 < norm < 100 for norm in said["norms"])
+
+
 def agree(folder):
     """One rank: what came of each way to come to one mind."""
     ranks = join_ranks(Settings.load(None, [], environ={}))
