@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from threading import Event
 
 from entrypoint.console import print_line
 from entrypoint.main import run_programs
@@ -18,7 +19,7 @@ def main() -> int:
         Program(name, tuple(command), starts_itself=name != "trainer", restarts=name == "inference")
         for name, command in commands.items()
     ]
-    end = run_programs(plan, [*programs, watchdog_program(plan)], os.environ)
+    end = run_programs(plan, [*programs, watchdog_program(plan)], os.environ, Event())
     print_line(f"exit {end.status.value} ({end.status.label}): {end.message}")
     return end.status.value
 
