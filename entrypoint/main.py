@@ -4,7 +4,6 @@ import fcntl
 import os
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -45,7 +44,6 @@ from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 180.0
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
-POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -114,34 +112,36 @@ def publish_base(prepared: Prepared, why: str, stop: threading.Event) -> Outcome
     it imports torch. If that fails the base stays; `decide` loads it where there is time.
     """
     plan, model_dir = prepared.plan, prepared.paths.model_dir
+    cause, ended = Outcome(ExitStatus.TRAINER, why), Ended(0, asked=None, overdue=False)
     try:
         Publisher(plan.output_dir, full_check=False, take_over=True).publish_base(model_dir)
     except PublishingError as error:
-        cause, asked = Outcome(ExitStatus.TRAINER, f"{why}; {error}"), None
+        cause = Outcome(ExitStatus.TRAINER, f"{why}; {error}")
     else:
-        _fix_template(prepared, stop)
-        cause, asked = Outcome(ExitStatus.TRAINER, why), "a signal" if stop.is_set() else None
-    return decide(plan, Ended(0, asked, overdue=False), cause, stop.is_set)
+        ended = _fix_template(prepared, stop)
+    return decide(plan, ended, cause, stop.is_set)
 
 
-def _fix_template(prepared: Prepared, stop: threading.Event) -> None:
+def _fix_template(prepared: Prepared, stop: threading.Event) -> Ended:
     folders = (str(prepared.paths.model_dir), str(prepared.plan.output_dir))
     environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
-    ends_at = prepared.plan.ends_at
+    ended, why = Ended(0, asked=None, overdue=False), ""
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "miner", "publish-base", *folders], env=environment
+        ended = reaper.run(
+            [sys.executable, "-m", "miner", "publish-base", *folders],
+            environment,
+            stop_at=prepared.plan.ends_at,
+            kill_after=prepared.plan.stop_seconds,
+            asked_before=stop.is_set,
         )
-        while process.poll() is None and time.time() < ends_at and not stop.is_set():
-            time.sleep(POLL_SECONDS)  # Event.wait holds a lock that the signal's handler takes
-        status = process.poll()
-        process.kill()
-        process.wait()
-        why = "it was cut off" if status is None else f"exit status {status}" * bool(status)
     except OSError as error:
         why = str(error)
+    if ended.exit_status:
+        cut_off = ended.asked or ended.overdue
+        why = "it was cut off" if cut_off else f"exit status {ended.exit_status}"
     if why:
         print_line(f"warn the base model stays as it came, its chat template is not fixed: {why}")
+    return ended
 
 
 def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str]) -> Prepared:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,12 +9,14 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
 from entrypoint import main
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
+from entrypoint.reaper import Ended
 from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
 from entrypoint.workload import HELD_TOKENS
 from miner.config.contract import INTERCODE_DATASET, SWE_DATASET
@@ -249,13 +250,13 @@ def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
     folders = [str(unknown_games.paths.model_dir), str(unknown_games.plan.output_dir)]
     started: list[list[str]] = []
 
-    def start(command: list[str], **_: object) -> subprocess.Popen[bytes]:
+    def start(command: list[str], *_: object, stop_at: float, **__: object) -> Ended:
         assert verify_model(unknown_games.plan.output_dir, load=False, strict=False)
+        assert stop_at == unknown_games.plan.ends_at
         started.append(command)
-        return popen("true")
+        return Ended(0, asked=None, overdue=False)
 
-    popen = subprocess.Popen
-    monkeypatch.setattr(main.subprocess, "Popen", start)
+    monkeypatch.setattr(main.reaper, "run", start)
     outcome = main.publish_base(unknown_games, "games unheard of", Event())
     assert started == [[sys.executable, "-m", "miner", "publish-base", *folders]]
     assert outcome.status is ExitStatus.OK
@@ -263,30 +264,32 @@ def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
 
 
 @pytest.mark.parametrize(
-    ("python", "hours", "said"),
+    ("ended", "said"),
     [
-        ("false", 1, "exit status 1"),
-        ("/no/such/python", 1, "No such file"),
-        (sys.executable, -1, "cut off"),
+        (Ended(1, asked=None, overdue=False), "exit status 1"),
+        (FileNotFoundError(2, "No such file"), "No such file"),
+        (Ended(-15, asked=None, overdue=True), "cut off"),
     ],
 )
 def test_the_base_is_there_though_the_miner_cannot_fix_it(
     unknown_games: main.Prepared,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    python: str,
-    hours: int,
+    ended: Ended | OSError,
     said: str,
 ) -> None:
-    plan = unknown_games.plan.model_copy(update={"ends_at": time.time() + 3600 * hours})
-    monkeypatch.setattr(main.sys, "executable", python)
-    outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of", Event())
+    monkeypatch.setattr(main.reaper, "run", Mock(side_effect=[ended]))
+    outcome = main.publish_base(unknown_games, "games unheard of", Event())
     assert outcome.status is ExitStatus.OK
     given = (unknown_games.paths.model_dir / "model.safetensors").read_bytes()
-    assert (plan.output_dir / "model.safetensors").read_bytes() == given
+    assert (unknown_games.plan.output_dir / "model.safetensors").read_bytes() == given
     [line] = capsys.readouterr().out.splitlines()
     assert "the base model stays as it came" in line
     assert said in line
+
+
+def refuse(*_: object, **__: object) -> None:
+    pytest.fail("something was started")
 
 
 def test_a_base_that_cannot_be_published_is_reported(
@@ -294,7 +297,7 @@ def test_a_base_that_cannot_be_published_is_reported(
 ) -> None:
     weights = unknown_games.paths.model_dir / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    monkeypatch.setattr(main.sys, "executable", "/nothing/is/started")
+    monkeypatch.setattr(main.reaper, "run", refuse)
     outcome = main.publish_base(unknown_games, "games unheard of", Event())
     assert outcome.status is ExitStatus.TRAINER
     assert "games unheard of" in outcome.message
@@ -302,22 +305,20 @@ def test_a_base_that_cannot_be_published_is_reported(
     assert not unknown_games.plan.output_dir.exists()
 
 
-def refuse(*_: object, **__: object) -> None:
-    pytest.fail("a model was loaded")
-
-
 def test_who_asks_to_stop_does_not_wait_for_the_base_to_be_fixed(
-    unknown_games: main.Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor for it to be loaded, where there would be time."""
-    endless = tmp_path / "endless"
-    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
-    endless.chmod(0o755)
-    monkeypatch.setattr(main.sys, "executable", str(endless))
+    """Nor for it to be loaded, where there would be time. The reaper's tests hold its part."""
+
+    def run(*_: object, asked_before: Callable[[], bool], **__: object) -> Ended:
+        assert asked_before()
+        return Ended(-15, asked="SIGTERM", overdue=False)
+
+    monkeypatch.setattr(main.reaper, "run", run)
     monkeypatch.setattr("entrypoint.verdict.fresh_process.verify", refuse)
     plan = unknown_games.plan.model_copy(update={"kill_at": time.time() + 3600})
     asked = Event()
     asked.set()
     outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of", asked)
     assert outcome.status is ExitStatus.OK
-    assert "asked to stop by a signal" in outcome.message
+    assert "asked to stop by SIGTERM" in outcome.message
