@@ -166,14 +166,20 @@ def _conversation(record: Any, software: bool) -> Conversation:
 
 def _listed(value: Any) -> list[Any]:
     """A list, or the text of one in JSON. Raises: `_OtherForm`."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise _OtherForm("text instead of a list") from None
+    value = _decoded(value, "text instead of a list")
     if not isinstance(value, list):
         raise _OtherForm("no list of messages")
     return list(value)
+
+
+def _decoded(value: Any, otherwise: str) -> Any:
+    """The JSON of a text, or what is no text as it is. Raises: `_OtherForm` with `otherwise`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise _OtherForm(otherwise) from None
 
 
 def _call(given: Any) -> ToolCall:
@@ -181,11 +187,7 @@ def _call(given: Any) -> ToolCall:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise _OtherForm("a tool call without a name")
     arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            raise _OtherForm("a tool call whose arguments are no JSON") from None
+    arguments = _decoded(arguments, "a tool call whose arguments are no JSON")
     if not isinstance(arguments, Mapping):
         raise _OtherForm("a tool call whose arguments are no object")
     return ToolCall(function["name"], json.dumps(arguments, ensure_ascii=False))
