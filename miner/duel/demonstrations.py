@@ -81,7 +81,7 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How turns and replies are written.
+    """Form in which turns and replies are written.
 
     Attributes:
         wording: sentences of the requests.

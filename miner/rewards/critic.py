@@ -21,7 +21,7 @@ class Critic(Protocol):
     def bid(
         self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
     ) -> Bid | None:
-        """What `target`, the share of each reply there, lets the critic know of the policy."""
+        """Return what a critic can learn from `target`, the policy's share of each reply."""
 
     def learn(self, bids: Sequence[Bid]) -> None:
         """Take note of how the policy bids."""

@@ -131,7 +131,7 @@ class _Solver:
             ],
             np.float32,
         )
-        """Whether each bid is false."""
+        """Mask of the bids that are false."""
         nodes, size = BIDS + 1, len(_HANDS)
         self.legal = np.zeros((nodes, nodes), bool)
         for node in range(nodes):
