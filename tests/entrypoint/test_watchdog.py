@@ -13,7 +13,7 @@ from entrypoint import watchdog
 from entrypoint.control import ControlError, StartError
 from entrypoint.exit_status import ExitStatus
 from entrypoint.watchdog import StopRequested
-from miner.config.heartbeat import Heartbeat, HeartbeatWriter, read_heartbeat
+from miner.config.heartbeat import Heartbeat, HeartbeatWriter, newest_write, read_heartbeat
 from miner.config.run_files import CHECKPOINTS, COMPLETE, HEARTBEAT_FILE, write_atomically
 from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
@@ -95,6 +95,36 @@ def test_a_heartbeat_on_a_full_disk_is_skipped_and_the_next_one_counts(
     filler.unlink()
     writer.beat("rollout", 2)
     assert read_heartbeat(small_disk / HEARTBEAT_FILE, 0.0).step == 2
+
+
+def test_a_phase_that_lasts_beats_again_and_beats_close_together_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((1000.0, 1000.5, 1002.0))
+    monkeypatch.setattr("miner.config.heartbeat.time.time", clock.__next__)
+    writer, times = HeartbeatWriter(tmp_path), []
+    for _ in range(3):
+        writer.beat("evaluation", 3)
+        times.append(read_heartbeat(tmp_path / HEARTBEAT_FILE, 0.0).time)
+    assert times == [1000.0, 1000.0, 1002.0]
+
+
+def test_a_folder_that_is_removed_while_writes_are_looked_for_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("checkpoint-5", "checkpoint-10"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "optimizer.pt").write_bytes(b"0")
+    os.utime(tmp_path / "checkpoint-10/optimizer.pt", (500.0, 500.0))
+    scan = os.scandir
+
+    def scandir(folder: str) -> Any:
+        if str(folder).endswith("checkpoint-5"):
+            shutil.rmtree(folder)
+        return scan(folder)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    assert newest_write(tmp_path, until=1000.0) == 500.0
 
 
 def test_time_over_asks_first_and_then_stops(fake: Build) -> None:
