@@ -12,6 +12,7 @@ from rich.table import Table
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.environments import InfrastructureError
 from miner.evaluation.audit import NO_PLAY, Audit, FixedPolicy
 from miner.games import GAMES, RANDOM
 
@@ -93,6 +94,10 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
             ) as policy:
                 played = [task for task in tasks[:groups] for _ in range(size)]
                 base = loop.run(evaluate(policy, source, played, rules))
+    if base.unplayed == base.episodes:
+        raise InfrastructureError(
+            f"no episode of the base could be played; the first one: {base.episodes[0].message}"
+        )
     tokenizer = load_chat(settings.model.path).tokenizer
     replies = [reply.text for episode in base.episodes for reply in episode.replies]
     tokens = sum(len(tokenizer.encode(text, add_special_tokens=False)) + 1 for text in replies)

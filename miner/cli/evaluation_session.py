@@ -69,8 +69,8 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
             raise ConfigurationError(str(error)) from error
     if run.name:
         result = result.model_copy(update={"policy": run.name})
-    failed = [e for e in result.episodes if e.failure in ("policy", "infrastructure")]
-    if len(failed) == len(result.episodes):
+    failed = result.unplayed
+    if failed == result.episodes:
         console.print(
             f"[bold red]No score:[/] all {len(failed)} episodes failed; the first one with:"
         )
@@ -235,15 +235,15 @@ def _print(
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "policy"
+    return re.sub(r"[\W_]+", "-", name).strip("-") or "policy"
 
 
 def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord]) -> str:
     """The record's name, with how it was played where an earlier one of that name was not so.
 
-    What counts is the channel, the temperature and the deck sizes. The same evaluation done again
-    gets the same name again, so that it replaces its older self. Training's own evaluations, which
-    have a step, are of other episodes and come into no table with these.
+    What counts is the channel, the temperature, games, opponents and deck sizes. The same
+    evaluation done again gets the same name again, so that it replaces its older self. Training's
+    own evaluations, which have a step, are of other episodes and come into no table with these.
 
     Args:
         earlier: evaluations in the same folder.
@@ -259,10 +259,23 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
 
 def played_alike(record: EvaluationRecord, other: EvaluationRecord) -> bool:
     """Return whether two scores may be subtracted, as far as their episodes are the same."""
-    return _way(record)[:2] == _way(other)[:2]
+    shared = not _games(record).isdisjoint(_games(other))
+    if record.opponents and other.opponents:
+        shared = shared and not set(record.opponents).isdisjoint(other.opponents)
+    return shared and _way(record)[:2] == _way(other)[:2]
 
 
-def _way(record: EvaluationRecord) -> tuple[str, str, str]:
+def _way(record: EvaluationRecord) -> tuple[str, ...]:
     temperature = 0.0 if record.temperature is None else record.temperature
     cards = "+".join(map(str, sorted(record.by_deck_size)))
-    return f"over {record.channel}", f"temperature {temperature:g}", f"{cards} cards"
+    return (
+        f"over {record.channel}",
+        f"temperature {temperature:g}",
+        "+".join(sorted(game.rpartition(":")[2] for game in _games(record))),
+        f"against {'+'.join(record.opponents)}",
+        f"{cards} cards",
+    )
+
+
+def _games(record: EvaluationRecord) -> set[str]:
+    return set(record.by_game) or {record.environment}

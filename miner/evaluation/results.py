@@ -130,6 +130,11 @@ class EvaluationResult(BaseModel):
         return mean_score(scores) if scores else None
 
     @property
+    def unplayed(self) -> tuple[EpisodeRecord, ...]:
+        """Episodes that the policy or the servers could not play."""
+        return tuple(e for e in self.episodes if e.failure in ("policy", "infrastructure"))
+
+    @property
     def by_deck_size(self) -> dict[int, Estimate]:
         """Score of each deck size, ascending."""
         return self._by(lambda episode: episode.deck_size)
@@ -144,6 +149,11 @@ class EvaluationResult(BaseModel):
         """Score of each game, where several were played."""
         games = grouped((e.environment, e.score) for e in self.episodes if e.score is not None)
         return games if len(games) > 1 else {}
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """All that were met, by name."""
+        return tuple(sorted({episode.opponent for episode in self.episodes}))
 
     @property
     def faults(self) -> dict[str, int]:

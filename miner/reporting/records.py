@@ -130,6 +130,7 @@ class EvaluationRecord(Record):
         failures: episodes by kind of failure.
         faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
+        opponents: all that were met.
         published: true if these weights became the published model.
     """
 
@@ -151,6 +152,7 @@ class EvaluationRecord(Record):
     failures: dict[str, int] = {}
     faults: dict[str, int] = {}
     by_game: dict[str, Estimate] = {}
+    opponents: tuple[str, ...] = ()
     published: bool = False
 
     @classmethod

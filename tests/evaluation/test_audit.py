@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from miner.environments import EpisodeTask
+from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.base import Observation
 from miner.evaluation.audit import INJECTION, NO_PLAY, Audit, FixedPolicy
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
+from miner.evaluation.runner import evaluate
+from tests.builders import build_qwen3, save_base
 from tests.commands import miner
 from tests.training.in_process import working_in
 
@@ -71,12 +74,24 @@ async def test_policies_without_play_reply_so(name: str, reply: str) -> None:
     assert await player.answer(chat) == reply
 
 
-def test_the_command_plays_base_and_others(tmp_path: Path) -> None:
+WORDS = (
+    "environment.channel=builtin", "environment.deck_sizes=[8]", "rollout.group_size=2",
+    "threads=1", "--groups", "2",
+)  # fmt: skip
+
+
+def test_the_command_plays_base_and_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+
+    async def kept(policy: Any, source: Any, tasks: Any, rules: Any) -> EvaluationResult:
+        played[:] = tasks
+        return await evaluate(policy, source, tasks, rules)
+
+    monkeypatch.setattr("miner.evaluation.runner.evaluate", kept)
     with working_in(tmp_path) as work:
-        words = ["audit", f"model.path={work.base}", "environment.channel=builtin",
-                 "environment.deck_sizes=[8]", "rollout.group_size=2", "threads=1",
-                 "--groups", "2"]  # fmt: skip
-        output = miner(*words)
+        output = miner("audit", f"model.path={work.base}", *WORDS)
+    assert len(played) == 4
+    assert played[0] == played[1] != played[2] == played[3], "groups are of neighbours"
     for text in (
         "base, sampled",
         "injection",
@@ -85,3 +100,9 @@ def test_the_command_plays_base_and_others(tmp_path: Path) -> None:
         "legal",
     ):
         assert text in output
+
+
+def test_a_base_that_cannot_play_has_no_audit(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base", build_qwen3(max_position_embeddings=64))
+    with pytest.raises(InfrastructureError, match="no episode of the base could be played"):
+        miner("audit", f"model.path={base}", *WORDS)

@@ -128,6 +128,32 @@ def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> 
     assert gains[3] > 0.2
 
 
+def test_each_game_of_one_name_keeps_its_files_and_is_compared_with_the_same_game(
+    tmp_path: Path,
+) -> None:
+    common = ("policy=random", "environment.channel=duel", "episodes=10", f"out={tmp_path}")
+    for name, game, opponent in [
+        ("base", "leduc_poker", "random"),
+        ("base", "liars_dice", "random"),
+        ("Base", "liars_dice", "random"),
+        ("trained", "leduc_poker", "random"),
+        ("trained", "leduc_poker", "teacher"),
+    ]:
+        opponents = f"environment.opponents={opponent}"
+        run(*common, f"name={name}", f"environment.games={game}", opponents)
+    found = RunFolder(tmp_path).read().evaluations
+    assert [record.name for record in found] == [
+        "base",
+        "base, liars_dice",
+        "Base",
+        "trained",
+        "trained, against teacher",
+    ]
+    assert len(list(tmp_path.glob("*.csv"))) == len(found)
+    compared = [record.difference is not None for record in found]
+    assert compared == [False, False, True, True, False]
+
+
 def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -> None:
     model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=1024))
     common = (
@@ -196,7 +222,7 @@ def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path
     assert "3 episodes over graded" in output
     folder, endpoint, graded = (
         EvaluationResult.model_validate_json((tmp_path / "out" / f"{name}.json").read_bytes())
-        for name in ("model", "tiny-model-behind-http", "graded")
+        for name in ("model", "tiny-model-behind-HTTP", "graded")
     )
     said = [[reply.text for reply in episode.replies] for episode in folder.episodes]
     assert all(len(replies) >= 3 for replies in said)
