@@ -57,7 +57,8 @@ def probe_command(
       python -m miner probe environment.channel=openenv environment.servers=URL
     """
     settings = Settings.load(config, overrides or ())
-    if not settings.environment.openenv.app:  # the user expects the server to run
+    own = settings.environment.openenv
+    if not own.app and "start_seconds" not in own.model_fields_set:  # the server should run already
         settings = settings.having(environment={"openenv": {"start_seconds": limit}})
     environment = settings.environment
     app = environment.openenv.app

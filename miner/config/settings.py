@@ -318,8 +318,8 @@ class Settings(Section):
             folders = {"datasets": mounted}
             tree = merged({"demonstrations": folders, "environment": folders}, tree)
         urls = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
-        if urls and value_at(tree, "environment.servers") is None:
-            tree = merged({"environment": {"servers": urls}}, tree)
+        if urls and not value_at(tree, "environment.servers"):
+            tree = merged(tree, {"environment": {"servers": urls}})
         return cls.resolve(tree)
 
     @classmethod

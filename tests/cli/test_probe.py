@@ -102,6 +102,13 @@ def test_a_dead_openenv_server_is_waited_for_aloud_and_for_seconds(miner) -> Non
     assert out == ""
 
 
+def test_seconds_that_are_set_are_waited_for(miner) -> None:
+    waits = ("environment.openenv.start_seconds=0.6", f"environment.servers={DEAD}")
+    status, _, err = miner("probe", *OPENENV, *waits)
+    assert status == 69
+    assert "no OpenEnv server answers within 0.6 s" in err
+
+
 def test_an_openenv_file_that_is_not_there_is_named_at_once(miner) -> None:
     words = ("environment.channel=openenv", "environment.openenv.app=nofile.py")
     status, _, err = miner("probe", *words)

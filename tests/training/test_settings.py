@@ -41,6 +41,8 @@ def test_servers_come_from_the_environment_unless_they_are_set():
         "http://10.0.0.1:8000",
         "http://10.0.0.2:8000",
     )
+    written = Settings.load(None, ["environment.servers=[]"], environ)  # as --dry-run prints it
+    assert written.environment.servers == Settings.load(None, (), environ).environment.servers
     explicit = Settings.load(None, ['environment.servers=["http://a:1"]'], environ)
     assert explicit.environment.servers == ("http://a:1",)
 
