@@ -23,6 +23,7 @@ from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes
 from miner.cli.out_folder import check_out
 from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
+from miner.config.control_groups import usable_cpus
 from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
 from miner.config.recipes import RECIPES
@@ -31,6 +32,7 @@ from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
 from miner.environments import InfrastructureError
 from miner.games.goofspiel import MATCH
 from miner.reporting.progress import WarmStartProgress, print_line
+from miner.training.ownership import held
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 
@@ -140,29 +142,25 @@ def _watched(run_dir: Path) -> Iterator[None]:
 
 
 def move_aside(run_dir: Path) -> None:
-    """Rename an earlier run of the same name: a demo shows learning from the start."""
-    if run_dir.exists():
-        aside = run_dir.with_name(f"{run_dir.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-        run_dir.rename(aside)
+    """Rename an earlier run of the same name: a demo shows learning from the start.
+
+    Raises: `ConfigurationError` if that run has not ended.
+    """
+    with held("run_dir", run_dir):
+        if run_dir.exists():
+            run_dir.rename(f"{run_dir}.{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def train(config: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> None:
     """Train as in production, in separate processes. Raises: `typer.Exit` with their status."""
     processes = trainer_processes(
         Settings.load(config, overrides, environ).rollout.groups_per_step,
-        cores=cores_here(),
+        cores=usable_cpus(),
     )
     command = [sys.executable, "-m", "miner", "train", "--config", str(config)]
     command += ["--processes", str(processes), *overrides]
     if status := subprocess.run(command, env=environ, check=False).returncode:
         raise typer.Exit(status)
-
-
-def cores_here() -> int:
-    """Cores that this process may use, where that is known; all of the machine elsewhere."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def trainer_processes(games: int, cores: int) -> int:

@@ -5,6 +5,7 @@ import json
 import os
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import print_line
 
-CACHE = Path(".cache/tiny-duels-with-notes")
+CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
 TRAINING_SECONDS = 660.0
 SUMMARY_FILE = "summary.json"
@@ -59,17 +60,21 @@ def duel_demo_command(
 
 
 def _base(console: Console) -> Path:
-    from miner.duel.tiny_base.build import FOUR_GAMES, build_duel_base  # imports torch: seconds
+    from miner.duel.tiny_base import build  # imports torch: seconds
 
-    if not (CACHE / "model.safetensors").is_file():
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
+    recipe = build.FOUR_GAMES
+    folder = CACHE / build.content_key(recipe)
 
-        def progress(step: int, loss: float) -> None:
-            if step % 50 == 0:
-                console.print(f"step {step} of {FOUR_GAMES.steps}: loss {loss:.2f}")
+    def progress(step: int, loss: float) -> None:
+        if step % 50 == 0:
+            console.print(f"step {step} of {recipe.steps}: loss {loss:.2f}")
 
-        build_duel_base(CACHE, recipe=FOUR_GAMES, progress=progress)
-    return CACHE
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=CACHE) as aside:  # one that is cut off is no base
+            build.build_duel_base(Path(aside) / "base", recipe=recipe, progress=progress)
+            (Path(aside) / "base").rename(folder)
+    return folder
 
 
 def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:

@@ -32,7 +32,9 @@ def usable_cpus(root: Path = Path("/")) -> int:
             quota, period = map(read_or_empty, files)
         if quota.isdigit() and period.isdigit() and int(period):
             quotas.append(int(quota) / int(period))
-    allowed = len(os.sched_getaffinity(0))
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        allowed = len(os.sched_getaffinity(0))
     return max(1, int(min([allowed, *quotas])))
 
 

@@ -28,9 +28,25 @@ def owned(settings: Settings) -> Iterator[None]:
     Raises: `ConfigurationError` that names the other process if one of them is held.
     """
     with ExitStack() as stack:
-        stack.enter_context(_held("run_dir", settings.run_dir))
+        stack.enter_context(held("run_dir", settings.run_dir))
         if settings.output.dir is not None:
-            stack.enter_context(_held("output.dir", settings.output.dir))
+            stack.enter_context(held("output.dir", settings.output.dir))
+        yield
+
+
+@contextmanager
+def held(name: str, folder: Path) -> Iterator[None]:
+    """Hold one folder, which need not exist. Raises: `ConfigurationError` as `owned`."""
+    path = folder.resolve()
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(exclusive_lock(path.parent / f".{path.name}.owner"))
+        except LockedError as error:
+            raise ConfigurationError(
+                f"{name} {folder} is used by {error.owner}: wait for its end, stop it, or name "
+                f"another {name}"
+            ) from None
         yield
 
 
@@ -57,18 +73,3 @@ def undone_if_refused(run_dir: Path) -> Iterator[None]:
 
 def _content(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-@contextmanager
-def _held(name: str, folder: Path) -> Iterator[None]:
-    path = folder.resolve()
-    with ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(exclusive_lock(path.parent / f".{path.name}.owner"))
-        except LockedError as error:
-            raise ConfigurationError(
-                f"{name} {folder} is used by {error.owner}: wait for its end, stop it, or name "
-                f"another {name}"
-            ) from None
-        yield

@@ -3,6 +3,7 @@
 import pytest
 import typer
 
+from miner.cli.demo import move_aside
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.training.ownership import owned, undone_if_refused
@@ -36,6 +37,21 @@ def test_a_run_that_is_owned_can_be_reached_by_no_other_name(settings, tmp_path)
         owned(other),
     ):
         pytest.fail("two owners")
+
+
+def test_a_demo_does_not_rename_a_run_that_goes_on(tmp_path):
+    run_dir = tmp_path / "demo"
+    run_dir.mkdir()
+    with (
+        locked_elsewhere(tmp_path / ".demo.owner"),
+        pytest.raises(ConfigurationError, match="is used by another process"),
+    ):
+        move_aside(run_dir)
+    assert run_dir.exists()
+    move_aside(run_dir)
+    (aside,) = tmp_path.glob("demo.*")
+    assert aside.is_dir()
+    assert not run_dir.exists()
 
 
 def start(run_dir, error, *files):

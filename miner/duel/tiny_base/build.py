@@ -7,6 +7,7 @@ spent, or that no card has. So it forfeits most games: that is what training is 
 Invariant: the same recipe gives the same weights on the same machine.
 """
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
@@ -72,6 +74,16 @@ FOUR_GAMES = DuelRecipe(
     steps=200,
 )
 """The base of the demo of today's format."""
+
+
+def content_key(recipe: DuelRecipe) -> str:
+    """A short name for a recipe, and for the code and libraries that make its model."""
+    text = repr((recipe, SEED, torch.__version__, transformers.__version__))
+    digest = hashlib.sha256(text.encode())
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *(here.parents[1] / "tiny_model").glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def build_duel_base(
