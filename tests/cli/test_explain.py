@@ -63,6 +63,22 @@ def test_every_advantage_follows_from_the_turns_parts(run_dir: Path) -> None:
     assert all(repr(text)[:19] in said for text in replies)
 
 
+def test_credit_by_episode_is_explained_for_the_second_group_too(tmp_path: Path) -> None:
+    with working_in(tmp_path) as work:
+        work.train("optimizer.max_steps=1", "token_records=1")
+    (part,) = TokenRecords(work.run_dir).of(1)
+    assert part.rules["credit"] == "episode"
+    size = part.rules["group_size"]
+    for number in (0, size):
+        said = explanation(work.run_dir, 1, number)
+        values = {float(a) for row in part.rows if row.episode == number for a in row.advantages}
+        assert all(f"  advantage {value:+.4f} = (reward" in said for value in values)
+        group = [
+            sum(sum(turn[1:]) for turn in each["parts"]) for each in part.episodes[number:][:size]
+        ]
+        assert "rewards of its group: " + " ".join(f"{each:.2f}" for each in group) in said
+
+
 def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path) -> None:
     said = miner("explain", run_dir)
     assert said.startswith("step 3: 8 episodes")

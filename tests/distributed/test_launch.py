@@ -82,6 +82,26 @@ def test_the_status_is_that_of_the_rank_that_knows_why(start, body, status):
     assert int(start(body).communicate()[0]) == status
 
 
+def test_a_rank_that_only_lost_its_peers_is_not_taken_for_the_cause(start):
+    """The one that knows it takes longer to end."""
+    before = "import miner.distributed.launch as l; l.LAST_WORDS_S, l.CAUSE_S = 0.2, 60"
+    body = "time.sleep(3 * rank); sys.exit([1, 69][rank])"
+    assert int(start(body, before=before).communicate()[0]) == 69
+
+
+@pytest.mark.parametrize("status", [75, -signal.SIGKILL, -signal.SIGTERM])
+def test_the_command_ends_as_its_ranks_did(status):
+    code = f"""
+import typer
+from miner.cli import train
+try:
+    train._end_like({int(status)})
+except typer.Exit as end:
+    raise SystemExit(end.exit_code)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == status
+
+
 def test_a_rank_that_is_killed_takes_the_others_along(start, tmp_path):
     process = start("time.sleep(600)")
     ranks = pids(tmp_path)

@@ -82,7 +82,7 @@ def explains(run_dir, steps):
         metrics = {"loss": logged["loss"]}
         run.steps.append(StepRecord(step=number, time=0, reward=0, metrics=metrics))
         shown = explanation(run_dir, number, None)
-        assert "adds a loss of its own" not in shown
+        assert "adds its own loss" not in shown
         games = [f"game {2 * number - 2 + game}" for game in range(2)]
         assert [shown.count(f"{game}, member {m}") for game in games for m in range(4)] == [1] * 8
         last = explanation(run_dir, number, 7)
