@@ -5,11 +5,10 @@ import math
 from dataclasses import replace
 from random import Random
 
-from jinja2 import TemplateError
-
 from miner.environments.base import EpisodeTask, Transition
 from miner.inference.sampler import Sample
 from miner.recorded.conversations import Conversation, Conversations
+from miner.rollout.chat_template import REFUSALS
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBuilder
 
@@ -47,7 +46,7 @@ class RecordedRows:
         conversation = self.conversations.every[number]
         try:
             return _rows(conversation, self._renderer, self._family, self._most_tokens)
-        except (ValueError, TemplateError) as error:
+        except REFUSALS as error:
             logger.warning("conversation %d is left out: %s", number, str(error)[:200])
             return []
 
@@ -84,7 +83,7 @@ class RecordedRows:
 def _rows(
     conversation: Conversation, renderer: ChatRenderer, family: str, most_tokens: int
 ) -> list[RolloutRow]:
-    """Raises: `ValueError`, `TemplateError` for what cannot be written or rendered."""
+    """Raises: one of `REFUSALS` for what cannot be written or rendered."""
     messages, replies = conversation.written(family), conversation.replies
     builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
     learned = 0

@@ -143,3 +143,9 @@ def test_all_shards_are_read(model: Path) -> None:
     shard(model)
     with pytest.raises(UnverifiedModelError, match=r"model\.norm\.weight"):
         verify_model(model, load=True)
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].content + 1 }}", "{{ messages[9].content }}"])
+def test_weights_are_judged_where_the_chat_template_raises(model: Path, template: str) -> None:
+    (model / "chat_template.jinja").write_text(template)
+    assert verify_model(model, load=True, strict=False).tensors > 0

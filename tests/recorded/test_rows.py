@@ -80,6 +80,18 @@ def test_what_does_not_fit_is_left_out_from_its_end(tmp_path: Path) -> None:
     assert rows(found, len(whole.prompt_ids)).of(0) == []
 
 
+def test_a_conversation_that_the_template_cannot_take_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `{{ message.content + 1 }}` does, with an error of Python's own."""
+
+    def refuses(*messages: object) -> None:
+        raise TypeError('can only concatenate str (not "int") to str')
+
+    monkeypatch.setattr("miner.rollout.renderer.ChatRenderer.encode_reply", refuses)
+    assert rows(read(tmp_path, {"messages": CHAT})).of(0) == []
+
+
 def test_calls_become_the_models_own_form(tmp_path: Path) -> None:
     reply = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     (row,) = rows(read(tmp_path, {"messages": json.dumps([CHAT[1], reply])})).of(0)
