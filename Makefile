@@ -33,14 +33,15 @@ lint: setup ## ruff, mypy, and imports that go one way
 	@.venv/bin/lint-imports --no-logo --no-cache
 
 mutants: setup ## how many small defects the tests notice (mutmut; hours for all of them)
-	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-mutants.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	@$(PY) scripts/mutants.py $(MUTANTS)
 
 image: ## build the production image as validators do, without a cache (about nine gigabytes)
-	@scripts/docker/prepare.sh
+	@rm -f .image-seconds
+	@scripts/docker/prepare.sh --pull
 	@start=$$(date +%s); docker build --no-cache --tag goofspiel-miner:production \
 	  --file ops/docker/standalone-text-trainer.dockerfile . \
-	  && echo $$(($$(date +%s) - start)) >.image-seconds
+	  && echo $$(($$(date +%s) - start)) $$(git rev-parse HEAD) >.image-seconds
 
 image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for tests and compose
 	@scripts/docker/prepare.sh

@@ -20,9 +20,14 @@ from miner.config.contract import BUILD_MINUTES, DOCKERFILES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOURNAMENT_FILES = ("LICENSE", "NOTICE")
-TOURNAMENT_COPY = "tournament/core/pvp/game_prompts.yml"
+TOURNAMENT_COPIES = (
+    "tournament/core/pvp/game_prompts.yml",
+    "tournament/core/pvp/bot.py",
+    "tournament/core/pvp/tools.py",
+    "tournament/core/models/pvp_models.py",
+)
 BUILD_RECORD = ".image-seconds"
-"""Written by `make image`: how long the latest build took."""
+"""Written by `make image`: how long the latest build took, and of which commit."""
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
 MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
 
@@ -33,9 +38,9 @@ def obstacles(repository: Path, *, duels: bool = True) -> Iterator[str]:
     for name in TOURNAMENT_FILES:
         if name not in tracked:
             yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
-    if duels and TOURNAMENT_COPY not in tracked:
+    if duels and (absent := [name for name in TOURNAMENT_COPIES if name not in tracked]):
         yield (
-            f"{TOURNAMENT_COPY} is not committed: duels would be learned on prompts in our own "
+            f"{', '.join(absent)} is not committed: duels would be learned on prompts in our own "
             "words, not on those that are graded; `python -m miner prompts --from CLONE` copies it "
             "from a clone of the tournament's repository (--first-format goes without)"
         )
@@ -59,7 +64,12 @@ def build_warning(repository: Path) -> str:
     record = repository / BUILD_RECORD
     if not record.is_file():
         return "the image's build was not timed here: run make image"
-    minutes = float(record.read_text()) / 60
+    seconds, _, commit = record.read_text().strip().partition(" ")
+    if commit != _git(repository, "rev-parse", "HEAD").strip():
+        return (
+            f"the image was built of {commit or 'an earlier commit'}, not of HEAD: run make image"
+        )
+    minutes = float(seconds) / 60
     if minutes < BUILD_MINUTES / 2:
         return ""
     return (
@@ -86,8 +96,10 @@ def _differ(repository: Path, *names: str) -> bool:
 
 def _git(repository: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=repository, capture_output=True, text=True, check=True
+        ["git", *words], cwd=repository, capture_output=True, text=True, check=False
     )
+    if done.returncode:
+        sys.exit(f"git {words[0]} fails in {repository}: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -8,10 +8,14 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from entrypoint.exit_status import ExitStatus
 from tests.containers.harness import IMAGE, Miner, Place
 from tests.entrypoint.plans import as_parsed, planned_servers
-from tests.images.test_image_files import READABLE
+from tests.images.test_image_files import READABLE, TOURNAMENTS
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VERSIONS = """
@@ -47,11 +51,6 @@ def test_every_direct_pin_is_installed() -> None:
     }
 
 
-def test_everything_can_be_imported() -> None:
-    modules = "vllm, deepspeed, miner.training.run, entrypoint.main"
-    inside("python", "-c", f"import {modules}")
-
-
 def test_every_call_to_vllm_and_trl_fits() -> None:
     table = (REPOSITORY / "tests/vllm_surface.py").read_text()
     said = inside("python", "-", given=table).splitlines()[-1]
@@ -68,8 +67,9 @@ def test_the_compilers_fit_each_other() -> None:
 
 
 def test_all_files_of_the_miner_can_be_read() -> None:
-    listed = inside("find", "/app", "-type", "f").split()
-    assert {Path(name).suffix for name in listed} <= READABLE
+    for name in inside("find", "/app", "-type", "f").split():
+        allowed = TOURNAMENTS if name.startswith("/app/tournament/") else READABLE
+        assert Path(name).suffix in allowed, name
     packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
     purelib = inside("python", "-c", packages).strip()
     assert inside("find", purelib, "/cache", "/app", "-name", "*.pyc") == ""

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from miner.duel.tournament_files import FILES
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_submission.py"
 SOUND = {
     "LICENSE": "theirs",
@@ -16,7 +18,7 @@ SOUND = {
     "dockerfiles/standalone-text-trainer.dockerfile": "FROM python\n",
     "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
-    "tournament/core/pvp/game_prompts.yml": "theirs",
+    **{f"tournament/{names[0]}": "theirs" for names in FILES.values()},
 }
 
 
@@ -77,6 +79,7 @@ def test_the_first_format_goes_without_the_prompts_of_duels(
         ({"NOTICE": None}, "NOTICE is not committed"),
         ({"LICENSE": None}, "LICENSE is not committed"),
         ({"tournament/core/pvp/game_prompts.yml": None}, "prompts in our own words"),
+        ({"tournament/core/models/pvp_models.py": None}, "pvp_models.py is not committed"),
         ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),
@@ -107,13 +110,26 @@ def test_what_is_not_committed_is_in_the_way(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(None, "was not timed"), ("899", ""), ("900", "took 15 minutes")]
+    ("record", "words"),
+    [
+        (None, "was not timed"),
+        ("899 HEAD", ""),
+        ("900 HEAD", "took 15 minutes"),
+        ("899 0a1b2c", "built of 0a1b2c, not of HEAD"),
+    ],
 )
-def test_a_build_that_might_take_too_long_is_noted(
-    script: ModuleType, tmp_path: Path, seconds: str | None, words: str
+def test_a_build_that_might_take_too_long_or_is_of_another_commit_is_noted(
+    script: ModuleType, commit: Callable[..., Path], record: str | None, words: str
 ) -> None:
-    if seconds:
-        (tmp_path / ".image-seconds").write_text(seconds)
-    warning = script.build_warning(tmp_path)
+    repository = commit({})
+    if record:
+        written = record.replace("HEAD", git(repository, "rev-parse", "HEAD"))
+        (repository / ".image-seconds").write_text(written + "\n")
+    warning = script.build_warning(repository)
     assert words in warning
     assert bool(warning) is bool(words)
+
+
+def test_gits_own_reason_is_shown(script: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="not a git repository"):
+        script.main(tmp_path)

@@ -9,9 +9,12 @@ import pytest
 
 from entrypoint.environment import program_environment, writable_folders
 from entrypoint.paths import Paths
+from miner.duel.tournament_files import FILES
+from miner.rollout.base_templates import FILES as TEMPLATE_FILES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 READABLE = {".py", ".md", ".j2", ".toml", ""}  # suffixes of the image's own files
+TOURNAMENTS = READABLE | {".yml", ".jinja"}  # and of the copy of the tournament's
 PRODUCTION = (REPOSITORY / "Dockerfile").read_text()
 SMALL = (REPOSITORY / "Dockerfile.cpu").read_text()
 
@@ -54,6 +57,11 @@ def test_every_copied_file_has_a_suffix_that_can_be_read() -> None:
     others = [name for name in listed.stdout.split() if Path(name).suffix not in READABLE]
     assert len(listed.stdout.split()) > 200
     assert others == []
+
+
+def test_every_file_that_is_copied_from_the_tournament_has_a_suffix_that_can_be_read() -> None:
+    copied = [*(names[0] for names in FILES.values()), *TEMPLATE_FILES]
+    assert {Path(name).suffix for name in copied} <= TOURNAMENTS
 
 
 def test_the_builds_smoke_test_names_what_exists() -> None:
@@ -109,5 +117,8 @@ def test_models_data_and_compiled_files_stay_out_of_the_context() -> None:
     rules = (REPOSITORY / ".dockerignore").read_text().split("\n")
     assert rules[1] == "*"
     assert {"**/__pycache__", "**/*.pyc"} <= set(rules[rules.index("!mock_env_server") :])
-    allowed = {rule for rule in rules if rule.startswith("!")}
-    assert not {"!runs", "!checkpoints", "!tests", "!.git"} & allowed
+    assert {rule for rule in rules if rule.startswith("!")} == {
+        *("!requirements*.lock", "!requirements*.txt", "!README.md", "!LICENSE", "!NOTICE"),
+        *("!tournament", "!entrypoint", "!miner", "!mock_env_server", "!recipes"),
+        "!.cache/wheels/*.whl",
+    }
