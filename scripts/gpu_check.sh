@@ -9,6 +9,7 @@
 # logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given (default: 0.25),
 # ONLY a regular expression of the names of the stages that run (default: all).
 set -uo pipefail
+[ -z "${1:-}" ] || set -- "$(realpath "$1")"
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
@@ -56,10 +57,14 @@ print(f"{len(steps)} steps, last one {last['seconds']:.1f} s, {last['tokens_per_
 P
 }
 
-train() { # GPUs (one process each), run's name, KEY=VALUE...
-    local visible=$1 name=$2 processes
-    processes=$(tr , '\n' <<<"$visible" | wc -l)
-    shift 2
+named() { # first and last of this script's GPUs: their names for CUDA
+    (IFS=,; echo "${devices[*]:$1:$2-$1+1}")
+}
+
+train() { # first and last GPU (one process each), run's name, KEY=VALUE...
+    local visible processes=$(($2 - $1 + 1)) name=$3
+    visible=$(named "$1" "$2")
+    shift 3
     # a process that sees several GPUs would have torch spread its batches over them
     CUDA_VISIBLE_DEVICES=$visible "$python" -m miner train --processes "$processes" \
         "run_dir=$out/$name" "output.dir=$out/$name-model" \
@@ -81,14 +86,14 @@ orchestrator() { # name, data set type: a validator's job of minutes on all GPUs
 split() { # name, vLLM's GPUs, trainer processes, KEY=VALUE...: vLLM on the first GPUs
     local name=$1 engines=$2 processes=$3 status
     shift 3
-    PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((engines - 1))) \
+    PYTHONPATH=$PWD VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=$(named 0 $((engines - 1))) \
         "$python" -m entrypoint.inference --kill-after 10 vllm serve "$model" --host 127.0.0.1 \
         --port "$port" --dtype bfloat16 --data-parallel-size "$engines" --max-model-len 4096 --gpu-memory-utilization 0.8 \
         --weight-transfer-config '{"backend":"file"}' --logprobs-mode processed_logprobs \
         --worker-extension-cls miner.inference.vllm.worker.WeightsByFile \
         --max-logprobs -1 >"$out/vllm-$name.log" 2>&1 &
     local server=$!
-    train "$(seq -s, "$engines" $((engines + processes - 1)))" "$name" \
+    train "$engines" $((engines + processes - 1)) "$name" \
         model.dtype=bfloat16 rollout.engine=vllm_server "rollout.server=http://127.0.0.1:$port" "$@"
     status=$?
     kill "$server" 2>/dev/null
@@ -102,6 +107,8 @@ split() { # name, vLLM's GPUs, trainer processes, KEY=VALUE...: vLLM on the firs
 }
 gpus=0
 if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) && [ "$gpus" -gt 0 ]; then
+    IFS=, read -ra devices <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}"
+    gpus=${#devices[@]} # those that the caller lets it have
     note "GPUs and driver" found "$gpus x $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
 else
     gpus=0
@@ -132,21 +139,21 @@ if [ "$gpus" -gt 0 ]; then
         ONLY="" stage "the demo's base model" tiny.log "$python" -m miner.tiny_model --out "$model"
         ran=$((ran - 1)) # it was not asked for
     fi
-    stage "transformers, float32" float32.log train 0 float32
-    stage "transformers, bfloat16" bfloat16.log train 0 bfloat16 model.dtype=bfloat16
-    stage "transformers, LoRA" lora.log train 0 lora model.dtype=bfloat16 model.tuning=lora
+    stage "transformers, float32" float32.log train 0 0 float32
+    stage "transformers, bfloat16" bfloat16.log train 0 0 bfloat16 model.dtype=bfloat16
+    stage "transformers, LoRA" lora.log train 0 0 lora model.dtype=bfloat16 model.tuning=lora
     if [ -n "$vllm" ]; then
-        stage "vLLM colocated, 1 GPU" colocated.log train 0 colocated model.dtype=bfloat16 \
+        stage "vLLM colocated, 1 GPU" colocated.log train 0 0 colocated model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 rollout.most_invalid=0.25
-        stage "the same, 16 cards" cards16.log train 0 cards16 model.dtype=bfloat16 \
+        stage "the same, 16 cards" cards16.log train 0 0 cards16 model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 "environment.deck_sizes=[16]"
-        stage "the same, LoRA" colocated-lora.log train 0 colocated-lora model.dtype=bfloat16 \
+        stage "the same, LoRA" colocated-lora.log train 0 0 colocated-lora model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 model.tuning=lora
         if [ -n "${1:-}" ]; then
-            stage "the same, duels, 512 tokens" duels.log train 0 duels model.dtype=bfloat16 \
+            stage "the same, duels, 512 tokens" duels.log train 0 0 duels model.dtype=bfloat16 \
                 rollout.engine=vllm_colocated rollout.memory_share=0.3 \
                 environment.channel=duel rollout.max_reply_tokens=512
-            stage "the same, first from teachers" taught.log train 0 taught model.dtype=bfloat16 \
+            stage "the same, first from teachers" taught.log train 0 0 taught model.dtype=bfloat16 \
                 rollout.engine=vllm_colocated rollout.memory_share=0.3 environment.channel=duel \
                 rollout.max_reply_tokens=512 demonstrations.share=0.5
         else
@@ -161,9 +168,9 @@ if [ "$gpus" -gt 0 ]; then
         note "vLLM server + trainer, 2 GPUs" skipped "it needs vLLM and two GPUs"
     fi
     if [ -n "$deepspeed" ]; then
-        stage "transformers, 2 ranks, ZeRO-2" ranks.log train 0,1 ranks \
+        stage "transformers, 2 ranks, ZeRO-2" ranks.log train 0 1 ranks \
             model.dtype=bfloat16 optimizer.zero_stage=2
-        [ -z "$vllm" ] || stage "vLLM colocated, 2 ranks, ZeRO-2" both.log train 0,1 both \
+        [ -z "$vllm" ] || stage "vLLM colocated, 2 ranks, ZeRO-2" both.log train 0 1 both \
             model.dtype=bfloat16 optimizer.zero_stage=2 rollout.engine=vllm_colocated \
             rollout.memory_share=0.3
     else

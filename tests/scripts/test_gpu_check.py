@@ -153,13 +153,29 @@ def test_no_process_sees_more_gpus_than_its_own(tmp_path: Path) -> None:
     """torch would spread batches over what it sees."""
     status, table = run(tmp_path, gpus=4)
     assert status == 0, table
+    done = {name for name, result in table.items() if result.startswith("ok")}
+    assert {f"vLLM server + 2 ranks, ZeRO-{stage}" for stage in (2, 3)} < done
     lines = (tmp_path / "out/visible").read_text().splitlines()
-    assert len(lines) >= 10
     for visible, _, command in (line.partition(": ") for line in lines):
         assert f"--processes {len(visible.split(','))} " in command
     assert any(line.startswith("1,2: ") for line in lines)  # vLLM has GPU 0
     assert any(line.startswith("2: ") for line in lines)  # two engines have GPUs 0 and 1
     assert table["the orchestrator, all GPUs"].endswith("miner: exit 0 (ok): handed over")
+
+
+def test_gpus_that_the_caller_may_not_have_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a model's folder is meant from where the caller is."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5e,6")
+    monkeypatch.chdir(tmp_path.parent)
+    status, table = run(tmp_path, gpus=8, model=(tmp_path.name,))
+    assert status == 0, table
+    assert table["vLLM server + 2 ranks, ZeRO-2"].startswith("ok")
+    lines = (tmp_path / "out/visible").read_text().splitlines()
+    used = {line.partition(": ")[0] for line in lines}
+    assert used == {"4", "4,GPU-5e", "GPU-5e", "GPU-5e,6", "6"}
+    assert all(f"model.path={tmp_path} " in line for line in lines)
 
 
 def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
