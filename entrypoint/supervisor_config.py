@@ -1,6 +1,6 @@
 """supervisord.conf as data: the programs of a run and how supervisord has to treat them.
 
-What the container's limits ask for (measured, see STACK.md): no `user=` and no inet server (no
+What the container's limits ask for (measured): no `user=` and no inet server (no
 capabilities), stdout through /dev/fd/1 without rotation, one group (or programs are stopped one
 after another), a stop time below the container's grace period, socket and pid file in /tmp.
 """

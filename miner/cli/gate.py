@@ -24,7 +24,8 @@ def gate_command(
     """Play seat-swapped pairs until every game shows the candidate no worse than the start.
 
     The status is 0 if it has passed and 1 if not: what is undecided keeps the start. Each game has
-    to show a score above 0.45, and all together no more forfeits (miner/publishing/gate.py).
+    to show a score above 0.45, and all together forfeits that exceed the start's by less than 2% of
+    the games (miner/publishing/gate.py).
     Players are named as with `duel`.
 
     Example:

@@ -59,7 +59,7 @@ FACTS: dict[str, ChannelFacts] = {
     ),
     "duel": ChannelFacts(
         "duel:DuelChannel",
-        reads=("games", "opponents", "cards", "boards", "tool_parser"),
+        reads=("games", "opponents", "cards", "boards", "notes", "tool_parser"),
         served_dtype=SERVING_DTYPE,
         critics=True,
         duels=True,

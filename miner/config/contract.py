@@ -33,9 +33,10 @@ DUEL_CHANNEL: Final = "duel"
 RECORDED_CHANNEL: Final = "recorded"
 DuelCards = Literal[5, 8, 10, 13]
 DUEL_CARDS: Final = (5, 8, 10, 13)
+"""Goofspiel's deck sizes in duels, by seed; servers have others (`DECK_SIZES`)."""
 DuelBoard = Literal["4x5", "5x5", "5x6"]
 DUEL_BOARDS: Final = ("4x5", "5x5", "5x6")
-"""Goofspiel's deck sizes in duels, by seed; servers have others (`DECK_SIZES`)."""
+"""Clobber's boards in duels, by seed."""
 
 DUEL_REPLY_TOKENS: Final = 512
 """Longest reply of a turn."""

@@ -88,7 +88,7 @@ class DemonstrationSettings(Section):
     datasets: tuple[Path, ...] = Field(
         (),
         description="Folders of conversations (jsonl, json or parquet with `messages`), half of "
-        f"each such step's replies; empty: those of {DATASETS_VARIABLE}.",
+        f"each such step's replies; not set: those of {DATASETS_VARIABLE}; []: none.",
     )
 
 

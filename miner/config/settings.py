@@ -109,8 +109,8 @@ class EnvironmentSettings(Section):
         ("random",),
         min_length=1,
         description="channel = duel: who sits opposite, in turns: random, bid, mcts:SIMULATIONS, "
-        "cfr, strong, a function of yours (own_duels.py:play), a model folder, base, or snapshot "
-        "(what this run has published last).",
+        "cfr, strong, teacher, rival, a function of yours (own_duels.py:play), a model folder, an "
+        "endpoint's URL, base, or snapshot (what this run has published last).",
     )
     cards: tuple[DuelCards, ...] = Field(
         DUEL_CARDS, min_length=1, description="channel = duel: Goofspiel's deck sizes."
@@ -134,7 +134,7 @@ class EnvironmentSettings(Section):
     datasets: tuple[Path, ...] = Field(
         (),
         description="channel = recorded: folders of conversations, as demonstrations.datasets; "
-        f"empty: those of {DATASETS_VARIABLE}.",
+        f"not set: those of {DATASETS_VARIABLE}; []: none.",
     )
 
     @field_validator(
@@ -221,7 +221,9 @@ class EvaluationSettings(Section):
 
 class DeadlineSettings(Section):
     seconds: float | None = Field(
-        None, gt=0, description="Training time over all restarts; empty: only max_steps ends it."
+        None,
+        gt=0,
+        description="Training time over all restarts; empty: max_steps or ends_at ends it.",
     )
     ends_at: float | None = Field(None, gt=0, description="Unix time of the kill, planned for.")
 

@@ -44,7 +44,7 @@ class SeededTasks:
         if count > len(self._held_out):
             raise ConfigurationError(
                 f"{count} held-out episodes were asked for, {self.name} has {len(self._held_out)} "
-                f"of its {self._problems} problems: lower evaluation.episodes, or --episodes"
+                f"of its {self._problems} problems: lower evaluation.episodes"
             )
         return [self._task(number) for number in rng.sample(self._held_out, count)]
 

@@ -14,7 +14,7 @@ from miner.duel.teachers.liars_dice import by_the_odds, read_turn
 from miner.duel.turn import Request
 
 PLIES = 3
-"""Of Clobber's search; 0.68 against random moves on 4x5."""
+"""Of Clobber's search; 0.71 against random moves on 4x5."""
 
 
 def rival_move(request: Request) -> int:

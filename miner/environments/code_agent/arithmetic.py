@@ -50,7 +50,7 @@ class Arithmetic:
         if count > len(every):
             raise ConfigurationError(
                 f"{count} held-out problems were asked for, {self.name} has {len(every)}: lower "
-                "evaluation.episodes, or --episodes"
+                "evaluation.episodes"
             )
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         return [self._task(number, rng) for number in rng.sample(every, count)]
