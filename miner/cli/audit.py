@@ -95,9 +95,9 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
                 played = [task for task in tasks[:groups] for _ in range(size)]
                 base = loop.run(evaluate(policy, source, played, rules))
     if base.unplayed == base.episodes:
-        raise InfrastructureError(
-            f"no episode of the base could be played; the first one: {base.episodes[0].message}"
-        )
+        first = base.episodes[0]
+        kind = ConfigurationError if first.failure == "policy" else InfrastructureError
+        raise kind(f"no episode of the base could be played; the first one: {first.message}")
     tokenizer = load_chat(settings.model.path).tokenizer
     replies = [reply.text for episode in base.episodes for reply in episode.replies]
     tokens = sum(len(tokenizer.encode(text, add_special_tokens=False)) + 1 for text in replies)

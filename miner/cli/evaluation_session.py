@@ -176,14 +176,16 @@ def _base_result(
     folder: RunFolder, earlier: Sequence[EvaluationRecord], record: EvaluationRecord
 ) -> EvaluationResult | None:
     """The base model's, played as `record` was; None for the base itself, or without one."""
-    names = [
-        other.name
+    alike = [
+        other
         for other in earlier
         if _is_base(other.name) and other.step is None and played_alike(record, other)
     ]
-    if _is_base(record.name) or not names:
+    if _is_base(record.name) or not alike:
         return None
-    path = folder.path / f"{_slug(names[-1])}.json"
+    # the newest of those that fit best
+    base = max(reversed(alike), key=lambda other: not _differences(record, other))
+    path = folder.path / f"{_slug(base.name)}.json"
     try:
         return EvaluationResult.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError) as error:
@@ -251,18 +253,24 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
     namesakes = [other for other in earlier if other.name == record.name and other.step is None]
     if not namesakes:
         return record.name
-    ours, theirs = _way(record), _way(namesakes[-1])
-    return ", ".join(
-        [record.name, *(way for way, other in zip(ours, theirs, strict=True) if way != other)]
-    )
+    return ", ".join([record.name, *_differences(record, namesakes[-1])])
 
 
 def played_alike(record: EvaluationRecord, other: EvaluationRecord) -> bool:
     """Return whether two scores may be subtracted, as far as their episodes are the same."""
+    met = not (record.opponents and other.opponents)  # earlier versions wrote none
+    met = met or not set(record.opponents).isdisjoint(other.opponents)
     shared = not _games(record).isdisjoint(_games(other))
-    if record.opponents and other.opponents:
-        shared = shared and not set(record.opponents).isdisjoint(other.opponents)
-    return shared and _way(record)[:2] == _way(other)[:2]
+    return met and shared and _way(record)[:2] == _way(other)[:2]
+
+
+def _differences(record: EvaluationRecord, other: EvaluationRecord) -> list[str]:
+    """How `record` was played, as far as `other` was not."""
+    pairs = zip(_way(record), _way(other), strict=True)
+    return [way for way, others in pairs if way != others and others != _AGAINST]
+
+
+_AGAINST = "against "
 
 
 def _way(record: EvaluationRecord) -> tuple[str, ...]:
@@ -272,7 +280,7 @@ def _way(record: EvaluationRecord) -> tuple[str, ...]:
         f"over {record.channel}",
         f"temperature {temperature:g}",
         "+".join(sorted(game.rpartition(":")[2] for game in _games(record))),
-        f"against {'+'.join(record.opponents)}",
+        _AGAINST + "+".join(record.opponents),
         f"{cards} cards",
     )
 

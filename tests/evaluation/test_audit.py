@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from miner.environments import EpisodeTask, InfrastructureError
+from miner.config.errors import ConfigurationError
+from miner.environments import EpisodeTask
 from miner.environments.base import Observation
 from miner.evaluation.audit import INJECTION, NO_PLAY, Audit, FixedPolicy
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
@@ -104,5 +105,5 @@ def test_the_command_plays_base_and_others(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_base_that_cannot_play_has_no_audit(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base", build_qwen3(max_position_embeddings=64))
-    with pytest.raises(InfrastructureError, match="no episode of the base could be played"):
+    with pytest.raises(ConfigurationError, match="no episode of the base could be played"):
         miner("audit", f"model.path={base}", *WORDS)

@@ -154,6 +154,21 @@ def test_each_game_of_one_name_keeps_its_files_and_is_compared_with_the_same_gam
     assert compared == [False, False, True, True, False]
 
 
+def test_of_several_bases_the_one_that_was_played_alike_is_compared_with(tmp_path: Path) -> None:
+    """And an evaluation done again replaces a record of an earlier version, without opponents."""
+    common = ("policy=random", "environment.channel=duel", "episodes=12", f"out={tmp_path}")
+    two, one = ("environment.games=leduc_poker,liars_dice",), ("environment.games=leduc_poker",)
+    for name, games in [("base", two), ("base", one), ("trained", two), ("trained", two)]:
+        run(*common, f"name={name}", *games)
+        lines = (tmp_path / "evaluations.jsonl").read_text()
+        (tmp_path / "evaluations.jsonl").write_text(
+            lines.replace('"opponents":["random"]', '"opponents":[]')
+        )
+    found = RunFolder(tmp_path).read().evaluations
+    assert [record.name for record in found] == ["base", "base, leduc_poker", "trained", "trained"]
+    assert [record.difference and record.difference.n for record in found] == [None, None, 12, 12]
+
+
 def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -> None:
     model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=1024))
     common = (

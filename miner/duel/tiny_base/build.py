@@ -80,8 +80,9 @@ def content_key(recipe: DuelRecipe) -> str:
     """A short name for a recipe, and for the code and libraries that make its model."""
     text = repr((recipe, SEED, torch.__version__, transformers.__version__))
     digest = hashlib.sha256(text.encode())
-    here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), *(here.parents[1] / "tiny_model").glob("*.py")]):
+    miner = Path(__file__).parents[2]
+    folders = [miner / name for name in ("duel", "games", "tiny_model", "rollout")]
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
