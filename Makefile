@@ -47,7 +47,7 @@ image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for test
 	@scripts/docker/prepare.sh
 	@scripts/docker/image-cpu.sh
 
-image-check: setup ## look into the production image: pins, imports, vLLM's flags, a run under the limits
+image-check: setup ## look into the production image: pins, vLLM's flags, a run under the limits
 	@MINER_IMAGE=goofspiel-miner:production $(PY) -m pytest tests/containers/check_production.py
 
 submission: ## check whether HEAD can be submitted, and print the commit

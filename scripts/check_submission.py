@@ -40,9 +40,9 @@ def obstacles(repository: Path, *, duels: bool = True) -> Iterator[str]:
             yield f"{name} is not committed: copy the tournament's own file to {name}, unchanged"
     if duels and (absent := [name for name in TOURNAMENT_COPIES if name not in tracked]):
         yield (
-            f"{', '.join(absent)} is not committed: duels would be learned on prompts in our own "
-            "words, not on those that are graded; `python -m miner prompts --from CLONE` copies it "
-            "from a clone of the tournament's repository (--first-format goes without)"
+            f"not committed: {', '.join(absent)}; duels would be learned on prompts in our own "
+            "words, not on those that are graded: `python -m miner prompts --from CLONE` copies "
+            "them from a clone of the tournament's repository (--first-format goes without)"
         )
     missing = [name for name in DOCKERFILES if name not in tracked]
     if missing:

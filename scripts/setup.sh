@@ -18,11 +18,14 @@ stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock re
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 
 echo "setup: making $venv with the pinned packages (about two minutes)"
-if [ -e "$venv" ]; then # an earlier one comes back if this one cannot be made
+python=$("$python" -c 'import sys; print(sys._base_executable)') # not that of .venv, where that is active
+if [ -f "$venv/.pins" ]; then
   rm -rf "$venv.before"
   mv "$venv" "$venv.before"
-  trap 'rm -rf "$venv"; mv "$venv.before" "$venv"' EXIT
 fi
+rm -rf "$venv"
+# an earlier one comes back if this one cannot be made
+[ ! -e "$venv.before" ] || trap 'rm -rf "$venv"; mv "$venv.before" "$venv"' EXIT
 "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 

@@ -8,7 +8,7 @@ base=python:3.11-slim-bookworm
 can_make() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; }
 
 if ! why=$(docker info 2>&1 >/dev/null); then
-  can_make || { echo "docker: no engine answers: start Docker, or be root on Debian to get one ($(tail -n 1 <<<"$why"))" >&2; exit 3; }
+  can_make || { echo "docker: no engine answers: start Docker, or be root on Debian 12 to get one ($(tail -n 1 <<<"$why"))" >&2; exit 3; }
   echo "docker: no engine answers, installing and starting one"
   { ./engine.sh install && ./engine.sh start; } ||
     { echo "docker: no engine could be made on this machine, for the reason above" >&2; exit 3; }

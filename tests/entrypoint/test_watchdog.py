@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_phase_that_lasts_beats_again_and_beats_close_together_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((1000.0, 1000.5, 1002.0))
-    monkeypatch.setattr("miner.config.heartbeat.time.time", clock.__next__)
+    monkeypatch.setattr("miner.config.heartbeat.time", SimpleNamespace(time=clock.__next__))
     writer, times = HeartbeatWriter(tmp_path), []
     for _ in range(3):
         writer.beat("evaluation", 3)

@@ -79,7 +79,10 @@ def test_the_first_format_goes_without_the_prompts_of_duels(
         ({"NOTICE": None}, "NOTICE is not committed"),
         ({"LICENSE": None}, "LICENSE is not committed"),
         ({"tournament/core/pvp/game_prompts.yml": None}, "prompts in our own words"),
-        ({"tournament/core/models/pvp_models.py": None}, "pvp_models.py is not committed"),
+        (
+            {"tournament/core/models/pvp_models.py": None},
+            "not committed: tournament/core/models/pvp_models.py; duels",
+        ),
         ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),

@@ -87,6 +87,11 @@ def run(
     return done.returncode, {line[:34].strip(): line[35:] for line in table}
 
 
+@pytest.fixture(autouse=True)
+def all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 def planned_job(line: str) -> Settings:
     """The settings that the orchestrator plans with for a job by its words."""
     dataset = line.partition("--dataset-type ")[2].partition(" --task-type")[0]
@@ -176,6 +181,12 @@ def test_gpus_that_the_caller_may_not_have_are_left_alone(
     used = {line.partition(": ")[0] for line in lines}
     assert used == {"4", "4,GPU-5e", "GPU-5e", "GPU-5e,6", "6"}
     assert all(f"model.path={tmp_path} " in line for line in lines)
+
+
+def test_a_model_that_is_not_there_is_not_replaced_by_the_demos(tmp_path: Path) -> None:
+    status, _ = run(tmp_path, gpus=1, model=(str(tmp_path / "away"),))
+    assert status == 2
+    assert not (tmp_path / "out/visible").exists()
 
 
 def test_a_stage_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
