@@ -8,7 +8,6 @@ from random import Random
 from miner.environments.base import EpisodeTask, Transition
 from miner.inference.sampler import Sample
 from miner.recorded.conversations import Conversation, Conversations
-from miner.rollout.chat_template import REFUSALS
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBuilder
 
@@ -46,7 +45,7 @@ class RecordedRows:
         conversation = self.conversations.every[number]
         try:
             return _rows(conversation, self._renderer, self._family, self._most_tokens)
-        except REFUSALS as error:
+        except Exception as error:  # a template is a program: it may raise anything
             logger.warning("conversation %d is left out: %s", number, str(error)[:200])
             return []
 
@@ -83,7 +82,7 @@ class RecordedRows:
 def _rows(
     conversation: Conversation, renderer: ChatRenderer, family: str, most_tokens: int
 ) -> list[RolloutRow]:
-    """Raises: one of `REFUSALS` for what cannot be written or rendered."""
+    """Raises: `ValueError` for what cannot be written, anything for what cannot be rendered."""
     messages, replies = conversation.written(family), conversation.replies
     builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
     learned = 0
