@@ -60,5 +60,5 @@ def build_base(out: Path, steps: int) -> Path:
 
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/guess", BASE_STEPS)
-    own = build_base(given.out / "base", given.base_steps)
+    own = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
     learn(own, given.out, given.seed, [*SETTINGS, *given.settings])

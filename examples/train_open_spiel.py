@@ -77,5 +77,5 @@ def build_base(out: Path, steps: int) -> Path:
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/tic-tac-toe", BASE_STEPS)
     print(f"playing at random scores {at_random(pyspiel.load_game(GAME).new_initial_state()):.3f}")
-    base = build_base(given.out / "base", given.base_steps)
+    base = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
     learn(base, given.out, given.seed, [*SETTINGS, *given.settings])

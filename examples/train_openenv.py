@@ -93,5 +93,5 @@ def learn(base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/echo", BASE_STEPS)
-    own = build_base(given.out / "base", given.base_steps)
+    own = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
     learn(own, given.out, given.seed, [*SETTINGS, *given.settings])

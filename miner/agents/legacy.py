@@ -22,16 +22,19 @@ def legacy_rollout(func: Rollout) -> Rollout:
 
     Raises: `ConfigurationError` for a function of neither form, and for columns of another length.
     """
-    count = len(inspect.signature(func).parameters)
+    name = getattr(func, "__name__", type(func).__name__)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(func).parameters.values()
+    count = sum(each.kind in kinds and each.default is each.empty for each in parameters)
     if count not in (2, 3):
         raise ConfigurationError(
-            f"{func.__name__} takes {count} arguments: a rollout function takes (prompts, trainer) "
+            f"{name} takes {count} arguments: a rollout function takes (prompts, trainer) "
             "or (prompts, args, processing_class)"
         )
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         if count == 2:
-            return checked(func(prompts, trainer), len(prompts), func.__name__)
+            return checked(func(prompts, trainer), len(prompts), name)
         training = trainer.model.training
         group = trainer.num_generations if training else trainer.num_generations_eval
         asked = _once_each(prompts, group)
@@ -40,7 +43,7 @@ def legacy_rollout(func: Rollout) -> Rollout:
         ids = columns.get("prompt_ids") or []
         if group > 1 and len(ids) == len(asked):
             columns = {**columns, "prompt_ids": [row for row in ids for _ in range(group)]}
-        return checked(columns, len(prompts), func.__name__)
+        return checked(columns, len(prompts), name)
 
     return rollout
 

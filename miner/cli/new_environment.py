@@ -1,6 +1,7 @@
 """`python -m miner new-environment`."""
 
 import keyword
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,10 @@ def new_environment_command(
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigurationError(f"{name!r} is not a name of a class: write it like Guess")
+    if name.lower() in sys.stdlib_module_names or name in ("Step", "TextEnvironment"):
+        raise ConfigurationError(
+            f"{name!r} would hide what has this name already: choose another name"
+        )
     path = folder / f"{name.lower()}.py"
     if path.exists():
         raise ConfigurationError(f"{path} is there already: choose another name, or move it")

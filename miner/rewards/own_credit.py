@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.environments.own.entry import load_function
@@ -20,6 +21,8 @@ def load_credit(entry: str) -> OwnCredit:
     function = load_function(entry, "reward.entry", "credit", list)
 
     def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
+        if all(member is None for member in group):
+            return [None] * len(group)
         found = function(group)
         if len(found) != len(group):
             raise ConfigurationError(
@@ -28,13 +31,18 @@ def load_credit(entry: str) -> OwnCredit:
         for member, values in zip(group, found, strict=True):
             if member is None:
                 continue
-            if values is None or len(values) != len(member.turns):
+            if not _is_a_number_for_each(member.turns, values):
                 raise ConfigurationError(
                     f"reward.entry {entry!r} returned {values!r} for an episode of "
-                    f"{len(member.turns)} turns: expected a number for each"
+                    f"{len(member.turns)} turns: expected a finite number for each"
                 )
-            if not all(map(math.isfinite, values)):
-                raise ConfigurationError(f"reward.entry {entry!r} returned {values!r}: not finite")
         return found
 
     return credit
+
+
+def _is_a_number_for_each(turns: Sequence[Any], values: Any) -> bool:
+    try:
+        return len(values) == len(turns) and all(map(math.isfinite, values))
+    except TypeError:  # None, a number, or a list of something else
+        return False

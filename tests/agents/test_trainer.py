@@ -1,5 +1,6 @@
 """TRL's trainer with an environment, and rollout functions of both forms."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,12 @@ def test_a_rollout_function_of_the_first_form_runs_and_its_columns_reach_rewards
     assert columns["prompt_ids"] == [[0], [0], [1], [1]]
     with pytest.raises(ConfigurationError, match="not whole groups of 2"):
         legacy_rollout(rollout_func)(["a", "b", "b"], there)
+
+    def with_more(client, prompts, args, processing_class, env=None):  # type: ignore[no-untyped-def]
+        return rollout_func(prompts, args, processing_class)
+
+    bound = legacy_rollout(functools.partial(with_more, "client"))
+    assert bound(["a", "a", "b", "b"], there) == columns
 
 
 def test_a_rollout_function_of_todays_form_gets_the_trainer() -> None:

@@ -33,6 +33,8 @@ def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path: Path) -> None:
     for words, message in (
         (("Riddle", "--in", str(tmp_path)), "is there already"),
         (("my-game",), "not a name of a class"),
+        (("Random",), "would hide"),
+        (("Step",), "would hide"),
         (("Riddle", "--in", str(tmp_path / "none")), "there is no folder"),
     ):
         assert message in refusal("new-environment", *words)

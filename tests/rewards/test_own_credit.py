@@ -20,6 +20,7 @@ def test_the_example_credits_turns_alone_at_which_the_group_differed() -> None:
     other = build_trajectory(0.0, replies=["1", "3"])
     group = [won, other, None]
     assert list(load_credit(f"{ENTRY}:credit")(group)) == [[0.0, 1.0], [0.0, -1.0], None]
+    assert load_credit(f"{ENTRY}:credit")([None, None]) == [None, None]
 
 
 def test_its_advantages_reach_the_tokens_of_their_turns(tmp_path: Path) -> None:
@@ -46,7 +47,9 @@ def test_the_rollout_asks_it_group_by_group() -> None:
     [
         ("return [[1.0]]", "1 lists for a group of 2"),
         ("return [[1.0], [1.0]]", "an episode of 2 turns"),
-        ("return [[1.0, float('nan')]] * 2", "not finite"),
+        ("return [[1.0, float('nan')]] * 2", "expected a finite number for each"),
+        ("return [[1.0, None]] * 2", "expected a finite number for each"),
+        ("return [1.0, 1.0]", "expected a finite number for each"),
         ("return group[0].points", r"AttributeError: .*line 2"),
         ("return None", "TypeError: .*not iterable"),
         ("yield group[0].points", r"AttributeError: .*line 2"),

@@ -113,10 +113,10 @@ def with_place(error: Exception) -> str:
 
 
 def _from_file(path: Path, entry: str, setting: str) -> ModuleType:
-    """The module in `path`, imported once; modules beside it can be imported by it."""
+    """The module in `path`, imported once for each content; it can import modules beside it."""
     if not path.is_file():
         raise ConfigurationError(f"{setting} {entry!r}: there is no file {path}")
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:8]
     name = f"{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
