@@ -1,7 +1,7 @@
-"""The folder of a run: its settings, its base model, and whether it can be resumed.
+"""The folder of a run: its settings, base model and user's code, and whether it can be resumed.
 
-Invariant: settings and base bind from the first score or checkpoint on; a start that was refused
-before that binds nothing.
+Invariant: settings, base and code bind from the first score or checkpoint on; a start that was
+refused before that binds nothing.
 """
 
 import hashlib
@@ -56,8 +56,8 @@ WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
 def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
-    Raises: `ConfigurationError` if it holds a run with other settings or of another base model, or
-        cannot be written.
+    Raises: `ConfigurationError` if it holds a run with other settings or of another base model or
+        code, or cannot be written.
     """
     folder = settings.run_dir
     checkpoint = newest_checkpoint(folder / CHECKPOINTS)
@@ -73,7 +73,7 @@ def prepare_run_dir(settings: Settings) -> None:
         if has_begun(folder):
             _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
-    base = _checked_base(path, folder) if path else None
+    base = _checked_base(path, _own_code(settings), folder) if path else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(to_toml(settings))
@@ -124,10 +124,24 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
         )
 
 
-def _checked_base(path: Path, folder: Path) -> dict[str, str]:
-    """The fingerprint of the base model. Raises: `ConfigurationError` if the run began another."""
+def _own_code(settings: Settings) -> dict[str, str]:
+    """SHA-256 of the user's files, by the setting that names one."""
+    entries = {
+        "environment.entry": settings.environment.entry,
+        "reward.entry": settings.reward.entry,
+        "demonstrations.teacher": settings.demonstrations.teacher,
+    }
+    files = {name: Path(entry.partition(":")[0]) for name, entry in entries.items()}
+    return {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
+
+
+def _checked_base(path: Path, code: dict[str, str], folder: Path) -> dict[str, str]:
+    """The fingerprint of the base model and of the user's `code`.
+
+    Raises: `ConfigurationError` if the run began with another one.
+    """
     try:
-        now = base_fingerprint(path)
+        now = base_fingerprint(path) | code
     except OSError as error:
         raise ConfigurationError(f"model.path {path} cannot be read: {error}") from None
     if not has_begun(folder) or not (folder / BASE_FILE).exists():
@@ -139,7 +153,13 @@ def _checked_base(path: Path, folder: Path) -> dict[str, str]:
             f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "
             "base model, else the whole folder"
         ) from None
-    other = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    edited = sorted(name for name in code if then.get(name, now[name]) != now[name])
+    if edited:
+        raise ConfigurationError(
+            f"run_dir {folder} holds a run of other code: the file of {', '.join(edited)} has "
+            "changed; put it back, name another run_dir, or delete the folder to start again"
+        )
+    other = sorted(name for name in {*now, *then} - {*code} if now.get(name) != then.get(name))
     if other:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of another base model than model.path {path} has now "

@@ -152,6 +152,18 @@ def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
         begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
+def test_a_run_goes_on_with_the_users_code_that_it_began_with(tmp_path):
+    base, file = save_base(tmp_path / "base"), tmp_path / "guess.py"
+    own = ("environment.channel=own", f"environment.entry={file}:Guess", f"model.path={base}")
+    file.write_text("one")
+    begin(tmp_path, *own)
+    file.write_text("another")
+    with pytest.raises(ConfigurationError, match=r"the file of environment\.entry has changed"):
+        begin(tmp_path, *own)
+    file.write_text("one")
+    begin(tmp_path, *own)
+
+
 def test_a_damaged_fingerprint_is_an_error_with_a_way_out(tmp_path):
     save_base(tmp_path / "base")
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
