@@ -39,9 +39,9 @@ mutants: setup ## how many small defects the tests notice (mutmut; hours for all
 image: ## build the production image as validators do, without a cache (about nine gigabytes)
 	@rm -f .image-seconds
 	@scripts/docker/prepare.sh --pull
-	@start=$$(date +%s); docker build --no-cache --tag goofspiel-miner:production \
+	@start=$$(date +%s); commit=$$(git rev-parse HEAD); docker build --no-cache --tag goofspiel-miner:production \
 	  --file ops/docker/standalone-text-trainer.dockerfile . \
-	  && echo $$(($$(date +%s) - start)) $$(git rev-parse HEAD) >.image-seconds
+	  && echo $$(($$(date +%s) - start)) $$commit >.image-seconds
 
 image-cpu: ## build the small image without CUDA (goofspiel-miner:cpu), for tests and compose
 	@scripts/docker/prepare.sh
