@@ -4,10 +4,10 @@
 #   scripts/gpu_check.sh [MODEL]     MODEL: folder of a chat model; without it the demo's is made
 #
 # Stages that cannot run here are skipped with the reason. The table at the end is what belongs into
-# docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch or no such MODEL,
-# 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder for runs and
-# logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given (default: 0.25),
-# ONLY a regular expression of the names of the stages that run (default: all).
+# docs/gpu.md. Exit status: 0 all that could run has passed, 1 a stage failed, 2 there is no torch or
+# no such MODEL, 3 nothing could run. PYTHON names the interpreter (default: python3), OUT the folder
+# for runs and logs, JOB_HOURS what each of the last stages, the orchestrator's own jobs, is given
+# (default: 0.25), ONLY a regular expression of the names of the stages that run (default: all).
 set -uo pipefail
 if [ -n "${1:-}" ]; then
     given=$(realpath -e "$1") || exit 2

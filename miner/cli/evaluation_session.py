@@ -258,19 +258,15 @@ def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord])
 
 def played_alike(record: EvaluationRecord, other: EvaluationRecord) -> bool:
     """Return whether two scores may be subtracted, as far as their episodes are the same."""
-    met = not (record.opponents and other.opponents)  # earlier versions wrote none
-    met = met or not set(record.opponents).isdisjoint(other.opponents)
-    shared = not _games(record).isdisjoint(_games(other))
-    return met and shared and _way(record)[:2] == _way(other)[:2]
+    if record.opponents and other.opponents and {*record.opponents}.isdisjoint(other.opponents):
+        return False
+    return not _games(record).isdisjoint(_games(other)) and _way(record)[:2] == _way(other)[:2]
 
 
 def _differences(record: EvaluationRecord, other: EvaluationRecord) -> list[str]:
-    """How `record` was played, as far as `other` was not."""
+    """Parts of `record`'s way that `other` has otherwise."""
     pairs = zip(_way(record), _way(other), strict=True)
-    return [way for way, others in pairs if way != others and others != _AGAINST]
-
-
-_AGAINST = "against "
+    return [way for way, others in pairs if others and way != others]
 
 
 def _way(record: EvaluationRecord) -> tuple[str, ...]:
@@ -280,7 +276,7 @@ def _way(record: EvaluationRecord) -> tuple[str, ...]:
         f"over {record.channel}",
         f"temperature {temperature:g}",
         "+".join(sorted(game.rpartition(":")[2] for game in _games(record))),
-        _AGAINST + "+".join(record.opponents),
+        f"against {'+'.join(record.opponents)}" if record.opponents else "",  # earlier versions
         f"{cards} cards",
     )
 

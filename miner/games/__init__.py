@@ -1,8 +1,7 @@
 """The six games of the tournament, one module each.
 
 Another one: its name in `miner.config.contract.GameName`, a module here with a `Game`, its place in
-`GAMES`, and for duels a teacher in `miner.duel.teachers` and its costs in
-`entrypoint.workload`.
+`GAMES`, and for duels a teacher in `miner.duel.teachers` and its costs in `entrypoint.workload`.
 
 A task id is a block number (the game) times 100,000,000 plus a configuration number. Block numbers
 repeat every `_CYCLE` blocks, as measured on the real server. Goofspiel's, Liar's dice's and Leduc

@@ -73,12 +73,12 @@ def prepare_run_dir(settings: Settings) -> None:
         if has_begun(folder):
             _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
-    base = _checked_base(path, _own_code(settings), folder) if path else None
+    fingerprint = _checked_fingerprint(path, _own_code(settings), folder) if path else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(to_toml(settings))
-        if base is not None:
-            write_atomically(folder / BASE_FILE, json.dumps(base, indent=2) + "\n")
+        if fingerprint is not None:
+            write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
@@ -135,7 +135,7 @@ def _own_code(settings: Settings) -> dict[str, str]:
     return {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
 
 
-def _checked_base(path: Path, code: dict[str, str], folder: Path) -> dict[str, str]:
+def _checked_fingerprint(path: Path, code: dict[str, str], folder: Path) -> dict[str, str]:
     """The fingerprint of the base model and of the user's `code`.
 
     Raises: `ConfigurationError` if the run began with another one.

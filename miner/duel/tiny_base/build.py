@@ -80,10 +80,10 @@ def content_key(recipe: DuelRecipe) -> str:
     """A short name for a recipe, and for the code and libraries that make its model."""
     text = repr((recipe, SEED, torch.__version__, transformers.__version__))
     digest = hashlib.sha256(text.encode())
-    miner = Path(__file__).parents[2]
-    folders = [miner / name for name in ("duel", "games", "tiny_model", "rollout")]
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        digest.update(path.read_bytes())
+    package = Path(__file__).parents[2]
+    for folder in ("duel", "games", "rollout", "tiny_model"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
