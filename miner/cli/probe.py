@@ -56,10 +56,7 @@ def probe_command(
       python -m miner probe environment.channel=duel model.path=MODEL
       python -m miner probe environment.channel=openenv environment.servers=URL
     """
-    settings = Settings.load(config, overrides or ())
-    own = settings.environment.openenv
-    if not own.app and "start_seconds" not in own.model_fields_set:  # the server should run already
-        settings = settings.having(environment={"openenv": {"start_seconds": limit}})
+    settings = _impatient(Settings.load(config, overrides or ()), limit)
     environment = settings.environment
     app = environment.openenv.app
     if environment.channel == "openenv" and app and not Path(app.partition(":")[0]).is_file():
@@ -82,6 +79,14 @@ def probe_command(
             "none of the servers can be trained on: start one (python -m mock_env_server), "
             "correct the URL, or train in this process with environment.channel=builtin"
         )
+
+
+def _impatient(settings: Settings, limit: float) -> Settings:
+    """With `limit` seconds for an OpenEnv server that should run already, if none are set."""
+    own = settings.environment.openenv
+    if own.app or "start_seconds" in own.model_fields_set:
+        return settings
+    return settings.having(environment={"openenv": {"start_seconds": limit}})
 
 
 async def _checked(settings: EnvironmentSettings, model: Path | None) -> Findings:

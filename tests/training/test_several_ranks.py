@@ -98,7 +98,7 @@ def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
 
 
 def test_weights_that_zero_3_spreads_are_gathered_after_scores_without_a_way_back(folder):
-    """What DeepSpeed has asked for ahead of that way is in flight then."""
+    """Weights that DeepSpeed has asked for ahead of that way are in flight then."""
     needs_deepspeed()
     result = folder / "scored.json"
     run_ranks(folder, rank_program.score_between_steps, result)
