@@ -52,12 +52,8 @@ def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
     reached. Where each tree has a pass for itself already, the others stay empty.
 
     Processes that train together need one number of passes, as each pass waits for all of them.
-    Raises: ValueError for fewer than there are.
+    It is that of the process with the most.
     """
-    if count < len(passes):
-        raise ValueError(
-            f"{len(passes)} passes cannot be made {count} passes: take {len(passes)} or more"
-        )
     made = [list(trees) for trees in passes]
     while len(made) < min(count, sum(map(len, passes))):
         at = max(

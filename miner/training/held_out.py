@@ -133,12 +133,12 @@ class HeldOut(TrainerCallback):
             began = self._clock()
             result = self._measured()
             base = _evaluated(0, result)
-            lost = base.scores.count(None)
-            if 2 * lost > len(base.scores):
+            lost = [episode for episode in result.episodes if episode.score is None]
+            if 2 * len(lost) > len(base.scores):
                 raise InfrastructureError(
-                    f"{lost} of the base model's {len(base.scores)} held-out episodes were "
-                    "lost: check the environment servers, rollout.episode_seconds and "
-                    "rollout.max_episode_tokens"
+                    f"{len(lost)} of the base model's {len(base.scores)} held-out episodes were "
+                    f"lost (the first: {lost[0].message}): check the environment servers, "
+                    "rollout.episode_seconds and rollout.max_episode_tokens"
                 )
             self._best = BestModel(base)
             self._record(result, 0, published=True)

@@ -118,13 +118,6 @@ def test_a_process_alone_gets_the_largest_trees(recorded):
     assert tokens_in_line(share) == tokens_in_line(grow(rows, 8192))
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_fewer_passes_than_there_are_is_refused(count):
-    passes = few_passes([tree(10), tree(10), tree(10)], 20, padded_tokens)
-    with pytest.raises(ValueError, match=f"2 passes cannot be made {count} passes: take 2 or more"):
-        exactly(count, passes, padded_tokens)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "tokens", "joined"),
     [

@@ -16,22 +16,13 @@ _MEMORY_MB = 64
 
 
 class ClobberTeacher(ByValue):
-    """See the module.
-
-    Args:
-        simulations: of one search, late in the game at least `LATE_SIMULATIONS`; endings within
-            reach are solved.
-    """
-
-    def __init__(self, simulations: int = SIMULATIONS) -> None:
-        self._simulations = simulations
+    """See the module."""
 
     def values(self, seen: Seen) -> Values:
         state = board(CLOBBER, seen)
         game = state.get_game()
         evaluator = pyspiel.RandomRolloutEvaluator(1, seen.seed)
-        late = LATE_SIMULATIONS if len(seen.actions) <= LATE_MOVES else 0
-        simulations = max(self._simulations, late)
+        simulations = LATE_SIMULATIONS if len(seen.actions) <= LATE_MOVES else SIMULATIONS
         bot = pyspiel.MCTSBot(
             game, evaluator, _UCT_C, simulations, _MEMORY_MB, True, seen.seed, False
         )
