@@ -42,7 +42,9 @@ from miner.publishing.base_files import without_mistral_format
 from miner.publishing.errors import PublishingError
 from miner.publishing.publisher import Publisher
 
-SERVER_WAIT_SECONDS = 180.0
+SERVER_WAIT_SECONDS = 15.0
+"""Nothing is published yet, and the trainer's probe waits for servers too."""
+
 SERVER_WAIT_SHARE = 0.1  # of the time given, at most
 
 

@@ -56,22 +56,42 @@ async def probe(
     Args:
         urls: base URLs of the servers.
         environment: the game to probe with.
-        limit_s: seconds for the first answer of a server, and again for all episodes with it.
-        patience_s: seconds to wait for a server that is still starting.
+        limit_s: seconds for the first answer of a server, and again for all episodes with it;
+            doubled each time that all are asked again.
+        patience_s: seconds to wait for servers that are still starting, or that fail so that none
+            of them could be trained on.
 
     Raises: `ConfigurationError` for invalid URLs and for an unknown game.
     """
     checked = check_server_urls(urls)
     game_named(environment)
+    deadline = time.monotonic() + patience_s
+    for failures in itertools.count():
+        probes = [_ServerProbe(url, environment, limit_s) for url in checked]
+        report = await _probe_once(probes, environment, limit_s, deadline)
+        may_pass = report.channel == "builtin" and any(each.may_pass for each in probes)
+        # one that never answered may have taken all the patience of the others
+        in_time = time.monotonic() < deadline or (failures == 0 and patience_s > 0)
+        if not (may_pass and in_time):
+            return report
+        if failures == 0:
+            logger.warning("%s; asking again, for up to %.0f s", report.reason, patience_s)
+        limit_s *= 2
+        await asyncio.sleep(pause_s(failures))
+    raise AssertionError("unreachable")
+
+
+async def _probe_once(
+    probes: Sequence["_ServerProbe"], environment: str, limit_s: float, deadline: float
+) -> ProbeReport:
     graded = GradedSource(
-        checked,
+        [each.url for each in probes],
         turn_timeout_s=0.8 * limit_s,
         episode_timeout_s=max(1, round(2 * limit_s)),
     )
-    probes = [_ServerProbe(url, environment, limit_s, graded) for url in checked]
     try:
         async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(each.run(patience_s)) for each in probes]
+            runs = [group.create_task(each.run(graded, deadline)) for each in probes]
     finally:
         await graded.close()
     findings = tuple(run.result() for run in runs)
@@ -130,28 +150,34 @@ def _problem_of(server: ServerFindings, channel: Channel) -> str:
 
 
 class _ServerProbe:
-    def __init__(self, url: str, environment: str, limit_s: float, graded: GradedSource) -> None:
-        self._url = url
+    """One look at a server.
+
+    Attributes:
+        may_pass: a channel failed by what may pass: infrastructure, or too little time.
+    """
+
+    def __init__(self, url: str, environment: str, limit_s: float) -> None:
+        self.url = url
+        self.may_pass = False
         self._environment = environment
         self._limit_s = limit_s
-        self._graded = graded
         self._first_id = game_named(environment).task_ids[0]
         self._found = ServerFindings(url)
 
-    async def run(self, patience_s: float) -> ServerFindings:
+    async def run(self, graded: GradedSource, deadline: float) -> ServerFindings:
         """All findings about the server. Nothing depends on the version that it claims."""
         try:
-            await self._greet(time.monotonic() + patience_s)
+            await self._greet(deadline)
         except (EnvironmentFault, ConfigurationError) as fault:
             self._found.problem = str(fault)
             return self._found
         async with asyncio.TaskGroup() as group:
             group.create_task(self._try_step())
-            group.create_task(self._try_graded())
+            group.create_task(self._try_graded(graded))
         return self._found
 
     async def _greet(self, deadline: float) -> None:
-        client = AffinetesClient(self._url, reply_timeout_s=self._limit_s)
+        client = AffinetesClient(self.url, reply_timeout_s=self._limit_s)
         began = time.monotonic()
         try:
             for failures in itertools.count():
@@ -176,7 +202,7 @@ class _ServerProbe:
             await client.close()
 
     async def _try_step(self) -> None:
-        source = StepSource([self._url], reply_timeout_s=self._limit_s)
+        source = StepSource([self.url], reply_timeout_s=self._limit_s)
         # All deck sizes and both seats.
         episodes = [ProbeEpisode(self._task(number, seed=number)) for number in range(5)]
         try:
@@ -189,8 +215,8 @@ class _ServerProbe:
             self._found.step_applied = source.stats.applied
             await source.close()
 
-    async def _try_graded(self) -> None:
-        others = [url for url in self._graded.pool.urls if url != self._url]
+    async def _try_graded(self, graded: GradedSource) -> None:
+        others = [url for url in graded.pool.urls if url != self.url]
         # Both seats; two failed replies show where the retry message counts.
         episodes = [
             ProbeEpisode(self._task(0, seed=0), (UNPARSABLE_REPLY, UNPARSABLE_REPLY)),
@@ -199,7 +225,7 @@ class _ServerProbe:
         started = time.perf_counter()
         try:
             problem = await self._play_all(
-                lambda: self._graded.open(avoid=others), episodes, "/evaluate"
+                lambda: graded.open(avoid=others), episodes, "/evaluate"
             )
             self._found.graded_problem = problem
             if problem:
@@ -229,6 +255,7 @@ class _ServerProbe:
             try:
                 await play_with_tries(open_environment, episode, lambda e: passing.append(str(e)))
             except (EnvironmentFault, ConfigurationError) as fault:
+                self.may_pass |= isinstance(fault, InfrastructureError)
                 final.append(str(fault))
 
         try:
@@ -236,8 +263,9 @@ class _ServerProbe:
                 for each in episodes:
                     group.create_task(played(each))
         except TimeoutError:
+            self.may_pass = True
             if not final:
-                late = f"{self._url}{path} did not finish within {self._limit_s:g} s"
+                late = f"{self.url}{path} did not finish within {self._limit_s:g} s"
                 raise TimeoutError((passing or [late])[-1]) from None
         return final[0] if final else ""
 

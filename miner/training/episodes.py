@@ -14,9 +14,10 @@ from rich.console import Console
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import BEST_FILE
 from miner.config.settings import EnvironmentSettings, Settings
 from miner.distributed.ranks import Ranks
-from miner.environments import EnvironmentSource, EpisodeTask, TaskStream
+from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureError, TaskStream
 from miner.environments.findings import Findings
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
@@ -78,7 +79,8 @@ def training_source(
 ) -> Iterator[EnvironmentSource]:
     """The source of `environment.channel`; the findings of its check go to `probe.json`.
 
-    Raises: `ConfigurationError`, `InfrastructureError`; `LeadFailedError` on the other ranks.
+    Raises: `ConfigurationError`; `InfrastructureError` also where a run that has begun on servers
+        would go on without them; `LeadFailedError` on the other ranks.
     """
     channel = make_channel(settings.environment, settings.model.path, settings.output.dir)
     channel.refuse_training()
@@ -87,6 +89,7 @@ def training_source(
     def look() -> Findings:
         opened.append(loop.run(channel.open(patience_s=SERVER_PATIENCE_S)))
         findings = loop.run(channel.check(opened[0]))
+        _check_same_words(settings, findings)
         RunFolder(settings.run_dir).write_probe(findings.to_json())
         console.print(findings.shown(), soft_wrap=True)
         return findings
@@ -100,6 +103,21 @@ def training_source(
     finally:
         for source in opened:
             loop.run(source.close())
+
+
+def _check_same_words(settings: Settings, found: Findings) -> None:
+    """Refuse to go on in the builtin game's words with a run whose scores are of a server's.
+
+    The base's held-out games would be compared with games of other prompts.
+    Raises: `InfrastructureError`.
+    """
+    run, asked = settings.run_dir, settings.environment.channel
+    before = RunFolder(run).read_probe().get("channel")
+    if (run / BEST_FILE).exists() and asked == "auto" and found.channel == "builtin" != before:
+        raise InfrastructureError(
+            f"this run has played on the channel {before}, and its servers cannot any more "
+            f"({found.reason}): start them again, or set environment.channel=builtin"
+        )
 
 
 @contextmanager

@@ -4,9 +4,10 @@ Invariants: an episode that was played to its end with the right weights is kept
 been played with others is not; the number of recoveries of the inference servers is bounded.
 """
 
+import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -17,7 +18,7 @@ from miner.config.channel_facts import FACTS, ChannelFacts
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.environments import EnvironmentSource, EpisodeTask
+from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureError
 from miner.environments.outages import Outages, Stopwatch
 from miner.evaluation.policies import SamplerPolicy
 from miner.evaluation.results import EvaluationResult
@@ -44,6 +45,10 @@ T = TypeVar("T")
 
 LONGEST_OUTAGE_S = 1800.0
 """All outages of a run that has no deadline: the user will want to know."""
+
+SPELLS, SPELL_PAUSE_S = 10, 2.0
+"""Rollouts that may be lost whole to servers that answer and fail, and the pause after each: half a
+minute. One that fails for longer has to be probed again, by another attempt of the trainer."""
 
 MOST_RECOVERIES = 3
 """Of one rollout; beyond it the server will not stay up, and the orchestrator has to decide."""
@@ -127,9 +132,14 @@ class Rollouts:
             places=self._places,
             outages=self._outages,
         )
-        return lambda groups: play_through(
-            self._engine, lambda some: self._run.loop.run(scheduler.run(some)), groups
-        )
+
+        def play(groups: Sequence[Group]) -> list[GroupResult]:
+            playing = outlasting(
+                lambda: scheduler.run(groups), self._patience, self._run.progress.note
+            )
+            return self._run.loop.run(playing)
+
+        return lambda groups: play_through(self._engine, play, groups)
 
     def trial(self, temperature: float, number: int) -> tuple[int, int]:
         """Play round `number` of the search for a temperature, which is no part of training.
@@ -200,6 +210,36 @@ class Rollouts:
             return 0.0
         left = self._run.schedule.training_left()
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()
+
+
+async def outlasting(
+    play: Callable[[], Awaitable[list[GroupResult]]],
+    patience: Callable[[], float],
+    note: Callable[[str], None],
+) -> list[GroupResult]:
+    """Return the result of `play`, which is called again where servers that answer fail it whole.
+
+    Args:
+        patience: seconds that may be waited from now on.
+    """
+    results = await play()
+    for number in range(SPELLS):
+        lost = _all_lost_to_servers(results)
+        if lost is None or patience() <= 0:
+            break
+        if number == 0:
+            note(f"all episodes were lost, and are played again: {lost}")
+        await asyncio.sleep(SPELL_PAUSE_S)
+        results = await play()
+    return results
+
+
+def _all_lost_to_servers(results: Sequence[GroupResult]) -> InfrastructureError | None:
+    """The last failure, if no episode has come to its end for want of a server that works."""
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, LostEpisode)]
+    failures = [error for error in errors if isinstance(error, InfrastructureError)]
+    return failures[-1] if failures and len(failures) == len(outcomes) else None
 
 
 def play_through(

@@ -76,7 +76,7 @@ def prepare_run_dir(settings: Settings) -> None:
     fingerprint = _checked_fingerprint(path, _own_code(settings), folder) if path else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written.write_text(to_toml(settings))
+        write_atomically(written, to_toml(settings))
         if fingerprint is not None:
             write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
     except OSError as error:

@@ -26,8 +26,10 @@ def compose(engine: None, tmp_path: Path) -> Iterator[Compose]:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints").chmod(0o777)
     project = f"miner-test-{os.getpid()}"
+    called: list[str] = []
 
     def call(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        called.extend(words)
         return subprocess.run(
             ["docker", "compose", "--project-name", project, *words],
             cwd=REPOSITORY,
@@ -38,7 +40,8 @@ def compose(engine: None, tmp_path: Path) -> Iterator[Compose]:
         )
 
     yield call
-    call("down", "--volumes", "--timeout", "1")
+    if "up" in called:
+        call("down", "--volumes", "--timeout", "1")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ CPU_ENVIRONMENT = {
     **ONE_HOST,
     "PYTHONPATH": str(REPOSITORY),
     "TORCH_COMPILE_DISABLE": "1",  # takes a minute of each start, and --enforce-eager leaves some
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: no worker process beside each engine's
     "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",

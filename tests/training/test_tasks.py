@@ -1,5 +1,6 @@
 """The task stream and its source: balanced, apart from every graded game, never another channel."""
 
+import asyncio
 import io
 import pickle
 import random
@@ -22,6 +23,7 @@ from miner.games import GOOFSPIEL
 from miner.training import episodes
 from miner.training.episodes import decode_task, encode_task, training_dataset, training_source
 from mock_env_server.running import running_server
+from tests.mock_env_server.http import set_faults
 
 
 def stream(count, seed=0, **settings):
@@ -125,6 +127,24 @@ def test_one_living_server_of_two_is_played_on(tmp_path: Path) -> None:
     with running_server("faithful") as server:
         urls = f"http://127.0.0.1:1,{server.base_url}"
         assert source_name(tmp_path, servers=urls) == "graded"
+
+
+def test_a_run_that_began_on_servers_does_not_go_on_in_other_words(tmp_path: Path) -> None:
+    """While no game can be played there; before its base was evaluated it may."""
+    with running_server("faithful", "--admin") as server:
+        url = server.base_url
+        assert source_name(tmp_path, servers=url) == "graded"
+        asyncio.run(set_faults(url, rates={"http_500": 1.0}))
+        assert source_name(tmp_path, servers=url) == "builtin"
+        asyncio.run(set_faults(url))
+        assert source_name(tmp_path, servers=url) == "graded"
+        (tmp_path / "best.json").touch()
+        asyncio.run(set_faults(url, rates={"http_500": 1.0}))
+        with pytest.raises(InfrastructureError, match="has played on the channel graded, and its"):
+            source_name(tmp_path, servers=url)
+        assert source_name(tmp_path, "environment.channel=builtin") == "builtin"
+        asyncio.run(set_faults(url))
+        assert source_name(tmp_path, servers=url) == "graded"
 
 
 @pytest.mark.parametrize("rival", ["base", "snapshot", "FOLDER", "me=FOLDER"])
