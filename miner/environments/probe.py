@@ -224,9 +224,7 @@ class _ServerProbe:
         ]
         started = time.perf_counter()
         try:
-            problem = await self._play_all(
-                lambda: graded.open(avoid=others), episodes, "/evaluate"
-            )
+            problem = await self._play_all(lambda: graded.open(avoid=others), episodes, "/evaluate")
             self._found.graded_problem = problem
             if problem:
                 return
