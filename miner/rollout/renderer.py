@@ -11,6 +11,7 @@ Invariants:
 import logging
 import re
 from collections.abc import Collection, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -72,6 +73,7 @@ class ChatRenderer:
         plain_tools: bool = False,
     ) -> None:
         self.eos_token_id = _checked_eos(tokenizer)
+        self._ends = ends
         self._plain_tools = plain_tools
         self._tokenizer = tokenizer
         # Members of a group see the same prompts at first, and give the same replies often.
@@ -90,6 +92,11 @@ class ChatRenderer:
             self._boundaries = ()
         self._first_prompt = self.render(FIRST_TURN)
         self._reply_end = self._end_in(probe, ends)
+
+    def copy(self) -> "ChatRenderer":
+        """One for another thread: two must not use one tokenizer at once."""
+        tokenizer = deepcopy(self._tokenizer)
+        return ChatRenderer(tokenizer, self._ends, plain_tools=self._plain_tools)
 
     def _end_in(self, probe: str, ends: Collection[int]) -> int:
         """The token of `ends` that the template puts after a reply, else EOS."""

@@ -10,16 +10,16 @@ Invariants:
 * no two decisions of a process have one prompt in a step;
 * a teacher that fails or takes too long loses its rows, and not the run.
 
-The games of the next step are played in a thread while the model learns, those of the first while
-the base is evaluated; tokenizers stay in the thread that always uses them.
+The games of the next step are played and encoded in a thread while the model learns, those of the
+first while the base is evaluated; the thread has a tokenizer that no other uses.
 """
 
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from random import Random
 from statistics import fmean
@@ -53,6 +53,24 @@ SLOW_SECONDS = 60.0
 takes ten, which are minutes where other work has the cores."""
 
 
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """A demonstration in tokens.
+
+    Attributes:
+        shares: of each reply that is taught, which add up to one.
+        replies: their ids, each with the token that ends it.
+    """
+
+    prompt: tuple[int, ...]
+    shares: Mapping[str, float]
+    replies: Mapping[str, tuple[int, ...]]
+
+    def rows(self, draw: Random | None) -> list[RolloutRow]:
+        """Their weights add up to one; with `draw` it is a single one."""
+        return taught(self.prompt, self.shares, self.replies.__getitem__, draw)
+
+
 class WarmStart:
     """Rows of the steps that a run begins with; the teachers play from here on.
 
@@ -74,7 +92,8 @@ class WarmStart:
     ) -> None:
         self._settings = settings
         self._wanted = settings.demonstrations
-        self._renderer = renderer
+        self._renderer = renderer.copy()
+        self._eos = renderer.eos_token_id
         self._ranks = ranks
         self._data = data
         self._tasks = DuelTasks(settings.environment)
@@ -86,7 +105,7 @@ class WarmStart:
         self._count = max(1, self._wanted.rows // self._ranks.count)
         self._slow: set[str] = set()
         self._late = False
-        self._ahead: tuple[int, Future[list[Demonstration]]] | None = None
+        self._ahead: tuple[int, Future[list[Taught]]] | None = None
         self.prepare(step)
 
     def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> TrlRollout:
@@ -108,14 +127,14 @@ class WarmStart:
             count = len(prompts)  # a decision's rows stay next to each other
             ends = [len(rows) * part // count for part in range(count + 1)]
             parts = [rows[start:end] for start, end in pairwise(ends)]
-            return unplayed_columns(parts, self._renderer.eos_token_id)
+            return unplayed_columns(parts, self._eos)
 
         return play
 
-    def prepare(self, step: int) -> Future[list[Demonstration]]:
+    def prepare(self, step: int) -> Future[list[Taught]]:
         """Have the demonstrations of a step made, unless they are being made already."""
         if self._ahead is None or self._ahead[0] != step:
-            made: Future[list[Demonstration]] = Future()
+            made: Future[list[Taught]] = Future()
             Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
             self._ahead = step, made
         return self._ahead[1]
@@ -136,27 +155,26 @@ class WarmStart:
             return []
         self.prepare(step + 1)
         draw = Random(f"{self._drawn(step)}/replies")
-        demonstrated = partial(self._rows, draw=None if every else draw)
+        rows = [each.rows(None if every else draw) for each in made[: self._count]]
         if self._data:
             half = self._count // 2
-            rows = [*chain.from_iterable(map(demonstrated, made[: self._count - half]))]
-            usual = fmean(len(row.completion_ids) for row in rows) if rows else math.inf
+            played = [*chain.from_iterable(rows[: self._count - half])]
+            usual = fmean(len(row.completion_ids) for row in played) if played else math.inf
             if data := self._data.some(half, usual, self._drawn(step)):
-                return [*rows, *data]
-        return [*chain.from_iterable(map(demonstrated, made[: self._count]))]
+                return [*played, *data]
+        return [*chain.from_iterable(rows)]
 
-    def _rows(self, demonstration: Demonstration, draw: Random | None) -> list[RolloutRow]:
-        """Of one prompt; their weights add up to one. With `draw` it is a single one."""
-        render, encode = self._renderer.render, self._renderer.encode
-        prompt = encode(render(demonstration.messages, demonstration.tools))
-        shares = target(demonstration.values, self._settings.reward.tau)
-        return taught(prompt, shares, self._renderer.encode_reply, draw)
-
-    def _make(self, step: int, made: Future[list[Demonstration]]) -> None:
+    def _make(self, step: int, made: Future[list[Taught]]) -> None:
         try:
-            made.set_result(self._demonstrations(step))
+            made.set_result([*map(self._encoded, self._demonstrations(step)[: self._count])])
         except Exception as error:
             made.set_exception(error)
+
+    def _encoded(self, demonstration: Demonstration) -> Taught:
+        renderer = self._renderer
+        prompt = renderer.encode(renderer.render(demonstration.messages, demonstration.tools))
+        shares = target(demonstration.values, self._settings.reward.tau)
+        return Taught(prompt, shares, {reply: renderer.encode_reply(reply) for reply in shares})
 
     def _demonstrations(self, step: int) -> list[Demonstration]:
         """Those of a step, each with another prompt; fewer only where teachers fail.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Queue
-from threading import Event
+from threading import Event, current_thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,6 +97,25 @@ def test_a_step_has_its_decisions_each_with_shares_of_its_replies_and_none_sampl
     assert len(weights) == 12
     assert len(rows) > 12
     assert [sum(shares) for shares in weights.values()] == pytest.approx([1.0] * 12)
+
+
+def test_a_step_does_not_wait_for_its_prompts_to_be_encoded(monkeypatch: Any) -> None:
+    """The device would be idle meanwhile; and no tokenizer serves two threads."""
+    asked = []
+    for name in ("render", "encode", "encode_reply"):
+        original = getattr(ChatRenderer, name)
+
+        def spied(self: Any, *given: Any, original: Any = original) -> Any:
+            asked.append((self, current_thread().name))
+            return original(self, *given)
+
+        monkeypatch.setattr(ChatRenderer, name, spied)
+    warm = _warm_start(_settings())
+    made_here = len(asked)  # the copy's own checks
+    assert warm.rows(0)
+    assert warm.rows(1)
+    assert {thread for _, thread in asked[made_here:]} == {"teachers"}
+    assert RENDERER not in {renderer for renderer, _ in asked}
 
 
 def test_a_model_without_trees_learns_one_reply_of_each_decision() -> None:
@@ -191,7 +210,7 @@ def test_games_have_their_share_of_the_decisions_however_long_they_are(
     named = ["leduc_poker"] * own + ["othello"]  # two turns and thirty
     monkeypatch.setattr(demonstrations, "demonstrate", _turns)
     games = f"environment.games={json.dumps(named)}"
-    made = _warm_start(_settings(games, "demonstrations.rows=24")).prepare(0).result()
+    made = _warm_start(_settings(games, "demonstrations.rows=24"))._demonstrations(0)
     counts = Counter(demonstration.game for demonstration in made)
     assert counts == {"leduc_poker": 24 * own / len(named), "othello": 24 / len(named)}
 
@@ -200,7 +219,7 @@ def _turns(task: Any, style: Any, rng: Any) -> list[Demonstration]:
     """As many turns as such a game has at most, without playing it."""
     game = duel_of(task)[0].name
     texts = (f"{task} {turn}" for turn in range(2 if game == "leduc_poker" else 6))
-    return [Demonstration(game, ({"content": text},), (), {}) for text in texts]  # type: ignore[typeddict-item]
+    return [Demonstration(game, ({"role": "user", "content": text},), (), {}) for text in texts]
 
 
 def test_a_teacher_that_other_work_holds_up_is_asked_again(
@@ -238,7 +257,7 @@ def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
 def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run's begin where it goes on."""
     steps: Queue[int] = Queue()
-    monkeypatch.setattr(WarmStart, "_demonstrations", lambda self, step: steps.put(step))
+    monkeypatch.setattr(WarmStart, "_demonstrations", lambda self, step: steps.put(step) or [])
     _warm_start(_settings(), step=7)
     assert steps.get(timeout=60) == 7
 
