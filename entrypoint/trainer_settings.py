@@ -40,9 +40,9 @@ DUEL_OPPONENTS = ("random", "teacher", "rival")
 DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy and Othello most of what is learned."""
 
-DUEL_WARM_START = 0.99
-"""Share of the run that learns from teachers before its own games: an own step takes twenty times
-as long, so that a tenth of the time would be up to 27 of them, at a rate near zero."""
+DUEL_WARM_START = 1.0
+"""Share of the run that learns from teachers: a step of own games takes twenty times as long, longer
+than the end of a run whose steps were short has room for, at a rate near zero."""
 
 DUEL_ROWS = 64
 """Decisions of such a step: steps, not decisions, are what a base's form and first look-up take."""

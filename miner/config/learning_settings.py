@@ -74,7 +74,7 @@ class DemonstrationSettings(Section):
     share: float = Field(
         0.0,
         ge=0,
-        lt=1,
+        le=1,
         description="channel = duel: first share of the run, which learns from teachers' moves in "
         "place of its own games; 0: none. Today's rules permit self-generated data and requested "
         "data sets; the first format's permit neither.",

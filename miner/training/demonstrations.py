@@ -118,7 +118,8 @@ class WarmStart:
 
         def play(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
             step = trainer.state.global_step
-            if self._ranks.broadcast(fraction(step)) >= self._wanted.share:
+            used = self._ranks.broadcast(fraction(step))
+            if used >= self._wanted.share < 1.0:
                 return rollout(prompts, trainer)
             rows = self.rows(step, every=trainer.takes_trees)
             if self._ranks.most(not rows):  # all ranks play, or none
