@@ -59,7 +59,7 @@ class PlainForward:
         return len(row.ids)
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
-        ids, positions = _left_padded([row.ids for row in rows], [0] * len(rows))
+        ids, positions = left_padded([row.ids for row in rows], [0] * len(rows))
         device = self._model.device
         output = self._model(
             input_ids=ids.to(device),
@@ -92,7 +92,7 @@ class CachedForward:
     def logits(self, rows: Sequence[Row]) -> Tensor:
         device, dtype = self._model.device, self._model.dtype
         starts = [row.cached for row in rows]
-        ids, positions = _left_padded([row.ids[row.cached :] for row in rows], starts)
+        ids, positions = left_padded([row.ids[row.cached :] for row in rows], starts)
         ids, positions = ids.to(device), positions.to(device)
         kv_length = max(len(row.ids) for row in rows)
         self.cache.aim([row.slot for row in rows], positions, kv_length)
@@ -139,13 +139,18 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 
 def cache_obstacle(model: PreTrainedModel) -> str | None:
     """Reason against a slot cache for `model` (None without one): by its config, then by trial."""
-    obstacle = attention_obstacle(model)
-    if obstacle is not None:
-        return obstacle
+    return attention_obstacle(model) or trial_obstacle(model, CachedForward(model))
+
+
+def trial_obstacle(model: PreTrainedModel, forward: Forward) -> str | None:
+    """Reason against `forward` for `model`, by trial; None without one."""
     try:
-        difference = _trial(model, model.config.get_text_config().vocab_size)
+        with evaluation_mode(model):
+            difference = _trial(model, forward)
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
         return f"a trial with the cache failed: {type(error).__name__}: {error}"
+    finally:
+        forward.reset()
     tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
     if not difference <= tolerance:
         return f"a trial with the cache gave logits off by {difference:.2g} (relative)"
@@ -179,21 +184,23 @@ class _TrialRow:
         self.ids, self.slot, self.cached = ids, slot, 0
 
 
-def _trial(model: PreTrainedModel, vocabulary: int) -> float:
-    """Largest logit difference between two cached, ragged forwards and a plain one, relative."""
-    texts = [[(7 * i + 3 * n + 1) % vocabulary for i in range(n)] for n in (9, 5)]
+def _trial(model: PreTrainedModel, forward: Forward) -> float:
+    """Largest difference to the plain way, relative, while ragged rows begin, go on and end."""
+    plain, vocabulary = PlainForward(model), model.config.get_text_config().vocab_size
+    texts = [[(7 * i + 3 * n + 1) % vocabulary for i in range(n)] for n in (12, 10, 11)]
     rows = [_TrialRow(ids[: 2 + slot], slot) for slot, ids in enumerate(texts)]
-    with evaluation_mode(model):
-        cached = CachedForward(model)
-        cached.logits(rows)
-        for row, ids in zip(rows, texts, strict=True):
-            row.ids = ids
-        expected = PlainForward(model).logits(rows)
-        difference = (cached.logits(rows) - expected).abs().max()
-        return float(difference / expected.abs().max().clamp(min=1e-6))
+    differences = []
+    for taking_part, more in (((0, 1), 0), ((0, 1), 1), ((2,), 0), ((0, 1, 2), 1), ((1, 2), 1)):
+        some = [rows[number] for number in taking_part]
+        for row in some:
+            row.ids = texts[row.slot][: len(row.ids) + more]
+        expected = plain.logits(some)
+        difference = (forward.logits(some) - expected).abs().max()
+        differences.append(float(difference / expected.abs().max().clamp(min=1e-6)))
+    return max(differences)
 
 
-def _left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
+def left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Ids `[rows, longest]` with padding 0 on the left, and their positions (negative: padding)."""
     longest = max(map(len, new_ids))
     ids = torch.tensor([[0] * (longest - len(new)) + new for new in new_ids])

@@ -37,8 +37,10 @@ from miner.inference.transformers.forward import (
     attention_obstacle,
     cache_obstacle,
     evaluation_mode,
+    trial_obstacle,
 )
 from miner.inference.transformers.grouped_attention import group_attention
+from miner.inference.transformers.own_cache import OwnCacheForward
 from miner.inference.transformers.stop_strings import StopStrings
 
 logger = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class TransformersSampler:
     """`Sampler` by continuous batching, with a key-value cache kept per session.
 
     Args:
-        model: a decoder-only model; any other attention than full attention runs uncached.
+        model: a decoder-only model; layers of other kinds than full attention share no states.
         tokenizer: gives the end-of-sequence id, next to those of the model's generation config.
         max_sessions: requests that decode at once plus idle sessions whose states are kept.
         seed: seed of all sampling; ids are reproducible given the order of sessions' arrival.
@@ -289,5 +291,12 @@ def _best_forward(model: PreTrainedModel) -> Forward:
     obstacle = cache_obstacle(model)
     if obstacle is None:
         return CachedForward(model)
-    logger.warning("sampling without a key-value cache (slow): %s", obstacle)
+    own = OwnCacheForward(model)
+    refused = trial_obstacle(model, own)
+    if refused is None:
+        logger.warning(
+            "sampling with the model's own cache, of which nothing is shared: %s", obstacle
+        )
+        return own
+    logger.warning("sampling without a key-value cache (slow): %s; its own: %s", obstacle, refused)
     return PlainForward(model)
