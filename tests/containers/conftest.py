@@ -17,7 +17,6 @@ from tests.containers.harness import CLIENT, IMAGE, SMALL_IMAGE, EnvironmentServ
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = FOLDER.parents[1] / "scripts" / "docker"
 IMPOSSIBLE = 3  # exit status of prepare.sh
-BASE_MODEL_STEPS = 20  # of the warm start: it knows the form hardly, which is enough here
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,11 @@ def image(engine: Made) -> None:
 @pytest.fixture(scope="session")
 def place(image: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """An internal network with an environment server, and a cache with a base model."""
-    from miner.tiny_model.build import Recipe, build_tiny_model
-    from miner.tiny_model.warm_start import WarmStartRecipe
+    from tests.small_base import small_base
 
     cache = tmp_path_factory.mktemp("cache")
     cache.chmod(0o755)
-    recipe = Recipe(warm_start=WarmStartRecipe(steps=BASE_MODEL_STEPS))
-    build_tiny_model(cache / "models" / "acme--tiny", recipe=recipe)
+    small_base(cache / "models" / "acme--tiny")
     with Network(dict(CLIENT), {"internal": True}) as network:
         place = Place(network, cache, "http://environment:8000")
         server = EnvironmentServer(place, "environment")

@@ -1,19 +1,41 @@
 """`python -m entrypoint` as the validator and a person run it."""
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from entrypoint.exit_status import ExitStatus
+from entrypoint.main import main
 
 Arguments = Callable[..., list[str]]
+Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
 SECRET = "hf_abcdefghijk"
 
 
-def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """The program in this process."""
+
+    def call(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        with mock.patch.dict(os.environ, environment, clear=True):
+            status = main(arguments)
+        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def run_program(
+    arguments: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "entrypoint", *arguments],
         env=environment,
@@ -29,7 +51,11 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "4xH100-80GB"])
 def test_dry_run_prints_everything_and_starts_nothing(
-    arguments: Arguments, child_environment: dict[str, str], tmp_path: Path, inventory: str
+    run: Run,
+    arguments: Arguments,
+    child_environment: dict[str, str],
+    tmp_path: Path,
+    inventory: str,
 ) -> None:
     environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://u:pw@10.0.0.2:8000"}
     done = run(arguments("--dry-run", "--gpus", inventory), environment | {"HF_TOKEN": SECRET})
@@ -50,7 +76,7 @@ def test_dry_run_prints_everything_and_starts_nothing(
 
 
 def test_a_dry_run_plans_for_machine_and_model_that_are_not_there(
-    arguments: Arguments, child_environment: dict[str, str], tmp_path: Path
+    run: Run, arguments: Arguments, child_environment: dict[str, str]
 ) -> None:
     words = ("--dry-run", "--gpus", "4xH100-80GB")
     missing = run(arguments(*words, model="acme/missing"), child_environment)
@@ -87,6 +113,7 @@ def test_a_dry_run_plans_for_machine_and_model_that_are_not_there(
     ],
 )
 def test_failures_before_the_run(
+    run: Run,
     arguments: Arguments,
     child_environment: dict[str, str],
     replaced: dict[str, str | None],
@@ -98,6 +125,21 @@ def test_failures_before_the_run(
     assert done.returncode == status
     assert last_line(done).startswith(f"miner: exit {status.value} ({status.label}): ")
     assert words in last_line(done)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(("--dry-run",), ExitStatus.OK), (("--recipe", "none"), ExitStatus.ARGUMENTS)],
+)
+def test_the_status_is_the_programs(
+    arguments: Arguments,
+    child_environment: dict[str, str],
+    words: tuple[str, ...],
+    status: ExitStatus,
+) -> None:
+    done = run_program(arguments(*words), child_environment)
+    assert done.returncode == status
+    assert last_line(done).startswith(f"miner: exit {status.value} ({status.label}): ")
 
 
 def test_neither_torch_nor_the_trainer_is_imported() -> None:

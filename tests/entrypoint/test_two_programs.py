@@ -10,14 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from miner.tiny_model.build import Recipe, build_tiny_model
-from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, planned_words, two_programs
+from tests.small_base import small_base
 from tests.vllm_surface import FIELDS
 
 pytestmark = pytest.mark.long
@@ -25,9 +23,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that knows little more than the form of a reply."""
-    recipe = replace(Recipe(), warm_start=WarmStartRecipe(steps=40))
-    return build_tiny_model(tmp_path_factory.mktemp("models") / "base", recipe=recipe, seed=0)
+    return small_base(tmp_path_factory.mktemp("models") / "base")
 
 
 @pytest.fixture

@@ -3,14 +3,11 @@
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
 
-from miner.tiny_model.build import Recipe, build_tiny_model
-from miner.tiny_model.warm_start import WarmStartRecipe
 from tests.entrypoint.two_programs import STEPS, TwoPrograms, two_programs
 from tests.real_vllm.here import (
     BIN,
@@ -19,6 +16,7 @@ from tests.real_vllm.here import (
     MEMORY_SHARE,
     needs_real_vllm,
 )
+from tests.small_base import small_base
 
 needs_real_vllm()
 pytestmark = pytest.mark.long
@@ -62,8 +60,7 @@ def engine_of(server: int) -> list[int]:
 
 def test_the_whole_server_is_replaced_when_its_first_process_is_killed(tmp_path: Path) -> None:
     """After the first update; what it had started is gone, and the same trainer goes on."""
-    recipe = replace(Recipe(), warm_start=WarmStartRecipe(steps=40))
-    base = build_tiny_model(tmp_path / "base", recipe=recipe, seed=0)
+    base = small_base(tmp_path / "base")
     with two_programs(
         tmp_path,
         base,
