@@ -41,8 +41,8 @@ DUEL_TURNS = 8
 """Trained of a game; all would make gin rummy and Othello most of what is learned."""
 
 DUEL_WARM_START = 1.0
-"""Share of the run that learns from teachers: a step of own games takes twenty times as long, longer
-than the end of a run whose steps were short has room for, at a rate near zero."""
+"""Share of the run that learns from teachers: a step of own games takes twenty times as long, and
+longer than there is room for at the end of a run whose steps were short."""
 
 DUEL_ROWS = 64
 """Decisions of such a step: steps, not decisions, are what a base's form and first look-up take."""

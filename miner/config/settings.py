@@ -99,6 +99,12 @@ class EnvironmentSettings(Section):
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
+    small_first: int = Field(
+        0,
+        ge=0,
+        description="Goofspiel: first so many games have the smallest of these decks: the form and "
+        "the look-up are learned there at a fraction of the tokens.",
+    )
     games: tuple[GameName, ...] = Field(
         GAMES,
         min_length=1,
