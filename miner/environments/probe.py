@@ -57,7 +57,7 @@ async def probe(
         urls: base URLs of the servers.
         environment: the game to probe with.
         limit_s: seconds for the first answer of a server, and again for all episodes with it;
-            doubled each time that all are asked again.
+            doubled each time that all are asked again, as far as patience reaches.
         patience_s: seconds to wait for servers that are still starting, or that fail so that none
             of them could be trained on.
 
@@ -76,7 +76,7 @@ async def probe(
             return report
         if failures == 0:
             logger.warning("%s; asking again, for up to %.0f s", report.reason, patience_s)
-        limit_s *= 2
+        limit_s = min(2 * limit_s, max(limit_s, deadline - time.monotonic()))
         await asyncio.sleep(pause_s(failures))
     raise AssertionError("unreachable")
 

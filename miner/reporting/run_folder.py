@@ -65,10 +65,6 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "probe.json", json.dumps(report, indent=1))
 
-    def read_probe(self) -> dict[str, Any]:
-        """What `write_probe` kept last; empty if it was not called."""
-        return _read_json(self.path / "probe.json")
-
     def read(self) -> Run:
         """Everything that is there.
 
@@ -96,7 +92,7 @@ class RunFolder:
         return Run(
             name=self.path.resolve().name,
             settings=read_toml(settings) if settings.exists() else {},
-            probe=self.read_probe(),
+            probe=_read_json(self.path / "probe.json"),
             steps=latest_per_step(steps),
             evaluations=list(evaluations),
             replays=dict(replays),

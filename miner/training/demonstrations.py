@@ -156,7 +156,7 @@ class WarmStart:
             return []
         self.prepare(step + 1)
         draw = Random(f"{self._drawn(step)}/replies")
-        rows = [each.rows(None if every else draw) for each in made[: self._count]]
+        rows = [each.rows(None if every else draw) for each in made]
         if self._data:
             half = self._count // 2
             played = [*chain.from_iterable(rows[: self._count - half])]

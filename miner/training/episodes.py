@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import EnvironmentSettings, Settings
@@ -21,6 +23,8 @@ from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureErr
 from miner.environments.findings import Findings
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
+
+logger = logging.getLogger(__name__)
 
 
 def task_stream(settings: EnvironmentSettings) -> TaskStream:
@@ -72,6 +76,9 @@ def decode_task(prompt: str) -> EpisodeTask:
 SERVER_PATIENCE_S = 60.0
 """Longest wait for environment servers to start."""
 
+BEGUN_PATIENCE_S = 400.0
+"""The same for a run that cannot go on without them; the watchdog bears 900 s of silence."""
+
 
 @contextmanager
 def training_source(
@@ -87,9 +94,12 @@ def training_source(
     opened: list[EnvironmentSource] = []
 
     def look() -> Findings:
-        opened.append(loop.run(channel.open(patience_s=SERVER_PATIENCE_S)))
+        began_on = _base_played_on(settings.run_dir)
+        patience = BEGUN_PATIENCE_S if _on_servers(began_on) else SERVER_PATIENCE_S
+        opened.append(loop.run(channel.open(patience_s=patience)))
         findings = loop.run(channel.check(opened[0]))
-        _check_same_words(settings, findings)
+        if began_on and opened[0].name != settings.environment.channel:  # the probe's choice
+            _check_same_words(began_on, opened[0].name, findings)
         RunFolder(settings.run_dir).write_probe(findings.to_json())
         console.print(findings.shown(), soft_wrap=True)
         return findings
@@ -105,19 +115,36 @@ def training_source(
             loop.run(source.close())
 
 
-def _check_same_words(settings: Settings, found: Findings) -> None:
+def _on_servers(source: str | None) -> bool:
+    facts = FACTS.get(source or "")
+    return facts is not None and facts.asks_servers
+
+
+def _base_played_on(run_dir: Path) -> str | None:
+    """The channel of the base's held-out games; None before they were played."""
+    if not (run_dir / BEST_FILE).exists():
+        return None
+    evaluations, _ = RunFolder(run_dir).evaluations.read()
+    return next((record.channel for record in evaluations if record.step == 0), None)
+
+
+def _check_same_words(began_on: str, name: str, found: Findings) -> None:
     """Refuse to go on in the builtin game's words with a run whose scores are of a server's.
 
     The base's held-out games would be compared with games of other prompts.
     Raises: `InfrastructureError`.
     """
-    run, asked = settings.run_dir, settings.environment.channel
-    before = RunFolder(run).read_probe().get("channel")
-    if (run / BEST_FILE).exists() and asked == "auto" and found.channel == "builtin" != before:
+    before, now = _on_servers(began_on), _on_servers(name)
+    if before and not now:
         raise InfrastructureError(
-            f"this run has played on the channel {before}, and its servers cannot any more "
-            f"({found.reason}): start them again, or set environment.channel=builtin"
+            f"the base of this run was evaluated on the channel {began_on}, and its servers cannot "
+            f"play any more ({found.reason}): start them again, or set environment.channel=builtin"
         )
+    if now and not before:
+        logger.warning(
+            "the base of this run was evaluated by the builtin game, and is compared with games on "
+            "the channel %s from now on: begin another run for scores of equal prompts", name,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -133,8 +160,6 @@ def _print_warning(warning: str, console: Console) -> None:
     if warning:
         console.print(f"WARNING: {warning}", style="bold red", markup=False, soft_wrap=True)
 
-
-logger = logging.getLogger(__name__)
 
 TASKS_TRIED = 40
 """Tasks of the stream: all deck sizes and both seats are among them, once any size may come."""

@@ -46,9 +46,9 @@ T = TypeVar("T")
 LONGEST_OUTAGE_S = 1800.0
 """All outages of a run that has no deadline: the user will want to know."""
 
-SPELLS, SPELL_PAUSE_S = 10, 2.0
-"""Rollouts that may be lost whole to servers that answer and fail, and the pause after each: half a
-minute. One that fails for longer has to be probed again, by another attempt of the trainer."""
+SPELL_S, SPELL_PAUSE_S = 30.0, 2.0
+"""For how long a rollout that servers which answer have failed whole is begun again, and the pause
+before. Servers that fail for longer have to be probed again, by another attempt of the trainer."""
 
 MOST_RECOVERIES = 3
 """Of one rollout; beyond it the server will not stay up, and the orchestrator has to decide."""
@@ -148,9 +148,9 @@ class Rollouts:
         Raises: `RolloutStopped` on all ranks if one was asked to stop.
         """
         ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
-        size = round_size(tasks.kinds)
+        size, first = round_size(tasks.kinds), self._settings.environment.small_first
         games = [
-            Group(tasks.training(index, self._settings.seed), 1)
+            Group(tasks.training(first + index, self._settings.seed), 1)
             for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
         ]
         results = self.player(temperature)(games)
@@ -222,15 +222,14 @@ async def outlasting(
     Args:
         patience: seconds that may be waited from now on.
     """
-    results = await play()
-    for number in range(SPELLS):
-        lost = _all_lost_to_servers(results)
-        if lost is None or patience() <= 0:
-            break
-        if number == 0:
-            note(f"all episodes were lost, and are played again: {lost}")
+    results, clock = await play(), asyncio.get_running_loop().time
+    lost, until = _all_lost_to_servers(results), clock() + SPELL_S
+    if lost and patience() > 0:
+        note(f"all episodes were lost, and are played again for {SPELL_S:g} s at most: {lost}")
+    while lost and patience() > 0 and clock() + SPELL_PAUSE_S <= until:
         await asyncio.sleep(SPELL_PAUSE_S)
         results = await play()
+        lost = _all_lost_to_servers(results)
     return results
 
 

@@ -25,7 +25,7 @@ def played(model, forward, seed):
     rows = []
     for number in range(30):
         ids = [draw.randrange(5, 60) for _ in range(draw.randint(1, 30))]
-        rows.append(DecodeRow(ids, limit=draw.randint(1, 12), temperature=0.8, session=number % 9))
+        rows.append(DecodeRow(ids, limit=draw.randint(1, 12), temperature=0.8, session=number))
     waiting = list(rows)
     with evaluation_mode(model):
         while waiting or engine.busy:
@@ -62,25 +62,27 @@ def test_a_step_runs_one_token_of_each_row_that_decodes():
     model.register_forward_pre_hook(
         lambda *call: shapes.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True
     )
-    for length in (20, 30):
+    for length in (20, 300):
         engine.admit(DecodeRow([5] * length, limit=3, temperature=0.0, session=None))
     with evaluation_mode(model):
         engine.step()
-        engine.admit(DecodeRow([5] * 40, limit=3, temperature=0.0, session=None))
+        engine.admit(DecodeRow([5] * 200, limit=3, temperature=0.0, session=None))
         for _ in range(4):
             engine.step()
-    assert shapes == [(2, 30), (1, 40), (2, 1), (3, 1), (1, 1)]
+    assert shapes == [(1, 300), (1, 20), (1, 200), (2, 1), (3, 1), (1, 1)]
 
 
 def test_states_of_rows_that_are_over_are_not_kept():
+    """Rows overlap without end; the batch is never wider than the longest that is in it."""
     model = build_qwen3()
     forward = OwnCacheForward(model)
     engine = BatchEngine(forward, [1], max_sessions=8, seed=0)
     with evaluation_mode(model):
-        for limit in (1, 1, 4, 1, 1, 4):
+        for limit in (1, 4, 4) * 15:
             engine.admit(DecodeRow([5] * 9, limit=limit, temperature=0.0, session=None))
             engine.step()
-    assert sum(len(batch.rows) for batch in forward._batches) <= 3
+            assert sum(len(batch.rows) for batch in forward._batches) <= 5
+            assert max(batch.mask.shape[1] for batch in forward._batches) <= 9 + 4
 
 
 def test_a_model_that_does_not_heed_its_mask_is_refused(monkeypatch):

@@ -1,11 +1,13 @@
 """Rollouts that servers which answer have failed whole."""
 
+import asyncio
+
 import pytest
 
 from miner.environments import InfrastructureError
 from miner.inference.sampler import EngineLostError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
-from miner.training.playing import SPELL_PAUSE_S, SPELLS, outlasting
+from miner.training.playing import SPELL_PAUSE_S, SPELL_S, outlasting
 from tests.builders import build_task, build_trajectory
 from tests.virtual_time import run_paused
 
@@ -25,26 +27,28 @@ PLAYED = of(build_trajectory(), lost(InfrastructureError("HTTP 500", server="htt
 NO_ENGINE = of(lost(EngineLostError("vLLM is gone")))
 
 
-def outlasted(*plays, patience=60.0):
-    """The result; the number of plays; the notes; the seconds of all pauses."""
+def outlasted(*plays, patience=60.0, took=0.0):
+    """The result; the number of plays; the notes; the seconds of all plays and pauses."""
     waiting, notes = iter(plays), []
     played = 0
 
     async def play():
         nonlocal played
         played += 1
+        await asyncio.sleep(took)
         return next(waiting, FAILED)
 
-    result, paused = run_paused(outlasting(play, lambda: patience, notes.append))
-    return result, played, notes, paused
+    result, seconds = run_paused(outlasting(play, lambda: patience, notes.append))
+    return result, played, notes, seconds
 
 
 def test_a_rollout_that_failed_whole_is_played_again_until_an_episode_ends():
-    result, played, notes, paused = outlasted(FAILED, FAILED, PLAYED)
+    result, played, notes, seconds = outlasted(FAILED, FAILED, PLAYED)
     assert result is PLAYED
     assert played == 3
-    assert paused == pytest.approx(2 * SPELL_PAUSE_S)
-    assert notes == ["all episodes were lost, and are played again: HTTP 500"]
+    assert seconds == pytest.approx(2 * SPELL_PAUSE_S)
+    (note,) = notes
+    assert "HTTP 500" in note
 
 
 @pytest.mark.parametrize("result", [PLAYED, NO_ENGINE, of()], ids=["some", "engine", "none"])
@@ -52,9 +56,14 @@ def test_other_rollouts_are_played_once(result):
     assert outlasted(result) == (result, 1, [], 0.0)
 
 
-@pytest.mark.parametrize(("patience", "plays"), [(60.0, SPELLS + 1), (0.0, 1)])
-def test_patience_ends(patience, plays):
-    result, played, _, paused = outlasted(patience=patience)
+@pytest.mark.parametrize(
+    ("patience", "took", "plays"),
+    [(60.0, 0.0, 1 + SPELL_S / SPELL_PAUSE_S), (60.0, SPELL_S, 2), (0.0, 0.0, 1)],
+    ids=["at once", "slowly", "asked to stop"],
+)
+def test_patience_ends(patience, took, plays):
+    """A play that began within the time is played out."""
+    result, played, notes, _ = outlasted(patience=patience, took=took)
     assert result is FAILED
     assert played == plays
-    assert paused == pytest.approx((plays - 1) * SPELL_PAUSE_S)
+    assert len(notes) == (patience > 0)

@@ -19,7 +19,10 @@ from miner.config.settings import EnvironmentSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.games import GOOFSPIEL
+from miner.reporting.records import EvaluationRecord
+from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
 from miner.training import episodes
 from miner.training.episodes import (
@@ -135,6 +138,7 @@ def source_name(tmp_path: Path, *overrides: str, servers: str = "") -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "SERVER_PATIENCE_S", 0.0)
+    monkeypatch.setattr(episodes, "BEGUN_PATIENCE_S", 0.0)
 
 
 @pytest.mark.parametrize("channel", ["auto", "graded", "step"])
@@ -159,22 +163,46 @@ def test_one_living_server_of_two_is_played_on(tmp_path: Path) -> None:
         assert source_name(tmp_path, servers=urls) == "graded"
 
 
+def base_was_evaluated(run_dir: Path, channel: str) -> None:
+    played = EpisodeRecord(
+        environment="goofspiel",
+        task_id=1,
+        seed=1,
+        opponent="random",
+        seat=0,
+        deck_size=8,
+        score=1.0,
+    )
+    result = EvaluationResult(
+        policy="model", channel=channel, environment="goofspiel", episodes=(played,)
+    )
+    record = EvaluationRecord.of(result, split="held_out", time=0.0, name="base", step=0)
+    RunFolder(run_dir).evaluations.append(record)
+    (run_dir / "best.json").touch()
+
+
 def test_a_run_that_began_on_servers_does_not_go_on_in_other_words(tmp_path: Path) -> None:
     """While no game can be played there; before its base was evaluated it may."""
+    failing = {"http_500": 1.0}
     with running_server("faithful", "--admin") as server:
         url = server.base_url
-        assert source_name(tmp_path, servers=url) == "graded"
-        asyncio.run(set_faults(url, rates={"http_500": 1.0}))
+        asyncio.run(set_faults(url, rates=failing))
         assert source_name(tmp_path, servers=url) == "builtin"
-        asyncio.run(set_faults(url))
-        assert source_name(tmp_path, servers=url) == "graded"
-        (tmp_path / "best.json").touch()
-        asyncio.run(set_faults(url, rates={"http_500": 1.0}))
-        with pytest.raises(InfrastructureError, match="has played on the channel graded, and its"):
+        base_was_evaluated(tmp_path, "graded")
+        with pytest.raises(InfrastructureError, match="evaluated on the channel graded, and its"):
             source_name(tmp_path, servers=url)
         assert source_name(tmp_path, "environment.channel=builtin") == "builtin"
         asyncio.run(set_faults(url))
         assert source_name(tmp_path, servers=url) == "graded"
+
+
+def test_scores_of_other_words_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base_was_evaluated(tmp_path, "builtin")
+    with running_server("faithful") as server:
+        assert source_name(tmp_path, servers=server.base_url) == "graded"
+    assert "was evaluated by the builtin game" in caplog.text
 
 
 @pytest.mark.parametrize("rival", ["base", "snapshot", "FOLDER", "me=FOLDER"])

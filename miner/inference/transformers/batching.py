@@ -226,7 +226,8 @@ def find_followers(rows: Sequence[DecodeRow]) -> dict[DecodeRow, tuple[DecodeRow
 def buckets(rows: Sequence[DecodeRow], forward: Forward) -> Iterator[list[DecodeRow]]:
     """Split `rows` into forwards with little padding, each ascending by slot.
 
-    Long prefills and single-token decodes thus alternate instead of padding each other.
+    Long prefills and single-token decodes thus alternate instead of padding each other; where rows
+    share no states they are never mixed, since all that decode are one batch.
     """
     ordered = sorted(((forward.pending(row), row.slot, row) for row in rows), reverse=True)
     bucket: list[DecodeRow] = []
@@ -234,7 +235,9 @@ def buckets(rows: Sequence[DecodeRow], forward: Forward) -> Iterator[list[Decode
     for length, _, row in ordered:
         padded = width * (len(bucket) + 1)
         waste = padded - real - length
-        if bucket and (waste > max(PADDING_SLACK, real // 16) or padded > MAX_FORWARD_TOKENS):
+        mixed = length == 1 < width and not forward.caches
+        wide = waste > max(PADDING_SLACK, real // 16) or padded > MAX_FORWARD_TOKENS
+        if bucket and (wide or mixed):
             yield sorted(bucket, key=lambda row: row.slot)
             bucket = []
         if not bucket:

@@ -147,7 +147,7 @@ def trial_obstacle(model: PreTrainedModel, forward: Forward) -> str | None:
     try:
         with evaluation_mode(model):
             difference = _trial(model, forward)
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except Exception as error:  # kernels' compilers raise what they like
         return f"a trial with the cache failed: {type(error).__name__}: {error}"
     finally:
         forward.reset()
@@ -190,14 +190,15 @@ def _trial(model: PreTrainedModel, forward: Forward) -> float:
     texts = [[(7 * i + 3 * n + 1) % vocabulary for i in range(n)] for n in (12, 10, 11)]
     rows = [_TrialRow(ids[: 2 + slot], slot) for slot, ids in enumerate(texts)]
     differences = []
-    for taking_part, more in (((0, 1), 0), ((0, 1), 1), ((2,), 0), ((0, 1, 2), 1), ((1, 2), 1)):
+    steps = (((0, 1), 0), ((0, 1), 1), ((2,), 0), ((0, 1, 2), 1), ((1, 2), 1), ((0, 1), 3))
+    for taking_part, more in steps:
         some = [rows[number] for number in taking_part]
         for row in some:
             row.ids = texts[row.slot][: len(row.ids) + more]
         expected = plain.logits(some)
         difference = (forward.logits(some) - expected).abs().max()
         differences.append(float(difference / expected.abs().max().clamp(min=1e-6)))
-    return max(differences)
+    return float(torch.tensor(differences).max())  # which keeps what is not a number
 
 
 def left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:

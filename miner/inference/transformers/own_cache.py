@@ -109,11 +109,25 @@ class OwnCacheForward:
 
 
 def _only(batch: _Batch, chosen: list[int]) -> _Batch:
-    if len(chosen) == len(batch.rows):
-        return batch
-    index = torch.tensor(chosen, device=batch.mask.device)
-    batch.cache.reorder_cache(index)
-    return _Batch([batch.rows[at] for at in chosen], batch.cache, batch.mask[index])
+    """The batch with these rows alone, without columns in which all of them are padding."""
+    rows, mask = [batch.rows[at] for at in chosen], batch.mask
+    if len(rows) < len(batch.rows):
+        index = torch.tensor(chosen, device=mask.device)
+        batch.cache.reorder_cache(index)
+        mask = mask[index]
+    longest = max(row.cached for row in rows)
+    if mask.shape[1] > longest:
+        mask = mask[:, -longest:]
+        for layer in batch.cache.layers:
+            _shorten(layer, longest)
+    return _Batch(rows, batch.cache, mask)
+
+
+def _shorten(layer: Any, length: int) -> None:
+    if getattr(layer, "keys", None) is not None:
+        layer.keys, layer.values = layer.keys[..., -length:, :], layer.values[..., -length:, :]
+    if hasattr(layer, "cumulative_length"):  # of a window, which forgets the rest
+        layer.cumulative_length = length
 
 
 def _joined(parts: Sequence[_Batch]) -> _Batch:
@@ -137,7 +151,7 @@ def _join_layer(layers: Sequence[Any]) -> None:
             longest = max(state.shape[-2] for state in states)
             padded = [pad(state, (0, 0, longest - state.shape[-2], 0)) for state in states]
             setattr(first, name, torch.cat(padded))
-    if hasattr(first, "cumulative_length"):  # of a window, which forgets the rest
+    if hasattr(first, "cumulative_length"):
         first.cumulative_length = max(layer.cumulative_length for layer in layers)
     for name in ("conv_states", "recurrent_states"):
         held: Mapping[int, Tensor | None] = getattr(first, name, {})
