@@ -100,10 +100,7 @@ class EnvironmentSettings(Section):
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
     small_first: int = Field(
-        0,
-        ge=0,
-        description="Goofspiel: first so many games have the smallest of these decks: the form and "
-        "the look-up are learned there at a fraction of the tokens.",
+        0, ge=0, description="Goofspiel: so many games have the smallest of these decks, then any."
     )
     games: tuple[GameName, ...] = Field(
         GAMES,
@@ -203,9 +200,6 @@ class RolloutSettings(Section):
     )
     start_seconds: float = Field(
         900.0, gt=0, description="vllm_server: longest wait for a server that starts."
-    )
-    sync_seconds: float = Field(
-        300.0, gt=0, description="vllm_server: longest wait until it has loaded the weights."
     )
 
     @property

@@ -26,6 +26,9 @@ from miner.inference.vllm.weight_sync import WeightSync
 from miner.inference.vllm.wire import FILE_BACKEND
 from miner.learning.learner import Learner
 
+SYNC_SECONDS = 300.0
+"""Longest wait until a server has loaded the weights."""
+
 LOGPROBS_MODE = "processed_logprobs"
 TRANSFER_FLAGS = (
     f"""--weight-transfer-config '{{"backend":"{FILE_BACKEND}"}}' --worker-extension-cls """
@@ -169,7 +172,7 @@ def _server_engine(
         server,
         loop,
         Path(settings.run_dir),
-        rollout.sync_seconds,
+        SYNC_SECONDS,
         leads=ranks.leads,
     )
     rules = learner.reply_rules(context)

@@ -44,7 +44,7 @@ MAY_DIFFER: dict[str, Any] = {
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "live_episodes", "engine", "server"),
-        *("memory_share", "start_seconds", "sync_seconds"),
+        *("memory_share", "start_seconds"),
     },
 }
 """Settings that a resumed run may change: where it plays, how much memory and time it takes."""
