@@ -109,11 +109,8 @@ class GameTasks:
 
     def training(self, index: int, seed: int) -> EpisodeTask:
         """Sizes and seats come in shuffled cycles, so that each stretch is balanced."""
-        kinds, place = self._kinds(), index - self._settings.small_first
-        if place < 0:
-            smallest = min(kinds)[0]
-            kinds, place = [kind for kind in kinds if kind[0] == smallest], index
-        cycle, position = divmod(place, len(kinds))
+        kinds = self._kinds()
+        cycle, position = divmod(index, len(kinds))
         random.Random(f"{seed}/cycle/{cycle}").shuffle(kinds)
         deck_size, seat = kinds[position]
         rng = random.Random(f"{seed}/game/{index}")

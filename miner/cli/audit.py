@@ -73,9 +73,8 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
 
     assert settings.model.path is not None
     size, rollout = settings.rollout.group_size, settings.rollout
-    stream, begin = task_stream(settings.environment), settings.environment.small_first
-    count = max(groups, _TASKS)
-    tasks = [stream.training(begin + number, settings.seed) for number in range(count)]
+    stream = task_stream(settings.environment)
+    tasks = [stream.training(number, settings.seed) for number in range(max(groups, _TASKS))]
     with TemporaryDirectory() as folder, BackgroundLoop() as loop:
         aside = settings.model_copy(update={"run_dir": Path(folder)})
         with training_source(aside, loop, console, Ranks()) as source:

@@ -41,7 +41,7 @@ class ChannelFacts:
 
 _SERVED = ChannelFacts(
     "served:ServedChannel",
-    reads=("name", "servers", "opponent", "deck_sizes", "small_first"),
+    reads=("name", "servers", "opponent", "deck_sizes"),
     asks_servers=True,
     bounded=True,
     first_format=True,

@@ -99,9 +99,6 @@ class EnvironmentSettings(Section):
     deck_sizes: tuple[DeckSize, ...] = Field(
         DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
     )
-    small_first: int = Field(
-        0, ge=0, description="Goofspiel: so many games have the smallest of these decks, then any."
-    )
     games: tuple[GameName, ...] = Field(
         GAMES,
         min_length=1,

@@ -162,7 +162,7 @@ def _print_warning(warning: str, console: Console) -> None:
 
 
 TASKS_TRIED = 40
-"""Tasks of the stream: all deck sizes and both seats are among them, once any size may come."""
+"""First tasks of the stream: all deck sizes and both seats are among them."""
 
 MARGIN = 1.1
 """A server may word its turns at greater length than we do (1.02 times, as recorded)."""
@@ -182,8 +182,7 @@ def with_episode_limit(settings: Settings, renderer: ChatRenderer, context: int)
     """
     given = settings.rollout.max_episode_tokens
     channel = make_channel(settings.environment)
-    first = settings.environment.small_first
-    tasks = [channel.tasks.training(first + i, settings.seed) for i in range(TASKS_TRIED)]
+    tasks = [channel.tasks.training(i, settings.seed) for i in range(TASKS_TRIED)]
     lengths = channel.lengths(tasks, renderer)
     if lengths is None:
         return _with_limit(settings, context if given is None else min(context, given))

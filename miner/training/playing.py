@@ -148,9 +148,9 @@ class Rollouts:
         Raises: `RolloutStopped` on all ranks if one was asked to stop.
         """
         ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
-        size, first = round_size(tasks.kinds), self._settings.environment.small_first
+        size = round_size(tasks.kinds)
         games = [
-            Group(tasks.training(first + index, self._settings.seed), 1)
+            Group(tasks.training(index, self._settings.seed), 1)
             for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
         ]
         results = self.player(temperature)(games)

@@ -23,20 +23,10 @@ from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.games import GOOFSPIEL
 from miner.reporting.records import EvaluationRecord
 from miner.reporting.run_folder import RunFolder
-from miner.rollout.renderer import ChatRenderer
 from miner.training import episodes
-from miner.training.episodes import (
-    decode_task,
-    encode_task,
-    training_dataset,
-    training_source,
-    with_episode_limit,
-)
+from miner.training.episodes import decode_task, encode_task, training_dataset, training_source
 from mock_env_server.running import running_server
-from tests.builders import build_tokenizer
 from tests.mock_env_server.http import set_faults
-
-RENDERER = ChatRenderer(build_tokenizer())
 
 
 def stream(count, seed=0, **settings):
@@ -56,26 +46,6 @@ def test_the_wanted_opponent_sits_opposite():
 
 def test_only_the_wanted_sizes_are_played():
     assert {GOOFSPIEL.size(t.task_id) for t in stream(50, deck_sizes=(8, 16))} == {8, 16}
-
-
-def test_small_decks_may_come_first():
-    tasks = stream(26, small_first=6)
-    kinds = [(GOOFSPIEL.size(t.task_id), agent_seat(t.seed)) for t in tasks]
-    assert Counter(kinds[:6]) == {(8, 0): 3, (8, 1): 3}
-    every = Counter((size, seat) for size in (8, 10, 12, 14, 16) for seat in (0, 1))
-    assert Counter(kinds[6:16]) == Counter(kinds[16:]) == every
-    assert len({t.seed for t in tasks}) == 26
-
-
-def test_episodes_have_room_for_the_decks_that_come_later():
-    limits = [
-        with_episode_limit(
-            Settings.load(None, overrides, {}), RENDERER, 100_000
-        ).rollout.episode_limit
-        for overrides in ([], ["environment.small_first=50"], ["environment.deck_sizes=8"])
-    ]
-    assert limits[1] == pytest.approx(limits[0], rel=0.02)
-    assert limits[2] < limits[0] / 2
 
 
 def test_no_trained_game_is_ever_graded():
