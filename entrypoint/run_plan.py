@@ -38,7 +38,7 @@ class RunPlan(BaseModel):
         None, description="Adapters', where they take over from full fine-tuning; empty: its own."
     )
     servers_seconds: float = Field(
-        300.0, gt=0, description="Until lost environment servers must answer again."
+        600.0, gt=0, description="Until lost environment servers must answer again."
     )
     disk_seconds: float = Field(
         300.0, gt=0, description="Until a full disk must have room again for another attempt."
