@@ -262,6 +262,14 @@ def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.Mo
     assert steps.get(timeout=60) == 7
 
 
+def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
+    """The clock may be beyond its end when a step begins."""
+    columns = _played(_warm_start(_settings("demonstrations.share=1")), lambda step: 1.0)(
+        ["task"] * 2, _at(0)
+    )
+    assert any(columns["env_mask"])
+
+
 def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = Event()
     monkeypatch.setattr(demonstrations, "demonstrate", lambda *args: answered.wait() and [])
