@@ -290,7 +290,7 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
     if topology.layout == "cpu":
         tree["threads"] = cpus
         return tree
-    tree["token_records"] = 0  # written between a step's forward and its backward, for nobody
+    tree["token_records"] = 0  # written between a step's forward and its backward
     live = topology.live_episodes * max(1, len(topology.inference_gpus)) // topology.processes
     tree["rollout"]["live_episodes"] = max(1, live)
     if topology.layout == "split":

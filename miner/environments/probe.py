@@ -69,10 +69,10 @@ async def probe(
     for failures in itertools.count():
         probes = [_ServerProbe(url, environment, limit_s) for url in checked]
         report = await _probe_once(probes, environment, limit_s, deadline)
-        may_pass = report.channel == "builtin" and any(each.may_pass for each in probes)
+        transient = report.channel == "builtin" and any(each.transient for each in probes)
         # one that never answered may have taken all the patience of the others
         in_time = time.monotonic() < deadline or (failures == 0 and patience_s > 0)
-        if not (may_pass and in_time):
+        if not (transient and in_time):
             return report
         if failures == 0:
             logger.warning("%s; asking again, for up to %.0f s", report.reason, patience_s)
@@ -153,12 +153,12 @@ class _ServerProbe:
     """One look at a server.
 
     Attributes:
-        may_pass: a channel failed by what may pass: infrastructure, or too little time.
+        transient: true if a channel failed for want of infrastructure or time.
     """
 
     def __init__(self, url: str, environment: str, limit_s: float) -> None:
         self.url = url
-        self.may_pass = False
+        self.transient = False
         self._environment = environment
         self._limit_s = limit_s
         self._first_id = game_named(environment).task_ids[0]
@@ -253,7 +253,7 @@ class _ServerProbe:
             try:
                 await play_with_tries(open_environment, episode, lambda e: passing.append(str(e)))
             except (EnvironmentFault, ConfigurationError) as fault:
-                self.may_pass |= isinstance(fault, InfrastructureError)
+                self.transient |= isinstance(fault, InfrastructureError)
                 final.append(str(fault))
 
         try:
@@ -261,7 +261,7 @@ class _ServerProbe:
                 for each in episodes:
                     group.create_task(played(each))
         except TimeoutError:
-            self.may_pass = True
+            self.transient = True
             if not final:
                 late = f"{self.url}{path} did not finish within {self._limit_s:g} s"
                 raise TimeoutError((passing or [late])[-1]) from None

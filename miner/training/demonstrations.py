@@ -54,8 +54,8 @@ takes ten, which are minutes where other work has the cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """A demonstration in tokens.
+class EncodedDemonstration:
+    """A demonstration in token ids.
 
     Attributes:
         shares: of each reply that is taught, which add up to one.
@@ -105,7 +105,7 @@ class WarmStart:
         self._count = max(1, self._wanted.rows // self._ranks.count)
         self._slow: set[str] = set()
         self._late = False
-        self._ahead: tuple[int, Future[list[Taught]]] | None = None
+        self._ahead: tuple[int, Future[list[EncodedDemonstration]]] | None = None
         self.prepare(step)
 
     def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> TrlRollout:
@@ -132,10 +132,10 @@ class WarmStart:
 
         return play
 
-    def prepare(self, step: int) -> Future[list[Taught]]:
+    def prepare(self, step: int) -> Future[list[EncodedDemonstration]]:
         """Have the demonstrations of a step made, unless they are being made already."""
         if self._ahead is None or self._ahead[0] != step:
-            made: Future[list[Taught]] = Future()
+            made: Future[list[EncodedDemonstration]] = Future()
             Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
             self._ahead = step, made
         return self._ahead[1]
@@ -165,17 +165,19 @@ class WarmStart:
                 return [*played, *data]
         return [*chain.from_iterable(rows)]
 
-    def _make(self, step: int, made: Future[list[Taught]]) -> None:
+    def _make(self, step: int, made: Future[list[EncodedDemonstration]]) -> None:
         try:
             made.set_result([*map(self._encoded, self._demonstrations(step)[: self._count])])
         except Exception as error:
             made.set_exception(error)
 
-    def _encoded(self, demonstration: Demonstration) -> Taught:
+    def _encoded(self, demonstration: Demonstration) -> EncodedDemonstration:
         renderer = self._renderer
         prompt = renderer.encode(renderer.render(demonstration.messages, demonstration.tools))
         shares = target(demonstration.values, self._settings.reward.tau)
-        return Taught(prompt, shares, {reply: renderer.encode_reply(reply) for reply in shares})
+        return EncodedDemonstration(
+            prompt, shares, {reply: renderer.encode_reply(reply) for reply in shares}
+        )
 
     def _demonstrations(self, step: int) -> list[Demonstration]:
         """Those of a step, each with another prompt; fewer only where teachers fail.

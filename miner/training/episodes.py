@@ -76,7 +76,7 @@ def decode_task(prompt: str) -> EpisodeTask:
 SERVER_PATIENCE_S = 60.0
 """Longest wait for environment servers to start."""
 
-BEGUN_PATIENCE_S = 400.0
+RESUMED_PATIENCE_S = 400.0
 """The same for a run that cannot go on without them; the watchdog bears 900 s of silence."""
 
 
@@ -94,12 +94,12 @@ def training_source(
     opened: list[EnvironmentSource] = []
 
     def look() -> Findings:
-        began_on = _base_played_on(settings.run_dir)
-        patience = BEGUN_PATIENCE_S if _on_servers(began_on) else SERVER_PATIENCE_S
+        began_on = _base_channel(settings.run_dir)
+        patience = RESUMED_PATIENCE_S if _on_servers(began_on) else SERVER_PATIENCE_S
         opened.append(loop.run(channel.open(patience_s=patience)))
         findings = loop.run(channel.check(opened[0]))
         if began_on and opened[0].name != settings.environment.channel:  # the probe's choice
-            _check_same_words(began_on, opened[0].name, findings)
+            _check_same_prompts(began_on, opened[0].name, findings)
         RunFolder(settings.run_dir).write_probe(findings.to_json())
         console.print(findings.shown(), soft_wrap=True)
         return findings
@@ -120,7 +120,7 @@ def _on_servers(source: str | None) -> bool:
     return facts is not None and facts.asks_servers
 
 
-def _base_played_on(run_dir: Path) -> str | None:
+def _base_channel(run_dir: Path) -> str | None:
     """The channel of the base's held-out games; None before they were played."""
     if not (run_dir / BEST_FILE).exists():
         return None
@@ -128,8 +128,8 @@ def _base_played_on(run_dir: Path) -> str | None:
     return next((record.channel for record in evaluations if record.step == 0), None)
 
 
-def _check_same_words(began_on: str, name: str, found: Findings) -> None:
-    """Refuse to go on in the builtin game's words with a run whose scores are of a server's.
+def _check_same_prompts(began_on: str, name: str, found: Findings) -> None:
+    """Refuse to continue a run whose scores are of a server's prompts with the builtin game's.
 
     The base's held-out games would be compared with games of other prompts.
     Raises: `InfrastructureError`.

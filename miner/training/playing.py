@@ -46,7 +46,7 @@ T = TypeVar("T")
 LONGEST_OUTAGE_S = 1800.0
 """All outages of a run that has no deadline: the user will want to know."""
 
-SPELL_S, SPELL_PAUSE_S = 30.0, 2.0
+RETRY_S, RETRY_PAUSE_S = 30.0, 2.0
 """For how long a rollout that servers which answer have failed whole is begun again, and the pause
 before. Servers that fail for longer have to be probed again, by another attempt of the trainer."""
 
@@ -134,7 +134,7 @@ class Rollouts:
         )
 
         def play(groups: Sequence[Group]) -> list[GroupResult]:
-            playing = outlasting(
+            playing = retrying(
                 lambda: scheduler.run(groups), self._patience, self._run.progress.note
             )
             return self._run.loop.run(playing)
@@ -212,7 +212,7 @@ class Rollouts:
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()
 
 
-async def outlasting(
+async def retrying(
     play: Callable[[], Awaitable[list[GroupResult]]],
     patience: Callable[[], float],
     note: Callable[[str], None],
@@ -223,11 +223,11 @@ async def outlasting(
         patience: seconds that may be waited from now on.
     """
     results, clock = await play(), asyncio.get_running_loop().time
-    lost, until = _all_lost_to_servers(results), clock() + SPELL_S
+    lost, until = _all_lost_to_servers(results), clock() + RETRY_S
     if lost and patience() > 0:
-        note(f"all episodes were lost, and are played again for {SPELL_S:g} s at most: {lost}")
-    while lost and patience() > 0 and clock() + SPELL_PAUSE_S <= until:
-        await asyncio.sleep(SPELL_PAUSE_S)
+        note(f"all episodes were lost, and are played again for {RETRY_S:g} s at most: {lost}")
+    while lost and patience() > 0 and clock() + RETRY_PAUSE_S <= until:
+        await asyncio.sleep(RETRY_PAUSE_S)
         results = await play()
         lost = _all_lost_to_servers(results)
     return results

@@ -108,7 +108,7 @@ def source_name(tmp_path: Path, *overrides: str, servers: str = "") -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "SERVER_PATIENCE_S", 0.0)
-    monkeypatch.setattr(episodes, "BEGUN_PATIENCE_S", 0.0)
+    monkeypatch.setattr(episodes, "RESUMED_PATIENCE_S", 0.0)
 
 
 @pytest.mark.parametrize("channel", ["auto", "graded", "step"])

@@ -6,7 +6,7 @@ both compute the output head at each row's last position only.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -59,15 +59,7 @@ class PlainForward:
         return len(row.ids)
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
-        ids, positions = left_padded([row.ids for row in rows], [0] * len(rows))
-        device = self._model.device
-        output = self._model(
-            input_ids=ids.to(device),
-            attention_mask=(positions >= 0).long().to(device),
-            position_ids=positions.clamp(min=0).to(device),
-            use_cache=False,
-            logits_to_keep=1,
-        )
+        output, _ = run_whole(self._model, rows, use_cache=False)
         return output.logits[:, -1].float()
 
     def share(self, donor: int, row: Row, length: int) -> None:
@@ -92,7 +84,7 @@ class CachedForward:
     def logits(self, rows: Sequence[Row]) -> Tensor:
         device, dtype = self._model.device, self._model.dtype
         starts = [row.cached for row in rows]
-        ids, positions = left_padded([row.ids[row.cached :] for row in rows], starts)
+        ids, positions = _left_padded([row.ids[row.cached :] for row in rows], starts)
         ids, positions = ids.to(device), positions.to(device)
         kv_length = max(len(row.ids) for row in rows)
         self.cache.aim([row.slot for row in rows], positions, kv_length)
@@ -201,7 +193,23 @@ def _trial(model: PreTrainedModel, forward: Forward) -> float:
     return float(torch.tensor(differences).max())  # which keeps what is not a number
 
 
-def left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
+def run_whole(
+    model: PreTrainedModel, rows: Sequence[Row], *, use_cache: bool
+) -> tuple[Any, Tensor]:
+    """The model's output for all ids of each row, left-padded, and the mask `[rows, longest]`."""
+    ids, positions = _left_padded([row.ids for row in rows], [0] * len(rows))
+    mask = (positions >= 0).long().to(model.device)
+    output = model(
+        input_ids=ids.to(model.device),
+        attention_mask=mask,
+        position_ids=positions.clamp(min=0).to(model.device),
+        use_cache=use_cache,
+        logits_to_keep=1,
+    )
+    return output, mask
+
+
+def _left_padded(new_ids: Sequence[list[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Ids `[rows, longest]` with padding 0 on the left, and their positions (negative: padding)."""
     longest = max(map(len, new_ids))
     ids = torch.tensor([[0] * (longest - len(new)) + new for new in new_ids])

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from miner.inference.transformers.forward import Row, left_padded
+from miner.inference.transformers.forward import Row, run_whole
 
 
 @dataclass(slots=True)
@@ -22,13 +22,13 @@ class _Batch:
 
     Attributes:
         mask: `[rows, tokens]`, 0 for padding on the left.
-        idle: decode steps in which none of its rows took part.
+        idle: true once none of its rows took part in a decode step.
     """
 
     rows: list[Row]
     cache: Any
     mask: Tensor
-    idle: int = 0
+    idle: bool = False
 
 
 class OwnCacheForward:
@@ -50,7 +50,7 @@ class OwnCacheForward:
         running = [row for row in rows if self._decodes(row)]
         began = [row for row in rows if row not in running]
         found: dict[int, Tensor] = {}
-        for some, run in ((began, self._begin), (running, self._go_on)):
+        for some, run in ((began, self._prefill), (running, self._decode)):
             if some:
                 found |= {id(row): of for row, of in zip(some, run(some), strict=True)}
         return torch.stack([found[id(row)] for row in rows])
@@ -64,16 +64,14 @@ class OwnCacheForward:
     def _decodes(self, row: Row) -> bool:
         return 0 < row.cached == len(row.ids) - 1 and any(row in b.rows for b in self._batches)
 
-    def _begin(self, rows: list[Row]) -> Tensor:
-        ids, positions = left_padded([row.ids for row in rows], [0] * len(rows))
-        mask = (positions >= 0).long().to(self._model.device)
-        logits, cache = self._run(ids, mask, positions.clamp(min=0), None)
-        self._batches.append(_Batch(rows, cache, mask))
+    def _prefill(self, rows: list[Row]) -> Tensor:
+        output, mask = run_whole(self._model, rows, use_cache=True)
+        self._batches.append(_Batch(rows, output.past_key_values, mask))
         for row in rows:
             row.cached = len(row.ids)
-        return logits
+        return output.logits[:, -1].float()
 
-    def _go_on(self, rows: list[Row]) -> Tensor:
+    def _decode(self, rows: list[Row]) -> Tensor:
         """One token of each; `rows` are put into the batch's order, and back."""
         parts, waiting = [], []
         for batch in self._batches:
@@ -81,31 +79,24 @@ class OwnCacheForward:
             if chosen:
                 parts.append(_only(batch, chosen))
             elif not batch.idle:  # begun in this very step
-                batch.idle += 1
+                batch.idle = True
                 waiting.append(batch)
         whole = _joined(parts)
-        ones = torch.ones_like(whole.mask[:, :1])
-        whole.mask = torch.cat([whole.mask, ones], dim=1)
-        ids = torch.tensor([[row.ids[-1]] for row in whole.rows])
-        positions = torch.tensor([[row.cached] for row in whole.rows])
-        logits, whole.cache = self._run(ids, whole.mask, positions, whole.cache)
+        device = whole.mask.device
+        whole.mask = torch.cat([whole.mask, torch.ones_like(whole.mask[:, :1])], dim=1)
+        output = self._model(
+            input_ids=torch.tensor([[row.ids[-1]] for row in whole.rows], device=device),
+            attention_mask=whole.mask,
+            position_ids=torch.tensor([[row.cached] for row in whole.rows], device=device),
+            past_key_values=whole.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         self._batches = [whole, *waiting]
         for row in rows:
             row.cached = len(row.ids)
         order = {id(row): at for at, row in enumerate(whole.rows)}
-        return logits[[order[id(row)] for row in rows]]
-
-    def _run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        device = self._model.device
-        output = self._model(
-            input_ids=ids.to(device),
-            attention_mask=mask,
-            position_ids=positions.to(device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return output.logits[:, -1].float(), output.past_key_values
+        return output.logits[[order[id(row)] for row in rows], -1].float()
 
 
 def _only(batch: _Batch, chosen: list[int]) -> _Batch:
