@@ -1,7 +1,8 @@
 """Files of the base model that are copied into a published folder.
 
 Invariant: everything but the weights is the base model's own, byte for byte (a missing padding
-token is added, and a chat template that cannot hold a game is replaced). What a newer
+token is added, a chat template that cannot hold a game is replaced, and of generation_config.json
+the special tokens stay, see `copy_companions`). What a newer
 transformers writes for the same model, such as "rope_parameters" in place of "rope_theta" or
 "TokenizersBackend" as tokenizer class, is read wrongly or not at all by an older one inside the
 grader.
@@ -10,14 +11,16 @@ grader.
 import json
 import logging
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from miner.publishing.errors import PublishingError
+from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.structure import INDEX_FILE, read_json, special_token, weight_files
 
 _COMPANION_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken"}
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _CHAT_TEMPLATE = "chat_template.jinja"
+_GENERATION_CONFIG = "generation_config.json"
 
 MISTRAL_FORMAT = ("consolidated*.safetensors", "params.json", "tekken.json")
 """Files of Mistral's own programs, beside those that all families have."""
@@ -76,9 +79,16 @@ def companions(base: Path) -> list[Path]:
 
 
 def copy_companions(base: Path, destination: Path) -> None:
-    """Copy configuration, tokenizer and template of `base`; padding defaults to the end token."""
+    """Copy configuration, tokenizer and template of `base`; padding defaults to the end token.
+
+    Servers take what a request leaves out from generation_config.json, and a repetition penalty
+    there (bases of Qwen 2.5 have one) changes greedy replies too: a digit that was said before
+    would be less likely than it was when the model learned and when it was evaluated.
+    """
     for file in companions(base):
         shutil.copyfile(file, destination / file.name)
+    with suppress(UnverifiedModelError):  # verification refuses a broken one, if a server would
+        _keep_special_tokens(destination / _GENERATION_CONFIG)
     end = special_token(destination, "eos_token")
     known = (destination / _TOKENIZER_CONFIG).is_file()
     if end and known and not special_token(destination, "pad_token"):
@@ -100,6 +110,20 @@ def keep_only_weights(folder: Path) -> None:
     for file in sorted(folder.iterdir()):
         if file.is_file() and file not in weights:
             file.unlink()
+
+
+def _keep_special_tokens(file: Path) -> None:
+    """Remove all but special tokens and versions from a generation_config.json, if it is there."""
+    if not file.is_file():
+        return
+    given = read_json(file)
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name.endswith("_token_id") or name in ("_from_model_config", "transformers_version")
+    }
+    if kept != given:
+        file.write_text(json.dumps(kept, indent=2) + "\n")
 
 
 def _set(folder: Path, **changes: str) -> None:

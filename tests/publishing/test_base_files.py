@@ -21,6 +21,15 @@ def test_files_are_equal_byte_for_byte(base_model: Path, destination: Path) -> N
     }
 
 
+def test_of_how_the_base_is_sampled_the_special_tokens_stay(model: Path, destination: Path) -> None:
+    """Servers read the rest for what a request leaves out; a penalty changes greedy replies."""
+    tokens = {"eos_token_id": [5, 7], "pad_token_id": 5, "transformers_version": "4.37.0"}
+    sampling = {"repetition_penalty": 1.05, "top_p": 0.8, "top_k": 20, "do_sample": True}
+    (model / "generation_config.json").write_text(json.dumps(tokens | sampling))
+    copy_base_model(model, destination)
+    assert json.loads((destination / "generation_config.json").read_text()) == tokens
+
+
 def test_what_is_not_a_part_of_the_model_stays_behind(model: Path, destination: Path) -> None:
     wanted = set(os.listdir(model)) | {"vocab.json", "merges.txt", "chat_template.jinja"}
     for name in wanted - set(os.listdir(model)):
