@@ -18,7 +18,10 @@ setup-openenv: setup ## make .venv-openenv: OpenEnv, for its examples and the te
 	@scripts/setup-openenv.sh
 
 demo: setup ## learn Goofspiel on this machine, end to end (SIZES=all, SEED=n, MODEL=smollm2; FORMAT=duel)
-ifeq ($(FORMAT),duel)
+ifneq ($(FORMAT),)
+ifneq ($(FORMAT) $(MODEL) $(SIZES),duel tiny 8)
+	$(error FORMAT may be duel, without MODEL and SIZES; recipes/smollm2-duels.toml is for smollm2)
+endif
 	@$(PY) -m miner duel-demo --seed $(SEED)
 else
 	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)

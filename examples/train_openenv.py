@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from miner.cli.train import train_command
+from miner.__main__ import main
 from miner.heavy_imports import quiet_libraries
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
@@ -80,15 +80,15 @@ def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespac
 
 def learn(base: Path, out: Path, seed: int, settings: Sequence[str]) -> None:
     """Train; the report is written at the end."""
-    train_command(
-        [
-            f"model.path={base}",
-            f"output.dir={out / f'model-{seed}'}",
-            f"run_dir={out / f'run-{seed}'}",
-            f"seed={seed}",
-            *settings,
-        ]
-    )
+    sys.argv[1:] = [
+        "train",
+        f"model.path={base}",
+        f"output.dir={out / f'model-{seed}'}",
+        f"run_dir={out / f'run-{seed}'}",
+        f"seed={seed}",
+        *settings,
+    ]
+    main()
 
 
 if __name__ == "__main__":

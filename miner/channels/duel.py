@@ -53,7 +53,8 @@ class DuelChannel(Channel):
     async def check(self, source: EnvironmentSource) -> Findings:
         """Look at the model: how its calls are read and how long its turns become."""
         assert isinstance(source, DuelSource)
-        assert self.model is not None
+        if self.model is None:
+            raise ConfigurationError("model.path is not set: name the folder of the base model")
         return look_at(self.model, self.settings.games, source)
 
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:

@@ -17,11 +17,13 @@ def contract_command(
     Example:
       python -m miner contract --from ../G.O.D
     """
-    from miner.config.watched import FACTS, differences
+    from miner.config.watched import FACTS, LICENCES, differences
 
     found = differences(clone)
     for difference in found:
         print(f"differs: {difference}")
-    print(f"{len(found)} differences ({len(FACTS)} facts and the licence compared with {clone})")
+    missing = [name for name in LICENCES if not Path(name).is_file()]
+    texts = f"; not compared, as they are missing here: {', '.join(missing)}" if missing else ""
+    print(f"{len(found)} differences ({len(FACTS)} facts compared with {clone}{texts})")
     if found:
         raise typer.Exit(1)

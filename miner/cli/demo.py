@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.rule import Rule
 
 from miner.cli.demo_shows import SHOWS, DemoModel, Show, Sizes
-from miner.cli.out_folder import check_out
 from miner.cli.report import report_command
 from miner.config.contract import SERVERS_VARIABLE
 from miner.config.control_groups import usable_cpus
 from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
+from miner.config.out_folder import check_out
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
@@ -76,20 +76,19 @@ def demo_command(
     name = f"{show.name}-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / TASK_ID / name
     check_out(out)
-    move_aside(run_dir)
-
     seconds = seconds or show.training_seconds
-    print_line(console, show.expected(seconds))
-    console.print(Rule("1  a base model", align="left"))
-    base = _base_model(model, show, console)
-    dtype = dtype_of(model)
-    console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
     with ExitStack() as stack:
+        stack.enter_context(only_demo(run_dir))
+        print_line(console, show.expected(seconds))
+        console.print(Rule("1  a base model", align="left"))
+        base = _base_model(model, show, console)
+        dtype = dtype_of(model)
+        console.print(Rule(f"2  {SERVERS} mock environment servers", align="left"))
         stack.enter_context(ending_children())
         urls = [stack.enter_context(running_server(mode)).base_url for _ in range(SERVERS)]
         console.print(f"{', '.join(urls)}; their /step is {mode}", highlight=False)
         console.print(Rule("3  probe, train, publish", align="left"))
-        stack.enter_context(_watched(run_dir))
+        stack.enter_context(watched(run_dir))
         overrides = (
             *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
             *(f"seed={seed}", f"deadline.seconds={seconds}", f"model.dtype={dtype}"),
@@ -100,11 +99,11 @@ def demo_command(
         console.print(Rule(f"4  the grader's {show.episodes} games", align="left"))
         trained = last_weights(base, run_dir) if show.last_weights else published
         _evaluate(base, trained, run_dir, show, dtype, urls, console)
-    if show.prints_replies:
-        from miner.cli.demo_replies import print_replies  # imports torch: seconds
+        if show.prints_replies:
+            from miner.cli.demo_replies import print_replies  # imports torch: seconds
 
-        print_replies(base, trained, temperature_of(run_dir), console)
-    _show_results(run_dir, published, console)
+            print_replies(base, trained, temperature_of(run_dir), console)
+        _show_results(run_dir, published, console)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
 
 
@@ -131,7 +130,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def _watched(run_dir: Path) -> Iterator[None]:
+def watched(run_dir: Path) -> Iterator[None]:
     """`miner watch` on the run; it prints its address. It ends with the demo."""
     process = subprocess.Popen([sys.executable, "-m", "miner", "watch", str(run_dir)])
     try:
@@ -141,14 +140,18 @@ def _watched(run_dir: Path) -> Iterator[None]:
         process.wait()
 
 
-def move_aside(run_dir: Path) -> None:
+@contextmanager
+def only_demo(run_dir: Path) -> Iterator[None]:
     """Rename an earlier run of the same name: a demo shows learning from the start.
 
-    Raises: `ConfigurationError` if that run has not ended.
+    Until its end no second one does: training holds the folder for a part of it alone.
+    Raises: `ConfigurationError` if that run, or a demo of it, has not ended.
     """
-    with held("run_dir", run_dir):
-        if run_dir.exists():
-            run_dir.rename(f"{run_dir}.{time.strftime('%Y%m%d-%H%M%S')}")
+    with held("demo", run_dir.with_name(f"{run_dir.name}-demo")):
+        with held("run_dir", run_dir):
+            if run_dir.exists():
+                run_dir.rename(f"{run_dir}.{time.strftime('%Y%m%d-%H%M%S')}")
+        yield
 
 
 def train(config: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> None:

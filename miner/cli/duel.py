@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from miner.cli.out_folder import check_out
 from miner.cli.stoppable import run_stoppable
 from miner.config.contract import MATCH_SECONDS
+from miner.config.out_folder import check_out
 from miner.config.statuses import TrainerStatus
 
 Games = Annotated[

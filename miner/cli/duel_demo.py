@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.rule import Rule
 
-from miner.cli.demo import ending_children, move_aside, train
+from miner.cli.demo import ending_children, only_demo, train, watched
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import print_line
@@ -42,20 +42,20 @@ def duel_demo_command(
     console, began = Console(), time.monotonic()
     name = f"demo-duel-seed-{seed}"
     run_dir, published = out / name, out / "checkpoints" / "demo" / name
-    move_aside(run_dir)
-    console.print(Rule("1  a base model", align="left"))
-    base = _base(console)
-    console.print(Rule("2  train, publish", align="left"))
-    overrides = (
-        *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
-        *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
-    )
-    with ending_children():
-        train(RECIPE, overrides, os.environ)
-    console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))
-    summary = _summary(published, pairs, console)
-    summary["seconds"] = round(time.monotonic() - began, 1)
-    write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
+    with only_demo(run_dir):
+        console.print(Rule("1  a base model", align="left"))
+        base = _base(console)
+        console.print(Rule("2  train, publish", align="left"))
+        overrides = (
+            *(f"model.path={base}", f"output.dir={published}", f"run_dir={run_dir}"),
+            *(f"seed={seed}", f"deadline.seconds={seconds}", *(setting or ())),
+        )
+        with ending_children(), watched(run_dir):
+            train(RECIPE, overrides, os.environ)
+        console.print(Rule(f"3  {pairs} pairs of games a row", align="left"))
+        summary = _summary(published, pairs, console)
+        summary["seconds"] = round(time.monotonic() - began, 1)
+        write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
     print_line(console, f"summary    {run_dir / SUMMARY_FILE}")
 
 

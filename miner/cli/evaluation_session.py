@@ -18,12 +18,12 @@ from rich.columns import Columns
 from rich.console import Console
 
 from miner.channels.registry import channel_class, make_channel
-from miner.cli.out_folder import check_out
 from miner.cli.stoppable import run_stoppable
 from miner.config.channel_facts import FACTS
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
+from miner.config.out_folder import check_out
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
@@ -79,10 +79,15 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     folder = RunFolder(run.out)
     record = EvaluationRecord.of(result, split=channel_class(run.channel).split, time=time.time())
     earlier = folder.read().evaluations
+    base, note = _base_result(folder, earlier, record)
     label = distinct_name(record, earlier)
+    if len(result.episodes) < wanted:  # which would take the place of the whole evaluation's
+        label += f", {len(result.episodes)} of {wanted}"
     result = result.model_copy(update={"policy": label})
-    record = _write(run, folder, result, replays, _base_result(folder, earlier, record))
+    record = _write(run, folder, result, replays, base)
     _print(run, result, record, console)
+    if note:
+        print_line(console, note)
     if len(result.episodes) < wanted:
         print_line(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
         raise typer.Exit(TrainerStatus.INTERRUPTED)
@@ -103,7 +108,7 @@ def _policy(run: EvaluationRun) -> Iterator[Policy]:
 
         with model_policy(
             run.folder,
-            name=run.name or run.folder.resolve().name,
+            name=run.name or str(run.folder),
             temperature=run.temperature,
             max_reply_tokens=run.max_reply_tokens,
             max_sessions=rules_of(run).concurrency,
@@ -174,25 +179,28 @@ def _write(
 
 def _base_result(
     folder: RunFolder, earlier: Sequence[EvaluationRecord], record: EvaluationRecord
-) -> EvaluationResult | None:
-    """The base model's, played as `record` was; None for the base itself, or without one."""
+) -> tuple[EvaluationResult | None, str]:
+    """The base model's, played as `record` was; None for the base itself, or without one.
+
+    Returns: that, and why one that is listed cannot be read.
+    """
     alike = [
         other
         for other in earlier
         if _is_base(other.name) and other.step is None and played_alike(record, other)
     ]
     if _is_base(record.name) or not alike:
-        return None
+        return None, ""
     # the newest of those that fit best
     base = max(reversed(alike), key=lambda other: not _differences(record, other))
     path = folder.path / f"{_slug(base.name)}.json"
     try:
-        return EvaluationResult.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError) as error:
-        raise ConfigurationError(
-            f"{path} is not an evaluation to compare with ({type(error).__name__}): evaluate the "
-            "base again or choose another folder (out)"
-        ) from None
+        return EvaluationResult.model_validate_json(path.read_bytes()), ""
+    except (OSError, ValidationError) as error:
+        return None, (
+            f"not compared with the base: {path} is no evaluation of it "
+            f"({type(error).__name__}); evaluate the base again"
+        )
 
 
 def _is_base(name: str) -> bool:

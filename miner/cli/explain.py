@@ -43,6 +43,8 @@ def explain_command(
 
 def explanation(run_dir: Path, step: int | None, episode: int | None) -> str:
     """The text. Raises: `ConfigurationError` for a step or an episode that is not recorded."""
+    if not run_dir.is_dir():
+        raise ConfigurationError(f"{run_dir} is not a folder: name the run_dir of a training")
     records = TokenRecords(run_dir)
     if step is None:
         step = next(reversed(records.steps()), None)

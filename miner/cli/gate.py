@@ -1,12 +1,12 @@
 """`python -m miner gate`: decide whether a model may replace the one that training began with."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from miner.cli.duel import Games, Prompts, Seed
+from miner.cli.stoppable import run_stoppable
 
 NOT_PASSED = 1
 """Status where the start stays."""
@@ -34,7 +34,7 @@ def gate_command(
     from miner.duel.gating import play_gate
     from miner.duel.players.catalog import chosen_games
 
-    gate = asyncio.run(
+    gate = run_stoppable(
         play_gate(candidate, start, chosen_games(games), pairs, number, seed, prompts)
     )
     console = Console()

@@ -25,7 +25,10 @@ class EvaluationRun(Settings):
         description="An OpenAI-compatible endpoint that plays, URL or URL#MODEL; OPENAI_API_KEY is "
         "used if set.",
     )
-    name: str | None = Field(None, description="Label of the results, such as base or trained.")
+    name: str | None = Field(
+        None,
+        description="Label of the results, such as base or trained; else the model as it was named.",
+    )
     episodes: int = Field(GRADER_EPISODES, ge=1, le=100_000, description="Episodes to play.")
     base_seed: int = Field(GRADER_BASE_SEED, description="Of the list; the grader's is 42.")
     temperature: float = Field(

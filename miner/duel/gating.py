@@ -1,10 +1,11 @@
 """Plays a candidate against its start for the gate, by the match code that is graded."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from miner.duel.match import Limits, MatchResult, play_match
+from miner.duel.match import INTERRUPTED, Limits, MatchResult, play_match
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules
 from miner.duel.players.base import Player
@@ -55,6 +56,8 @@ async def _play(
     gate: Gate, game: str, players: Sequence[Player], rules: Rules, limits: Limits
 ) -> None:
     match = await play_match(game_named(game), players[0], players[1], rules, limits)
+    if match.stopped == INTERRUPTED:
+        raise asyncio.CancelledError
     if match.failure is not None:
         raise InfrastructureError(f"the gate's match of {game} broke off: {match.failure}")
     for score, forfeits in _pairs(match):

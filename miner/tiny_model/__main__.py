@@ -4,6 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
+from miner.config.errors import one_sentence
 from miner.heavy_imports import quiet_libraries
 from miner.tiny_model.build import Recipe, build_tiny_model, is_made
 from miner.tiny_model.warm_start import WarmStartRecipe
@@ -30,7 +31,8 @@ def main() -> None:
             flush=True,
         )
         began = time.monotonic()
-        build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
+        with one_sentence():
+            build_tiny_model(out, recipe=recipe, seed=seed, progress=_print_progress)
         print(f"made in {time.monotonic() - began:.0f} s", flush=True)
     print(out)
 

@@ -18,6 +18,7 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast
 
+from miner.config.out_folder import check_new
 from miner.environments.games.prompts import PromptFormat
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import SYSTEM_TEXTS, DataRecipe, draw_conversation
@@ -70,7 +71,6 @@ def build_tiny_model(
     tokenizer = recipe_tokenizer(recipe)
     model = build_network(tokenizer, recipe.network, seed)
     warm_start(model, tokenizer, recipe.data, recipe.warm_start, seed, progress)
-    out.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         beside.chmod(0o755)
@@ -137,8 +137,5 @@ def _identity(recipe: Recipe, seed: int) -> dict[str, object]:
 
 
 def _check_replaceable(out: Path) -> None:
-    if out.exists() and not (out / RECIPE_FILE).is_file():
-        raise FileExistsError(
-            f"{out} exists and holds no {RECIPE_FILE}, so it is not a tiny model made here: "
-            "name another folder or remove it"
-        )
+    if not (out / RECIPE_FILE).is_file():  # an earlier one that was made here is replaced
+        check_new(out)

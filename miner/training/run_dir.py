@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from miner.config.run_files import (
 from miner.config.settings import Settings, to_toml
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
+from miner.reporting.records import EvaluationRecord, RecordFile
+from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import TEMPERATURE_FILE
 
 BASE_FILE = "base_fingerprint.json"
@@ -85,9 +88,20 @@ def prepare_run_dir(settings: Settings) -> None:
     if checkpoint is None:
         leftovers = ["metrics.jsonl"]
         if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
-            leftovers += [TEMPERATURE_FILE, "evaluations.jsonl", REVERT_FILE, BEST_WEIGHTS_FILE]
+            leftovers += [TEMPERATURE_FILE, REVERT_FILE, BEST_WEIGHTS_FILE]
+            _remove_held_out(RunFolder(folder).evaluations)
         for leftover in leftovers:
             (folder / leftover).unlink(missing_ok=True)
+
+
+def _remove_held_out(evaluations: RecordFile[EvaluationRecord]) -> None:
+    """Remove evaluations of a run's own, which have a step; `miner evaluate` may have others."""
+    kept: list[EvaluationRecord] = []
+    with suppress(ConfigurationError):  # of another version
+        kept = [record for record in evaluations.read()[0] if record.step is None]
+    evaluations.path.unlink(missing_ok=True)
+    for record in kept:
+        evaluations.append(record)
 
 
 def _remove_half_written(folder: Path) -> None:

@@ -87,6 +87,8 @@ def test_all_episodes_are_in_a_line_each_and_absent_ones_are_named(run_dir: Path
     for step, episode, sentence in ((1, None, "there are 2 to 3"), (3, 8, "episodes 0 to 7")):
         with pytest.raises(ConfigurationError, match=sentence):
             explanation(run_dir, step, episode)
+    with pytest.raises(ConfigurationError, match="is not a folder"):
+        explanation(run_dir / "mistyped", None, None)
     (part,) = TokenRecords(run_dir).of(3)
     file = run_dir / "tokens" / "000009.0.npz"
     part.write(file)

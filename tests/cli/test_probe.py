@@ -55,6 +55,12 @@ def test_a_server_that_plays_other_cards_is_found_out_and_graded_games_are_advis
     assert server["action_applied_rate"] < 0.6
 
 
+def test_duels_ask_for_the_model_to_look_at(miner) -> None:
+    status, _, err = miner("probe", "environment.channel=duel")
+    assert status == 2
+    assert "model.path is not set" in err
+
+
 def test_findings_go_to_standard_output_alone_and_servers_come_from_the_variable(
     miner, faithful_url: str
 ) -> None:

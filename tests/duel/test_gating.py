@@ -1,11 +1,18 @@
 """The gate's matches between real players, and the scores of a summary."""
 
-import pytest
+import os
+import signal
 
+import pytest
+from typer.testing import CliRunner
+
+from miner.__main__ import app
+from miner.duel import gating
 from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
 from miner.duel.players.base import Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
+from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.scoreboard import Meeting, score
 from miner.duel.turn import Request
 from tests.duel.stand_ins import Scripted, lowest_call
@@ -22,6 +29,29 @@ async def test_a_stronger_player_passes_and_the_weaker_one_does_not() -> None:
 async def test_too_few_pairs_leave_it_undecided(number: int) -> None:
     gate = await play_gate("teacher", "random", ["leduc_poker"], 2, number)
     assert not gate.passed
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("moves", [1, 2, 15])
+def test_an_interrupt_ends_the_gate(moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pair's first game and in its second one."""
+    asked: list[int] = []
+
+    def make(said: str, games: object, *, seat: int) -> RulePlayer:
+        choose = random_move(seat)
+
+        def interrupts(request: Request) -> int:
+            asked.append(seat)
+            if len(asked) == moves:
+                os.kill(os.getpid(), signal.SIGINT)
+            return choose(request)
+
+        return RulePlayer(said, interrupts)
+
+    monkeypatch.setattr(gating, "make_player", make)
+    ended = CliRunner().invoke(app, ["gate", "a", "b", "--games", "goofspiel", "--pairs", "200"])
+    assert ended.exit_code == 130, ended.output
+    assert len(asked) < 100
 
 
 async def test_the_teacher_scores_what_it_is_known_for() -> None:

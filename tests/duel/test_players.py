@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyspiel
@@ -12,7 +13,7 @@ from miner.config.errors import ConfigurationError
 from miner.duel.match import Limits, play_match
 from miner.duel.memory import Notes, WordCounter
 from miner.duel.play import Rules
-from miner.duel.players.catalog import chosen_games, make_player
+from miner.duel.players.catalog import chosen_games, make_player, named
 from miner.duel.players.rival import rival_move
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.players.search import equilibrium, search
@@ -150,6 +151,25 @@ def test_specifications_name_players() -> None:
     endpoint = make_player("e=http://127.0.0.1:1/v1#m", ["othello"])
     assert endpoint.name == "e"
     assert make_player("http://127.0.0.1:1/v1#m", ["othello"]).name == "m"
+
+
+@pytest.mark.parametrize(
+    ("specification", "name", "player"),
+    [
+        ("a=runs/lr=1e-4/out", "a", "runs/lr=1e-4/out"),
+        ("a=http://h/v1?key=x", "a", "http://h/v1?key=x"),
+        ("http://h/v1?key=x", "", "http://h/v1?key=x"),
+        ("runs/lr=1e-4/out", "", "runs/lr=1e-4/out"),
+        ("lr=1", "", "lr=1"),
+        ("random", "", "random"),
+    ],
+)
+def test_paths_and_urls_may_hold_an_equals_sign(
+    specification: str, name: str, player: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lr=1").mkdir()
+    assert named(specification) == (name, player)
 
 
 @pytest.mark.parametrize(

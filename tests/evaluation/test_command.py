@@ -66,13 +66,18 @@ def test_an_interrupt_keeps_the_episodes_that_were_over(
         if len(seen) == 5:
             os.kill(os.getpid(), number)
 
+    whole = tmp_path / "match-bid-prize.json"
+    run("policy=match", "episodes=4", f"out={tmp_path}")
+    before_it = whole.read_bytes()
     monkeypatch.setattr(EvaluationProgress, "update", interrupted)
     output = run(
         *("policy=match", "episodes=200", "concurrency=2", f"out={tmp_path}"),
         status=TrainerStatus.INTERRUPTED,
     )
     assert f"interrupted: {len(seen)} of 200 episodes were over" in output
-    result = EvaluationResult.model_validate_json((tmp_path / "match-bid-prize.json").read_bytes())
+    assert whole.read_bytes() == before_it  # a part replaces no whole evaluation
+    [part] = tmp_path.glob(f"match-bid-prize*-{len(seen)}-of-200.json")
+    result = EvaluationResult.model_validate_json(part.read_bytes())
     assert sorted(episode.seed for episode in result.episodes) == sorted(seen)
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -106,6 +111,20 @@ def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Pa
     assert "against base" in output
     for name in ("base", "trained"):
         assert name in (tmp_path / "evaluation.svg").read_text()
+
+
+@pytest.mark.parametrize("left", [None, "{}"])
+def test_a_base_that_cannot_be_read_costs_the_comparison_alone(
+    left: str | None, tmp_path: Path
+) -> None:
+    common = ("episodes=10", f"out={tmp_path}", "replays=0")
+    run("policy=random", "name=base", *common)
+    file = tmp_path / "base.json"
+    file.unlink() if left is None else file.write_text(left)
+    output = run("policy=match", "name=trained", *common)
+    assert f"not compared with the base: {file}" in output
+    assert RunFolder(tmp_path).read().evaluations[-1].difference is None
+    assert (tmp_path / "trained.json").is_file()
 
 
 def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:
@@ -179,7 +198,7 @@ def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -
     for temperature in (0, 1):
         run(*common, "episodes=2", f"temperature={temperature}", f"out={tmp_path / 'out'}")
     found = RunFolder(tmp_path / "out").read().evaluations
-    assert [record.name for record in found] == ["model", "model, temperature 1"]
+    assert [record.name for record in found] == [f"{model}", f"{model}, temperature 1"]
     assert {record.split for record in found} == {"held_out"}
 
 
@@ -230,7 +249,7 @@ def test_a_server_that_plays_other_cards_is_reported(tmp_path: Path) -> None:
 def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path: Path) -> None:
     model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=8192))
     common = ("episodes=3", "environment.deck_sizes=8", f"out={tmp_path / 'out'}")
-    assert "model 0." in run(f"model.path={model}", "max_reply_tokens=6", *common)
+    assert "model 0." in run(f"model.path={model}", "name=model", "max_reply_tokens=6", *common)
     with served_chat(model, max_reply_tokens=6) as url, serve_in_thread() as server:
         run(f"llm_url={url}", *common)
         output = run(f"llm_url={url}", "name=graded", f"environment.servers={server}", *common)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from miner.config.errors import ConfigurationError
 from miner.tiny_model import build
 from miner.tiny_model.__main__ import main
 from miner.tiny_model.build import Recipe, build_tiny_model, cached_tiny_model, content_key, is_made
@@ -100,7 +101,7 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="not a tiny model"):
+    with pytest.raises(ConfigurationError, match="is not empty"):
         build_tiny_model(tmp_path, recipe=SMALL)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from miner.cli.demo import move_aside
+from miner.cli.demo import only_demo
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.training.ownership import owned, undone_if_refused
@@ -45,13 +45,25 @@ def test_a_demo_does_not_rename_a_run_that_goes_on(tmp_path):
     with (
         locked_elsewhere(tmp_path / ".demo.owner"),
         pytest.raises(ConfigurationError, match="is used by another process"),
+        only_demo(run_dir),
     ):
-        move_aside(run_dir)
+        pytest.fail("it began")
     assert run_dir.exists()
-    move_aside(run_dir)
+    with only_demo(run_dir):
+        pass
     (aside,) = tmp_path.glob("demo.*")
     assert aside.is_dir()
     assert not run_dir.exists()
+
+
+def test_a_second_demo_of_a_run_waits_for_the_end_of_the_first(tmp_path):
+    """Also while nothing trains: the first evaluates what is in the run's folder."""
+    with (
+        locked_elsewhere(tmp_path / ".demo-demo.owner"),
+        pytest.raises(ConfigurationError, match="is used by another process"),
+        only_demo(tmp_path / "demo"),
+    ):
+        pytest.fail("it began")
 
 
 def start(run_dir, error, *files):

@@ -8,8 +8,10 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import COMPLETE, newest_checkpoint
 from miner.config.settings import Settings
+from miner.reporting.run_folder import RunFolder
 from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
 from tests.builders import build_qwen3, save_base
+from tests.reporting.made import evaluation
 
 
 def write_checkpoint(run_dir, step, marker=None):
@@ -112,6 +114,16 @@ def test_what_was_found_of_the_base_stays_once_it_has_scores(tmp_path, scored):
         (tmp_path / "run" / "best.json").write_text("{}")
     prepare_run_dir(settings(tmp_path))
     assert [file.exists() for file in found] == [scored] * 2
+
+
+def test_what_was_evaluated_by_hand_in_its_folder_stays(tmp_path):
+    prepare_run_dir(settings(tmp_path))
+    evaluations = RunFolder(tmp_path / "run").evaluations
+    by_hand = evaluation("base", 0.4, split="grader")
+    for record in (evaluation("base", 0.3, step=0), by_hand):
+        evaluations.append(record)
+    prepare_run_dir(settings(tmp_path))
+    assert evaluations.read() == ([by_hand], 0)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):

@@ -16,7 +16,7 @@ from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import BASE, SNAPSHOT
 from miner.duel.players.base import Player, PlayerError, Reply, ReplyForfeit, UnreachableError
-from miner.duel.players.catalog import make_player
+from miner.duel.players.catalog import make_player, named
 from miner.duel.tools import move_call
 from miner.duel.turn import Request, legal_move
 from miner.environments.errors import InfrastructureError
@@ -126,7 +126,7 @@ class TrainingOpponent:
 
 def is_model(specification: str) -> bool:
     """Return whether this opponent is a model that is loaded into the process that plays."""
-    return specification in (BASE, SNAPSHOT) or Path(specification.rpartition("=")[2]).is_dir()
+    return specification in (BASE, SNAPSHOT) or Path(named(specification)[1]).is_dir()
 
 
 def _identity(folder: Path) -> str:

@@ -40,9 +40,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
 
     Raises: `ConfigurationError` for what is no player, or cannot play one of `games`.
     """
-    name, given, described = specification.rpartition("=")
-    if not given or "/" in name:  # a URL may hold "="
-        name, described = "", specification
+    name, described = named(specification)
     if described.startswith(("http://", "https://")):
         from miner.duel.players.endpoint import EndpointPlayer
 
@@ -70,6 +68,14 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
     if kind == "teacher":
         return RulePlayer(name or described, choice, quick=False, note=taught_note)
     return RulePlayer(name or described, choice, quick=kind in _QUICK)
+
+
+def named(specification: str) -> tuple[str, str]:
+    """The name that is given to a player, or "", and the player; paths and URLs may hold "="."""
+    name, given, described = specification.partition("=")
+    if not given or "/" in name or Path(specification).is_dir():
+        return "", specification
+    return name, described
 
 
 def _number(specification: str, argument: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Check of the folder for results, before anything is played for it."""
+"""Checks of a folder for results, before they are worked for."""
 
 import tempfile
 from pathlib import Path
@@ -24,3 +24,10 @@ def check_out(out: Path) -> None:
             f"the folder {out} cannot be written ({error.strerror}): name another folder, or free "
             f"{ROOM_BYTES >> 20} MB there"
         ) from None
+
+
+def check_new(out: Path) -> None:
+    """Raise `ConfigurationError` if a model made in `out` would replace something there."""
+    check_out(out)
+    if out.exists() and any(out.iterdir()):
+        raise ConfigurationError(f"{out} is not empty: name another folder, or remove it")
