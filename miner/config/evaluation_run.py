@@ -27,7 +27,7 @@ class EvaluationRun(Settings):
     )
     name: str | None = Field(
         None,
-        description="Label of the results, such as base or trained; else the model as it was named.",
+        description="Label of the results, such as base or trained; else the model's folder.",
     )
     episodes: int = Field(GRADER_EPISODES, ge=1, le=100_000, description="Episodes to play.")
     base_seed: int = Field(GRADER_BASE_SEED, description="Of the list; the grader's is 42.")

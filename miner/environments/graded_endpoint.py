@@ -10,6 +10,7 @@ Invariants:
 import asyncio
 import json
 import logging
+import os
 import secrets
 import socket
 import time
@@ -24,6 +25,9 @@ from miner.environments.base import Message
 from miner.environments.errors import InfrastructureError
 
 MODEL_NAME: Final = "policy"
+FIRST_PORT = 28480
+"""Of rank 0; below the ports that systems give to programs which ask for any."""
+
 _REQUEST_LIMIT: Final = 8 << 20
 _log = logging.getLogger(__name__)
 
@@ -81,7 +85,10 @@ class ChatExchange:
 class ChatEndpoint:
     """An OpenAI-compatible chat server for the episodes opened on it, within one event loop.
 
-    It listens where the route to an environment server begins, on a free port.
+    It listens where the route to an environment server begins, on a port of its rank if that is
+    free. After a kill the next process has it again, and refuses the episodes that servers still
+    play for the last one: they would ask for half an hour, and too many calls at once stop a server
+    for good.
     """
 
     def __init__(self) -> None:
@@ -125,9 +132,12 @@ class ChatEndpoint:
             app.router.add_post("/{key}/v1/chat/completions", self._chat)
             self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
             await self._runner.setup()
-        site = web.TCPSite(self._runner, host, 0, backlog=1024)
+        port = FIRST_PORT + int(os.environ.get("RANK", "0"))
         try:
-            await site.start()
+            try:
+                await web.TCPSite(self._runner, host, port, backlog=1024).start()
+            except OSError:  # another process has it
+                await web.TCPSite(self._runner, host, 0, backlog=1024).start()
         except OSError as error:
             raise ConfigurationError(
                 f"the graded channel cannot listen on {host} ({error.strerror}): the environment "

@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from miner.environments import InfrastructureError
+from miner.distributed.launch import free_port
+from miner.environments import InfrastructureError, graded_endpoint
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange, route_address
 from tests.environments.tiny_grader import streamed_text
 
@@ -42,6 +43,26 @@ async def line() -> AsyncIterator[Line]:
     async with aiohttp.ClientSession() as http:
         yield Line(endpoint, exchange, await endpoint.base_url(exchange, SERVER), http)
     await endpoint.close()
+
+
+async def test_after_a_kill_the_next_process_refuses_what_servers_still_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each rank has a port of its own; where another program has it, any port will do."""
+    monkeypatch.setattr(graded_endpoint, "FIRST_PORT", free_port() - 1)
+    monkeypatch.setenv("RANK", "1")
+    killed, beside, restarted = ChatEndpoint(), ChatEndpoint(), ChatEndpoint()
+    async with aiohttp.ClientSession() as http:
+        asked = await killed.base_url(killed.open(), SERVER)
+        assert asked.startswith(f"http://127.0.0.1:{graded_endpoint.FIRST_PORT + 1}/")
+        other = await beside.base_url(beside.open(), SERVER)
+        assert other.rpartition("/")[0] != asked.rpartition("/")[0]
+        await killed.close()
+        again = restarted.open()
+        line = Line(restarted, again, await restarted.base_url(again, SERVER), http)
+        assert (await line.post({"messages": MESSAGES}, asked))[0] == 404
+    for endpoint in (beside, restarted):
+        await endpoint.close()
 
 
 @pytest.mark.parametrize(
