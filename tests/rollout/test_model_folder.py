@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import AddedToken
+from transformers import AutoTokenizer
 
 from miner.config.errors import ConfigurationError
 from miner.duel.tools import shaped, turn_tools
@@ -101,6 +102,22 @@ def test_a_tokenizer_of_mistrals_own_format_is_not_asked_for(whole, monkeypatch)
     )
     load_chat(whole)
     load_check._load_tokenizer(whole, strict=True)
+
+
+@pytest.mark.parametrize(("kind", "fixed"), [("mistral3", True), ("qwen3", None)])
+def test_words_are_cut_as_mistrals_servers_cut_them(kind, fixed, whole, tmp_path, monkeypatch):
+    """transformers changes the pattern of large vocabularies alone, which none made here has."""
+    base, load, asked = shutil.copytree(whole, tmp_path / "base"), AutoTokenizer.from_pretrained, []
+
+    def from_pretrained(folder, **options):
+        asked.append(options.get("fix_mistral_regex"))
+        return load(folder, **options)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+    config = json.loads((base / "config.json").read_text()) | {"model_type": kind}
+    (base / "config.json").write_text(json.dumps(config))
+    load_chat(base)
+    assert asked == [fixed]
 
 
 def test_what_a_base_says_on_sampling_does_not_keep_its_weights_from_being_saved(whole, tmp_path):
