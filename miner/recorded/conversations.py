@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from miner.config.contract import SWE_DATASET, dataset_folder
 from miner.duel.calls import write_calls
-from miner.duel.tools import ToolCall
+from miner.duel.tools import ToolCall, shaped
 from miner.environments.base import Message, Tool
 from miner.environments.split import split
 from miner.recorded.record_files import some_records
@@ -201,10 +201,12 @@ def _calls(message: Mapping[str, Any]) -> list[Any]:
 
 
 def _tool(given: Any) -> Tool:
-    """A function on offer, as chat templates and parsers read it."""
+    """A function on offer, as the tournament's engine shows it to chat templates."""
     inner = given
     for key in ("function", "parameters", "properties"):
         inner = inner.get(key) if isinstance(inner, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(given["function"].get("name"), str):
         raise _OtherForm("a tool of an unknown form")
-    return cast(Tool, given)
+    function = given["function"]
+    described = {**function, "description": function.get("description") or ""}
+    return shaped([{"function": described}])[0]

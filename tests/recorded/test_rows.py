@@ -34,6 +34,7 @@ CHAT = [
 ]
 CALL = {"function": {"name": "game_action", "arguments": '{"action_id": 3}'}}
 TOOL = {"type": "function", "function": {"name": "game_action", "parameters": {"properties": {}}}}
+SHOWN = {"type": "function", "function": {"description": "", **TOOL["function"], "strict": False}}
 
 
 def read(folder: Path, *records: Any) -> Conversations:
@@ -341,15 +342,15 @@ def test_folders_are_those_that_the_validator_names() -> None:
         assert [str(folder) for folder in found] == mounted_datasets(environ)
 
 
-async def test_the_tools_on_offer_are_part_of_every_prompt(tmp_path: Path) -> None:
+async def test_tools_are_part_of_every_prompt_in_the_engines_shape(tmp_path: Path) -> None:
     renderer = ChatRenderer(build_tokenizer(trl_template("qwen2_5")))
     found = read(tmp_path, {"messages": CHAT, "tools": [TOOL]})
     row = rows(found, renderer=renderer).of(0)[0]
-    assert row.prompt_ids == renderer.encode(renderer.render(CHAT[:2], [TOOL]))
+    assert row.prompt_ids == renderer.encode(renderer.render(CHAT[:2], [SHOWN]))
     environment = RecordedSource(found, "qwen25").open()
     task = RecordedTasks(found).held_out(1, 0)[0]
-    assert (await environment.reset(task)).tools == (TOOL,)
-    assert (await environment.step("three")).tools == (TOOL,)
+    assert (await environment.reset(task)).tools == (SHOWN,)
+    assert (await environment.step("three")).tools == (SHOWN,)
 
 
 async def test_calls_are_written_as_the_model_will_be_read(tmp_path: Path) -> None:
