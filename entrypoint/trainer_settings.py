@@ -261,7 +261,7 @@ def _recorded_tree(job: Job) -> Tree:
             "groups_per_step": RECORDED_PER_STEP // 2,
             "group_size": 2,
             "temperature": 1.0,
-            "max_reply_tokens": SWE_REPLY_TOKENS,
+            "max_reply_tokens": SWE_REPLY_TOKENS if SWE in job.environments else DUEL_REPLY_TOKENS,
             "max_episode_tokens": RECORDED_TOKENS,
             "episode_seconds": DUEL_EPISODE_SECONDS,
         },

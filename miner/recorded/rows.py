@@ -1,13 +1,17 @@
-"""Rows of recorded conversations: loss on the assistant's text, on each reply once."""
+"""Rows of recorded conversations: loss on the assistant's text, on each reply once.
+
+Invariant: no reply is taught that is longer than the tournament lets a turn be.
+"""
 
 import logging
 import math
 from dataclasses import replace
 from random import Random
 
+from miner.config.contract import DUEL_REPLY_TOKENS, SWE_REPLY_TOKENS
 from miner.environments.base import EpisodeTask, Transition
 from miner.inference.sampler import Sample
-from miner.recorded.conversations import Conversation, Conversations
+from miner.recorded.conversations import Conversations
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBuilder
 
@@ -21,8 +25,9 @@ class RecordedRows:
 
     Args:
         family: of the model's calls, one of `calls.FORMS`.
-        most_tokens: longest row; replies that end beyond it are left out, and a software task's
-            conversation with them, as its last reply submits.
+        most_tokens: longest row. What comes from the first reply on that ends beyond it, or is
+            longer than a turn's may be, is left out; a software task's conversation is left out
+            whole then, as its last reply submits.
     """
 
     def __init__(
@@ -36,15 +41,15 @@ class RecordedRows:
         self._renderer = renderer
         self._family = family
         self._most_tokens = most_tokens
+        self._counted: set[int] = set()
 
     def of(self, number: int) -> list[RolloutRow]:
         """A conversation's: one, or more where its chat template rewrites the past.
 
         Returns: none of a conversation that cannot be rendered or whose first reply is too long.
         """
-        conversation = self.conversations.every[number]
         try:
-            return _rows(conversation, self._renderer, self._family, self._most_tokens)
+            return self._rows(number)
         except Exception as error:  # a template is a program: it may raise anything
             logger.warning("conversation %d is left out: %s", number, str(error)[:200])
             return []
@@ -78,27 +83,42 @@ class RecordedRows:
             numbers += order[place:][: count - len(numbers)]
         return numbers
 
+    def _rows(self, number: int) -> list[RolloutRow]:
+        """Raises: `ValueError` for what cannot be written, anything for what cannot be rendered."""
+        conversation, renderer = self.conversations.every[number], self._renderer
+        longest = SWE_REPLY_TOKENS if conversation.software else DUEL_REPLY_TOKENS
+        messages, replies = conversation.written(self._family), conversation.replies
+        builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
+        learned = 0
+        for at, following in zip(replies, [*replies[1:], len(messages)], strict=True):
+            reply = messages[at]["content"]
+            ids = renderer.encode_reply(reply)
+            if len(ids) > longest:
+                self._count(number, f"a reply above {longest:,} tokens")
+            if len(ids) > longest or len(builder.prompt_ids) + len(ids) > self._most_tokens:
+                if conversation.software:
+                    return []
+                break
+            builder.add_reply(Sample(ids, (math.nan,) * len(ids), "stop"))
+            shown = messages[at + 1 : following]
+            builder.add_transition(Transition(shown, 0.0, done=not shown, recorded=reply))
+            learned += 1
+        rows = builder.build(0.0).rows if learned else ()
+        return [_weighted(row) for row in rows if any(row.loss_mask)]
 
-def _rows(
-    conversation: Conversation, renderer: ChatRenderer, family: str, most_tokens: int
-) -> list[RolloutRow]:
-    """Raises: `ValueError` for what cannot be written, anything for what cannot be rendered."""
-    messages, replies = conversation.written(family), conversation.replies
-    builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
-    learned = 0
-    for at, following in zip(replies, [*replies[1:], len(messages)], strict=True):
-        reply = messages[at]["content"]
-        ids = renderer.encode_reply(reply)
-        if len(builder.prompt_ids) + len(ids) > most_tokens:
-            if conversation.software:
-                return []
-            break
-        builder.add_reply(Sample(ids, (math.nan,) * len(ids), "stop"))
-        shown = messages[at + 1 : following]
-        builder.add_transition(Transition(shown, 0.0, done=not shown, recorded=reply))
-        learned += 1
-    rows = builder.build(0.0).rows if learned else ()
-    return [_weighted(row) for row in rows if any(row.loss_mask)]
+    def _count(self, number: int, reason: str) -> None:
+        """Count a conversation once; their number is logged each time it has doubled."""
+        if number in self._counted:
+            return
+        self._counted.add(number)
+        left_out = self.conversations.left_out
+        left_out[reason] += 1
+        if left_out[reason].bit_count() == 1:
+            logger.warning(
+                "mounted data: %d conversations left out, whole or in part, for %s",
+                left_out[reason],
+                reason,
+            )
 
 
 def _weighted(row: RolloutRow) -> RolloutRow:

@@ -93,6 +93,15 @@ def test_the_finals_task_is_learned_from_mounted_data(
     assert Settings.load(_written(job, roots), environ=environ) == wanted
 
 
+def test_replies_of_intercode_alone_are_as_long_as_its_turns(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    environ = roots | {"MINER_DATASETS": INTERCODE_DATASET, "MINER_DATASETS_DIR": "/data"}
+    job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["intercode"]}')
+    assert job.settings.environment.channel == "recorded"
+    assert job.settings.rollout.max_reply_tokens == 512
+
+
 def test_a_job_without_a_task_leaves_its_data_out(
     roots: dict[str, str], arguments: Arguments
 ) -> None:

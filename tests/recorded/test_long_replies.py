@@ -1,0 +1,69 @@
+"""Replies that are longer than the tournament lets a turn be are not taught."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miner.recorded import rows
+from miner.recorded.conversations import read_conversations
+from miner.rollout.renderer import ChatRenderer
+from tests.builders import build_tokenizer
+from tests.recorded.made import swe_row, swe_zero, write_rows
+
+RENDERER = ChatRenderer(build_tokenizer())
+
+
+def replies(folder: Path, texts: list[str]) -> Path:
+    """A data set of one chat with these replies."""
+    chat = []
+    for text in texts:
+        chat += [{"role": "user", "content": "move"}, {"role": "assistant", "content": text}]
+    return write_rows(folder, [chat])
+
+
+def taught(folder: Path) -> tuple[list[Any], rows.RecordedRows]:
+    read_conversations.cache_clear()
+    made = rows.RecordedRows(read_conversations((folder,)), RENDERER, "qwen25", 8000)
+    return made.of(0), made
+
+
+@pytest.mark.parametrize(("longer", "learned"), [(0, 3), (1, 1)])
+def test_a_conversation_ends_before_a_reply_that_is_longer_than_a_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: int, learned: int
+) -> None:
+    texts = ["a", "b" * 9, "c"]
+    ids = [RENDERER.encode_reply(text) for text in texts]
+    monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", len(ids[1]) - longer)
+    (row,), _ = taught(replies(tmp_path, texts))
+    found = [id for id, loss in zip(row.completion_ids, row.loss_mask, strict=True) if loss]
+    assert found == [id for part in ids[:learned] for id in part]
+
+
+def test_a_software_task_with_a_reply_above_its_own_limit_teaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = swe_zero(tmp_path, 1)
+    longest = max(
+        len(RENDERER.encode_reply(each["content"]))
+        for each in read_conversations((folder,)).every[0].messages
+        if each["role"] == "assistant"
+    )
+    monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 1)
+    for limit, count in ((longest, 1), (longest - 1, 0)):
+        monkeypatch.setattr(rows, "SWE_REPLY_TOKENS", limit)
+        assert len(taught(folder)[0]) == count
+
+
+def test_what_is_left_out_is_counted_once_and_logged_as_the_number_doubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rows, "SWE_REPLY_TOKENS", 1)
+    chats = [swe_row(number) for number in range(5)]
+    with caplog.at_level(logging.WARNING):
+        _, made = taught(write_rows(swe_zero(tmp_path), chats))
+        for number in (*range(5), *range(5)):
+            assert made.of(number) == []
+    assert made.conversations.left_out == {"a reply above 1 tokens": 5}
+    assert [line.split()[2] for line in caplog.messages] == ["1", "2", "4"]
