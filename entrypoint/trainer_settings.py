@@ -87,7 +87,7 @@ def choose_games(job: Job) -> tuple[str, str]:
     known = [name for name in job.environments if name in GAMES]
     others = [name for name in job.environments if name not in GAMES]
     if not known and learns_recorded(job):
-        names = ", ".join(folder.name for folder in job.datasets)
+        names = ", ".join(folder.name for folder in _without_games(job))
         return ", ".join(others), f"supervised, from {names}{_missing_swe(job)}"
     if not known:
         return "", f"none of them can be trained: {', '.join(others)}{_missing_swe(job)}"
@@ -103,6 +103,17 @@ def _beside_games(job: Job) -> list[Path]:
         dataset_folder(name) for task, name in TASK_DATASETS.items() if task not in job.environments
     }
     return [each for each in job.datasets if each.name not in useless]
+
+
+def _without_games(job: Job) -> list[Path]:
+    """Mounted data sets that a job without games learns: where the final's is among them, it and
+    those of the other tasks listed, since a larger one beside it would be most of every step."""
+    listed = {
+        dataset_folder(name) for task, name in TASK_DATASETS.items() if task in job.environments
+    }
+    if dataset_folder(SWE_DATASET) not in listed & {each.name for each in job.datasets}:
+        return list(job.datasets)
+    return [each for each in job.datasets if each.name in listed]
 
 
 def learns_recorded(job: Job) -> bool:
@@ -256,7 +267,7 @@ def _learning_tree(job: Job) -> Tree:
 def _recorded_tree(job: Job) -> Tree:
     """A job that learns mounted data alone. Nothing is sampled but replies that are evaluated."""
     return {
-        "environment": {"channel": RECORDED_CHANNEL, "datasets": list(job.datasets)},
+        "environment": {"channel": RECORDED_CHANNEL, "datasets": _without_games(job)},
         "rollout": {
             "groups_per_step": RECORDED_PER_STEP // 2,
             "group_size": 2,

@@ -53,7 +53,7 @@ def test_one_known_game_is_trained_and_the_others_are_named(
     [
         ("", [], "", f"learned from {SWE_DATASET} only: request it"),
         ("", ["othello"], "othello", f"learned from {SWE_DATASET} only: request it"),
-        (f"a/b,{SWE_DATASET}", [], "swe_infinite", "supervised, from a--b, gradients-io"),
+        (SWE_DATASET, [], "swe_infinite", "supervised, from gradients-io"),
         (f"a/b,{SWE_DATASET}", ["othello"], "othello", "with rows of 2 mounted data sets"),
         (
             "a/b",
@@ -91,6 +91,32 @@ def test_the_finals_task_is_learned_from_mounted_data(
         real = PlannedSettings(job.invocation, 3 * 10**9).settings
         assert (real.reward.credit, real.rollout.guided) == ("episode", 0.0)
     assert Settings.load(_written(job, roots), environ=environ) == wanted
+
+
+@pytest.mark.parametrize(
+    ("mounted", "others", "kept"),
+    [
+        (["a/b", SWE_DATASET], [], [SWE_DATASET]),
+        ([INTERCODE_DATASET, SWE_DATASET], [], [SWE_DATASET]),
+        ([INTERCODE_DATASET, SWE_DATASET], ["intercode"], [INTERCODE_DATASET, SWE_DATASET]),
+        (["a/b", INTERCODE_DATASET], [], ["a/b", INTERCODE_DATASET]),
+    ],
+)
+def test_a_job_of_software_tasks_learns_their_set_alone_where_it_is_mounted(
+    roots: dict[str, str],
+    arguments: Arguments,
+    mounted: list[str],
+    others: list[str],
+    kept: list[str],
+) -> None:
+    environ = roots | {"MINER_DATASETS": ",".join(mounted), "MINER_DATASETS_DIR": "/data"}
+    names = json.dumps({"environment_names": ["swe_infinite", *others]})
+    job = prepared(environ, arguments, "", dataset_type=names)
+    folders = [name.replace("/", "--") for name in kept]
+    assert [folder.name for folder in job.settings.environment.datasets] == folders
+    assert f"supervised, from {', '.join(folders)}" in choose_games(job.invocation.job)[1]
+    written = Settings.load(_written(job, roots), environ=environ)
+    assert written.environment.datasets == job.settings.environment.datasets
 
 
 def test_replies_of_intercode_alone_are_as_long_as_its_turns(
