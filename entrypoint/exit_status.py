@@ -25,7 +25,6 @@ class ExitStatus(IntEnum):
     INTERNAL = 1, "the orchestrator itself failed: a defect"
     ARGUMENTS = 2, "an argument or an environment variable cannot be used"
     MODEL = 10, "the base model's folder is missing, unreadable or incomplete"
-    GPU = 11, "there is an NVIDIA driver, but it does not answer"
     ENVIRONMENT = (
         12,
         "the chosen channel needs environment servers: none is named, or none answered and not "

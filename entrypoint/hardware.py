@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pynvml
 
-from entrypoint.exit_status import ExitStatus, Failure
 from miner.config.control_groups import total_memory, usable_cpus
 
 GIB = 1 << 30
+UNUSABLE = "GPUs that cannot be used"
+"""Part of a note on GPUs that are there all the same."""
+ADVICE = "check nvidia-smi on the host"
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Hardware:
 
     Attributes:
         driver: NVIDIA driver version, None without a driver.
-        note: reason for no GPUs, or a note on a pretended inventory; empty otherwise.
+        note: reason for no GPUs, or for fewer than there are, or a note on a pretended inventory;
+            empty otherwise.
         cuda_libraries: folder that CUDA is taken from where the driver is too old, else None.
     """
 
@@ -71,18 +75,23 @@ def _detect_gpus(visible: str | None) -> tuple[tuple[Gpu, ...], str | None, str]
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return (), None, f"no NVIDIA driver: {error}"
+    found: list[tuple[Gpu, str]] = []
+    lost: list[str] = []
     try:
         driver = pynvml.nvmlSystemGetDriverVersion()
-        found = [_describe_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                found.append(_describe_gpu(index))
+            except pynvml.NVMLError as error:
+                lost.append(f"GPU {index} ({error})")
     except pynvml.NVMLError as error:
-        raise Failure(
-            ExitStatus.GPU,
-            f"the NVIDIA driver is there, but does not answer ({error}): "
-            "check nvidia-smi on the host",
-        ) from None
+        return (), None, f"{UNUSABLE}: the NVIDIA driver does not answer ({error}): {ADVICE}"
     finally:
-        pynvml.nvmlShutdown()
-    chosen = select_visible([(gpu, uuid) for gpu, uuid in found], visible)
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    chosen = select_visible(found, visible, lost=bool(lost))
+    if lost:
+        return chosen, driver, f"{UNUSABLE}: no answer from {', '.join(lost)}: {ADVICE}"
     return chosen, driver, "" if chosen else "the driver shows no GPU to this container"
 
 
@@ -98,10 +107,16 @@ def _describe_gpu(index: int) -> tuple[Gpu, str]:
     return gpu, pynvml.nvmlDeviceGetUUID(handle)
 
 
-def select_visible(found: list[tuple[Gpu, str]], visible: str | None) -> tuple[Gpu, ...]:
+def select_visible(
+    found: list[tuple[Gpu, str]], visible: str | None, *, lost: bool = False
+) -> tuple[Gpu, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; None leaves all.
 
     As in CUDA, entries are indices or prefixes of UUIDs, and the first unknown one ends the list.
+
+    Args:
+        lost: true if there are GPUs beside those found; an unknown entry is skipped then, as it may
+            name one.
     """
     if visible is None:
         return tuple(gpu for gpu, _ in found)
@@ -112,7 +127,7 @@ def select_visible(found: list[tuple[Gpu, str]], visible: str | None) -> tuple[G
             for gpu, uuid in found
             if entry == str(gpu.index) or (entry.startswith("GPU-") and uuid.startswith(entry))
         ]
-        if not matches:
+        if not (matches or lost):
             break
         chosen += matches[:1]
     return tuple(chosen)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from entrypoint import forward_compatibility
 from entrypoint.exit_status import ExitStatus
-from entrypoint.hardware import GIB, Hardware
+from entrypoint.hardware import GIB, UNUSABLE, Hardware
 from entrypoint.model_facts import ModelFacts
 from entrypoint.probes import health_url, wait_for_answers
 from miner.config.channel_facts import FACTS
@@ -24,7 +24,6 @@ BFLOAT16_CAPABILITY = (8, 0)
 MIB = GIB // 1024
 SHARED_MEMORY_PER_GPU = GIB  # NCCL and data loaders; docker's default is 64 MiB
 CHECKPOINT_BYTES = 16  # per parameter: weights twice, master copy and two moments
-UNUSABLE = "GPUs that cannot be used"
 SERVER_TIMEOUT = 10.0  # seconds; a server may be busy with another caller's episode
 SERVER_POLL = 1.0
 
@@ -81,6 +80,8 @@ def check_gpus(hardware: Hardware) -> list[Check]:
     checks = [Check("ok", "driver", driver), Check("ok", "gpu", text)]
     if lowest < BFLOAT16_CAPABILITY:
         checks[1] = Check("warn", "gpu", f"{text}: bfloat16 is emulated below 8.0, slow")
+    if UNUSABLE in hardware.note:
+        checks.append(Check("warn", "gpu", hardware.note))
     return checks
 
 

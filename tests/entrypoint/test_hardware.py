@@ -8,7 +8,9 @@ import pytest
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import GIB, Gpu, detect_hardware, select_visible
-from entrypoint.pretended import pretend_hardware
+from entrypoint.preflight import check_gpus, usable
+from entrypoint.pretended import SIZES, pretend_hardware
+from entrypoint.topology import BatchShape, plan_topology
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -106,15 +108,50 @@ def test_gpus_are_described_by_nvml(tmp_path: Path, nvml: SimpleNamespace) -> No
     assert not nvml.open
 
 
-def test_driver_that_does_not_answer_has_its_status(tmp_path: Path, nvml: SimpleNamespace) -> None:
-    def lost() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+def lost(*_: object) -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    nvml.nvmlDeviceGetCount = lost
-    with pytest.raises(Failure, match=r"does not answer .*GPU is lost") as caught:
-        detect_hardware({}, machine(tmp_path, {}))
-    assert caught.value.status == ExitStatus.GPU
+
+@pytest.mark.parametrize("query", ["nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"])
+def test_a_driver_that_does_not_answer_is_as_good_as_none(
+    tmp_path: Path, nvml: SimpleNamespace, query: str
+) -> None:
+    setattr(nvml, query, lost)
+    hardware = usable(detect_hardware({}, machine(tmp_path, {})))
+    assert (hardware.gpus, hardware.driver) == ((), None)
+    (line,) = check_gpus(hardware)
+    assert line.level == "warn"
+    assert "does not answer (GPU is lost)" in line.message
+    assert "one CPU process" in line.message
     assert not nvml.open
+
+
+@pytest.mark.parametrize("visible", [None, "0,1", "GPU-0,GPU-1"])
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_gpu_that_does_not_answer_is_left_out_and_the_others_keep_their_numbers(
+    tmp_path: Path, nvml: SimpleNamespace, visible: str | None, gone: int
+) -> None:
+    nvml.nvmlDeviceGetMemoryInfo = lambda handle: (
+        lost() if handle == gone else SimpleNamespace(total=80 * GIB)
+    )
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    hardware = usable(detect_hardware(environ, machine(tmp_path, {})))
+    assert [gpu.index for gpu in hardware.gpus] == [1 - gone]
+    warned = [line.message for line in check_gpus(hardware) if line.level == "warn"]
+    assert len(warned) == 1
+    assert f"no answer from GPU {gone} (GPU is lost)" in warned[0]
+    topology = plan_topology(hardware, SIZES["3B"], BatchShape())
+    assert topology.trainer_gpus == (1 - gone,)
+
+
+def test_without_a_gpu_that_answers_the_cpu_process_is_planned(
+    tmp_path: Path, nvml: SimpleNamespace
+) -> None:
+    nvml.nvmlDeviceGetHandleByIndex = lost
+    hardware = usable(detect_hardware({}, machine(tmp_path, {})))
+    assert hardware.gpus == ()
+    assert "GPU 0 (GPU is lost), GPU 1 (GPU is lost)" in hardware.note
+    assert plan_topology(hardware, SIZES["3B"], BatchShape()).layout == "cpu"
 
 
 @pytest.mark.parametrize(
