@@ -4,7 +4,7 @@
     python scripts/check_submission.py [--first-format]
 
 Needs git and nothing else. Ends with 0 if nothing is in the way, else with 1 after a line for each
-thing that is. With --first-format the tournament's prompts for duels may be missing.
+thing that is. With --first-format the tournament's prompts and chat templates may be missing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ TOURNAMENT_COPIES = (
     "tournament/core/pvp/bot.py",
     "tournament/core/pvp/tools.py",
     "tournament/core/models/pvp_models.py",
+    "tournament/core/pvp/chat_templates/gemma4_base_tool.jinja",
+    "tournament/core/pvp/chat_templates/ministral3_base_tool.jinja",
 )
 BUILD_RECORD = ".image-seconds"
 """Written by `make image`: how long the latest build took, and of which commit."""

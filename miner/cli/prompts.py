@@ -31,12 +31,15 @@ def prompts_command(
     wording = read_wording(folder)
     copied = {to / FILES[kind][0]: path for kind, path in tournament_files(folder).items()}
     templates = {to / TEMPLATES / name: folder / TEMPLATES / name for name in TEMPLATE_FILES}
-    copied |= {copy: path for copy, path in templates.items() if path.is_file()}
+    missing = [path for path in templates.values() if not path.is_file()]
+    copied |= {copy: path for copy, path in templates.items() if path not in missing}
     for copy, path in copied.items():
         if not copy.exists() or not copy.samefile(path):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         print(f"{copy}: read")
+    for path in missing:
+        print(f"{path}: not found; bases without a chat template get one in our own words")
     games = ", ".join(f"{name} {len(head):,}" for name, head in wording.heads.items())
     print(f"characters of rules: {games}")
     print(f"duels now use {to}: commit it beside LICENSE and NOTICE")

@@ -85,6 +85,10 @@ def test_the_command_copies_what_it_read(
     assert base_template("gemma4") != base_template("gemma4", copy / FOLDER)
     done = CliRunner().invoke(app, ["prompts", "--from", str(copy)])
     assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    for name in FILES:
+        (line,) = [line for line in lines if Path(line.partition(": ")[0]).name == name]
+        assert ("not found" in line) is (name != FILES[0])
     for path in copy.rglob("*.*"):
         if path.is_file():
             assert (work / "tournament" / path.relative_to(copy)).read_bytes() == path.read_bytes()

@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 
 from miner.duel.tournament_files import FILES
+from miner.rollout.base_templates import COPY as TEMPLATES
+from miner.rollout.base_templates import FILES as TEMPLATE_FILES
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_submission.py"
 SOUND = {
@@ -19,6 +21,7 @@ SOUND = {
     "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
     **{f"tournament/{names[0]}": "theirs" for names in FILES.values()},
+    **{f"{TEMPLATES}/{name}": "theirs" for name in TEMPLATE_FILES},
 }
 
 
@@ -83,6 +86,7 @@ def test_the_first_format_goes_without_the_prompts_of_duels(
             {"tournament/core/models/pvp_models.py": None},
             "not committed: tournament/core/models/pvp_models.py; duels",
         ),
+        *(({f"{TEMPLATES}/{name}": None}, f"{name}; duels") for name in TEMPLATE_FILES),
         ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),
