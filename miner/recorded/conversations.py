@@ -159,7 +159,7 @@ def _conversation(record: Any, software: bool) -> Conversation:
     return Conversation(
         tuple({"role": each["role"], "content": each.get("content") or ""} for each in given),
         {at: some for at, some in calls.items() if some},
-        tuple(map(_tool, _listed(record.get("tools") or []))),
+        () if software else tuple(map(_tool, _listed(record.get("tools") or []))),
         software,
     )
 

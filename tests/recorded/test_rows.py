@@ -238,6 +238,10 @@ def test_rows_of_the_finals_set_are_rewritten_and_others_are_not(tmp_path: Path)
     for conversation in found.every:
         assert conversation.software
         assert problem(conversation.messages) == ""
+    offered = {"function": {"name": "bash", "parameters": {"properties": {}}}}
+    [file] = swe_zero(tmp_path / "with tools", 1).iterdir()
+    file.write_text(json.dumps({"messages": swe_row(0), "tools": [offered]}))
+    assert read_conversations((file.parent,)).every[0].tools == ()  # the final's agent has none
     other = read_conversations((write_rows(tmp_path / "other", [swe_row(0)]),))
     assert other.every[0].messages == tuple(swe_row(0))
 
