@@ -16,12 +16,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import DemonstrationSettings, RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
 from miner.duel.own import taught_by
 from miner.duel.values import DuelValues
-from miner.environments import EnvironmentSource, InfrastructureError
+from miner.environments import EnvironmentFault, EnvironmentSource, InfrastructureError
 from miner.reporting.records import target_distances
 from miner.rewards.all_moves import AllMoves
 from miner.rewards.critic import Critic
@@ -98,7 +99,8 @@ class RolloutFunction:
             of it), by_policy (see `AllMoves`), and lists for each of the episode's rows: turn_ids,
             weights and entropies.
         Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
-            aborted; on all ranks.
+            aborted, `ConfigurationError` if one was lost to it: the others alone are a biased
+            step; on all ranks.
         """
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)
@@ -106,15 +108,18 @@ class RolloutFunction:
         results = self._play(groups)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         stats = RolloutStats.of(results, self._rewards.total)
-        played = self.ranks.gather((stats, any(map(_given_up, outcomes))))
-        if any(stopped for _, stopped in played):
+        played = self.ranks.gather((stats, any(map(_given_up, outcomes)), _refusal(outcomes)))
+        if any(stopped for _, stopped, _ in played):
             raise RolloutStopped
-        self.latest = RolloutStats.merged([each for each, _ in played])
+        if refusals := [refusal for *_, refusal in played if refusal]:
+            raise ConfigurationError(refusals[0])
+        self.latest = RolloutStats.merged([each for each, *_ in played])
         if self.ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
-            lost = [outcome for outcome in outcomes if isinstance(outcome, LostEpisode)]
+            error = next(each.error for each in outcomes[::-1] if isinstance(each, LostEpisode))
+            advice = "; check the environment servers" * isinstance(error, EnvironmentFault)
             raise RolloutFailedError(
-                f"all {len(lost) * self.ranks.count} episodes of a step were lost, the last one "
-                f"to: {lost[-1].error}; check the environment servers"
+                f"all {len(outcomes) * self.ranks.count} episodes of a step were lost, the last "
+                f"one to: {error}{advice}"
             )
         if self._all_moves is not None:
             step = trainer.state.global_step
@@ -227,6 +232,12 @@ def _finished(outcomes: Sequence[Outcome]) -> list[Trajectory | None]:
 
 def _given_up(outcome: Outcome) -> bool:
     return isinstance(outcome, LostEpisode) and isinstance(outcome.error, RolloutStopped)
+
+
+def _refusal(outcomes: Sequence[Outcome]) -> str:
+    """Message of the first `ConfigurationError` that an episode was lost to; "" without one."""
+    errors = (each.error for each in outcomes if isinstance(each, LostEpisode))
+    return next((str(error) for error in errors if isinstance(error, ConfigurationError)), "")
 
 
 def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:

@@ -1,15 +1,19 @@
 """The rollout function: what TRL gets for played, invalid, forked and lost episodes."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import RewardSettings
 from miner.distributed.ranks import Ranks
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.rewards.all_moves import AllMoves
 from miner.rewards.goofspiel_critic import GoofspielCritic
+from miner.rollout.episode import EpisodeTooLong
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
@@ -47,8 +51,8 @@ def roll(player, reward=None):
     return rolled(player, reward)[0]
 
 
-def lost():
-    return LostEpisode(TASKS[0], InfrastructureError("server gone"), 3)
+def lost(error=None):
+    return LostEpisode(TASKS[0], error or InfrastructureError("server gone"), 3)
 
 
 def test_equal_prompts_in_a_row_are_one_group():
@@ -81,6 +85,42 @@ def test_a_lost_episode_has_no_reward_and_no_trained_token():
 def test_a_step_in_which_everything_was_lost_is_an_error_that_gives_the_reason():
     with pytest.raises(RolloutFailedError, match=r"all 4 episodes.*server gone"):
         roll(Player(lost(), lost(), lost(), lost()))
+
+
+def test_a_step_of_too_long_episodes_does_not_blame_the_servers():
+    with pytest.raises(RolloutFailedError, match=r"raise the episode's limit$"):
+        roll(Player(*[lost(EpisodeTooLong("raise the episode's limit"))] * 4))
+
+
+class OneOfTwo(Ranks):
+    """A rank that agrees with another one, on another thread."""
+
+    def __init__(self, rank, values, together):
+        super().__init__()
+        self.rank, self.count = rank, 2
+        self._values, self._together = values, together
+
+    def gather(self, value):
+        self._values[self.rank] = value
+        self._together.wait()
+        both = list(self._values)
+        self._together.wait()
+        return both
+
+
+def test_an_episode_lost_to_a_setting_ends_the_run_on_all_ranks():
+    """Training on the rest of the group would leave out just the episodes that met the setting."""
+    values, together, played = [None, None], Barrier(2), [build_trajectory() for _ in range(4)]
+    refused = [build_trajectory(), lost(), lost(ConfigurationError("return_range")), lost()]
+
+    def ended(rank, outcomes):
+        ranks = OneOfTwo(rank, values, together)
+        function = RolloutFunction(Player(*outcomes), RewardSettings(), EOS, ranks)
+        with pytest.raises(ConfigurationError, match="return_range"):
+            function([encode_task(TASKS[0])] * 4, None)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(ended, (0, 1), (played, refused))) == [None, None]
 
 
 def trained_turns(episode, settings):
