@@ -260,6 +260,9 @@ class ScriptedSource:
         self.most_open = max(self.most_open, self.open_now)
         return self.make(number, frozenset(avoid), self._closed)
 
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        pass
+
     async def close(self) -> None:
         if self.open_now:
             raise ProtocolError(f"{self.open_now} environments were left open")

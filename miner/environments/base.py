@@ -152,6 +152,12 @@ class EnvironmentSource(Protocol):
     def open(self, avoid: Collection[str] = ()) -> Environment:
         """A fresh environment on the least busy server, not one of `avoid` if others are left."""
 
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        """Wait until `task` can start in one that `open` gave, before its time is measured.
+
+        Callers may leave it out. Raises: `EnvironmentFault`, `ConfigurationError`.
+        """
+
     @property
     def servers(self) -> tuple[str, ...]:
         """Base URLs of the servers that play; empty where episodes are played in-process."""
@@ -173,6 +179,9 @@ class InProcess:
     servers: tuple[str, ...] = ()
     capacity = 4096
     """Memory is the only limit."""
+
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        pass
 
     async def health_error(self, server: str) -> str:
         return ""

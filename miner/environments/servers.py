@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from yarl import URL
 
 from miner.config.errors import ConfigurationError
+from miner.environments.base import Environment, EpisodeTask
 from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import JsonServer
 
@@ -175,6 +176,9 @@ class OnServers(Generic[C]):
     @property
     def servers(self) -> tuple[str, ...]:
         return self.pool.urls
+
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        pass
 
     async def health_error(self, server: str) -> str:
         error = await self.clients[server].health_error()

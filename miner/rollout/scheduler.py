@@ -173,6 +173,7 @@ class Scheduler(Generic[T]):
             await asyncio.sleep(0)  # players without a model never wait: let an interrupt in
             environment = self._source.open(avoid)
             try:
+                await self._source.ready(environment, task)
                 async with asyncio.timeout(self._retry.episode_seconds):
                     return await self._play(environment, task, number)
             except TimeoutError as error:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
-from miner.environments import EpisodeTask, Message, Observation, Transition
+from miner.environments import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.playing import TextConversation
 
 Event = Transition | Exception | None
@@ -50,6 +50,9 @@ class ScriptedSource:
         self.most_open = max(self.most_open, self.opened - self.closed)
         self.avoided.append(set(avoid))
         return ScriptedEnvironment(self, f"server-{self.opened}")
+
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        pass
 
     async def close(self) -> None:
         pass

@@ -6,6 +6,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments import (
+    Environment,
     EpisodeTask,
     InfrastructureError,
     Observation,
@@ -86,6 +87,15 @@ async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
     assert (record.score, record.failure, record.tries) == (0.0, "timeout", 1)
     assert len(record.replies) == 1
     assert source.closed == 1
+
+
+def test_the_time_begins_when_the_environment_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ready(self: ScriptedSource, environment: Environment, task: EpisodeTask) -> None:
+        await asyncio.sleep(500)
+
+    monkeypatch.setattr(ScriptedSource, "ready", ready)
+    (record, _), paused = run_paused(only([[won()]]))
+    assert (record.score, record.failure, paused) == (1.0, None, 500)
 
 
 async def test_a_score_outside_the_protocol_is_a_failure_not_an_exclusion() -> None:

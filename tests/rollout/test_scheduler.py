@@ -161,6 +161,29 @@ def test_hanging_episode_is_an_infrastructure_error():
     assert source.open_now == 0
 
 
+class SlowToStart(PlannedSource):
+    async def ready(self, environment, task):
+        await asyncio.sleep(50)
+
+
+def test_waiting_for_a_place_is_no_part_of_an_episodes_time():
+    retry = replace(RETRY, episode_seconds=5.0)
+    running = schedule(SlowToStart([]), retry=retry).run([Group(build_task(0), 1)])
+    (result,), paused = run_paused(running)
+    assert (len(result.trajectories), paused) == (1, 50.0)
+
+
+async def test_an_environment_that_is_waited_for_is_closed_when_the_run_is_cancelled():
+    source = SlowToStart([])
+    running = asyncio.create_task(schedule(source).run([Group(build_task(0), 1)]))
+    while not source.open_now:  # noqa: ASYNC110 (there is no event to wait for)
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (source.opened, source.open_now) == (1, 0)
+
+
 def test_too_long_episode_is_lost_at_once_and_counted():
     source = PlannedSource([])
     episode = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=10)

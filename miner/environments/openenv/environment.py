@@ -17,7 +17,7 @@ from typing import Final
 
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.base import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import no_episode
 from miner.environments.openenv.codec import Codec, InvalidReply, Json
 from miner.environments.openenv.hosting import LocalApp, revive
@@ -69,6 +69,10 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
             raise self.fault
         return OpenEnvEnvironment(self, self.pool.pick(avoid))
 
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        assert isinstance(environment, OpenEnvEnvironment)
+        await environment.ready(task)
+
     async def health_error(self, server: str) -> str:
         """Reason why a server is unusable; "" if it answers. A local one is restarted."""
         if self._host is not None:
@@ -91,16 +95,25 @@ class OpenEnvEnvironment(OnServer):
         self._settings = source.settings
         self._places = source.places[url]
         self._session: Session | None = None
+        self._began: ObservationData | None = None
         self._has_place = False
         self._observation: Json = {}
         self._rewards: list[float] = []
         self._turns = self._sent = 0
 
-    async def reset(self, task: EpisodeTask) -> Observation:
-        """Start `task` in a new session."""
+    async def ready(self, task: EpisodeTask) -> None:
+        """Start `task` in a new session: only its start shows whether the server has a place."""
         await self._leave()
         with self._reporting():
-            began = await self._begin({"seed": task.seed})
+            self._began = await self._begin({"seed": task.seed})
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Show the start of `task`."""
+        if self._began is None:
+            await self.ready(task)
+        began, self._began = self._began, None
+        assert began is not None
+        with self._reporting():
             if began.done:
                 raise self._protocol_error("started an episode that was over before it began")
             messages = [self._user(self._source.codec.text(began.observation))]

@@ -32,7 +32,7 @@ class Places:
         """Give one back."""
         async with self._freed:
             self.taken -= 1
-            self._freed.notify()
+            self._freed.notify_all()  # one that is cancelled at once would keep the only notice
 
     def lower(self, limit: int) -> None:
         """The server takes no more than this; episodes beyond it wait from now on."""

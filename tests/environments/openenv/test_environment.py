@@ -267,6 +267,26 @@ async def test_more_episodes_than_places_wait_and_all_are_played(
         assert len(caplog.records) == 1
 
 
+async def test_a_place_is_waited_for_first_and_given_back_when_cancelled() -> None:
+    async with serving(Double(game(0.5))) as server, source_of(server, sessions=1) as source:
+        places = source.places[server.url]
+        first, second, third = source.open(), source.open(), source.open()
+        await first.ready(TASK)
+        waiting = [asyncio.create_task(each.ready(TASK)) for each in (second, third)]
+        await asyncio.sleep(0)
+        assert (places.taken, len(server.asked)) == (1, 1)
+        await first.close()
+        waiting[0].cancel()
+        await asyncio.gather(waiting[0], return_exceptions=True)
+        await second.close()
+        await waiting[1]
+        assert (await third.reset(TASK)).messages[-1]["content"] == "go"
+        assert (await third.step("a")).score == 0.5
+        assert [kind for kind, _ in server.asked] == ["reset", "reset", "step"]
+        assert places.taken == 0
+        await third.close()
+
+
 async def play_alone(source: OpenEnvSource) -> float | None:
     environment = source.open()
     await environment.reset(TASK)
