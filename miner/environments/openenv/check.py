@@ -113,6 +113,7 @@ def _findings(source: OpenEnvSource, name: str, seeds: Seeds, played: list[_Play
             "codec": str(source.codec),
             "scores": (min(scores), max(scores)) if scores else None,
         },
+        for_opening=sessions,
     )
 
 

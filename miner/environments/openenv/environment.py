@@ -55,13 +55,28 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         self.settings = settings
         self.codec = codec
         self.places = {url: Places(url, settings.sessions) for url in servers}
+        self._processes = 1
         self.rewarded = False
         self.fault: ConfigurationError | None = None
 
     @property
     def capacity(self) -> int:
-        """Episodes at once over all servers, as far as it is known."""
-        return sum(places.limit for places in self.places.values())
+        """Episodes at once over all servers and processes, as far as it is known."""
+        return self._processes * sum(places.limit for places in self.places.values())
+
+    def share(self, limits: Mapping[str, int], processes: int) -> None:
+        """Take this process's part of the servers' places; each one has its own local server.
+
+        Args:
+            limits: sessions at once that servers were found to take.
+            processes: processes that play alike, this one among them.
+        """
+        self._processes = processes
+        for url, places in self.places.items():
+            if self._host is None:
+                places.limit = max(1, limits[url] // processes)
+            else:
+                [places.limit] = limits.values()
 
     def open(self, avoid: Collection[str] = ()) -> OpenEnvEnvironment:
         """A fresh environment on the least busy server. Raises: `ConfigurationError`."""

@@ -21,10 +21,13 @@ from miner.environments.servers import check_server_urls
 logger = logging.getLogger(__name__)
 
 
-async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEnvSource:
+async def open_openenv(
+    urls: Sequence[str], settings: OpenEnvSettings, *, patience_s: float = 0.0
+) -> OpenEnvSource:
     """A source on the local server that the settings name, else on all of `urls`.
 
-    Servers that do not answer within `settings.start_seconds` are left out with a warning.
+    Servers that do not answer within `settings.start_seconds` are left out with a warning; where
+    none does, all are waited for up to `patience_s`.
 
     Raises: `ConfigurationError` for settings that cannot work, `InfrastructureError` where no
         server answers, `ProtocolError` for one that is no OpenEnv server.
@@ -38,7 +41,8 @@ async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEn
             ':8000"], or environment.openenv.app to a file that serves one here'
         )
     try:
-        return await _open([host.url] if host else check_server_urls(urls), settings, host)
+        there = [host.url] if host else check_server_urls(urls)
+        return await _open(there, settings, host, patience_s)
     except BaseException:
         if host is not None:
             await asyncio.to_thread(host.stop)
@@ -46,11 +50,11 @@ async def open_openenv(urls: Sequence[str], settings: OpenEnvSettings) -> OpenEn
 
 
 async def _open(
-    urls: Sequence[str], settings: OpenEnvSettings, host: LocalApp | None
+    urls: Sequence[str], settings: OpenEnvSettings, host: LocalApp | None, patience_s: float
 ) -> OpenEnvSource:
     servers = {url: OpenEnvServer(url, reply_seconds=settings.reply_seconds) for url in urls}
     try:
-        there = await _that_answer(servers, settings.start_seconds)
+        there = await _that_answer(servers, settings.start_seconds, patience_s)
         codecs = [await _codec(server, settings) for server in there.values()]
         if len({str(codec) for codec in codecs}) > 1:
             raise ConfigurationError(
@@ -65,15 +69,18 @@ async def _open(
 
 
 async def _that_answer(
-    servers: dict[str, OpenEnvServer], seconds: float
+    servers: dict[str, OpenEnvServer], seconds: float, patience_s: float
 ) -> dict[str, OpenEnvServer]:
     """Those that answer in time. Raises: `InfrastructureError`."""
-    waits = (server.wait_until_healthy(seconds) for server in servers.values())
-    errors = dict(zip(servers, await asyncio.gather(*waits), strict=True))
+    waited, errors = 0.0, dict.fromkeys(servers, "not asked")
+    while all(errors.values()) and waited < max(seconds, patience_s):
+        waits = (server.wait_until_healthy(seconds) for server in servers.values())
+        errors = dict(zip(servers, await asyncio.gather(*waits), strict=True))
+        waited += seconds
     if all(errors.values()):
         reasons = ", ".join(f"{url}: {reason}" for url, reason in errors.items())
         raise InfrastructureError(
-            f"no OpenEnv server answers within {seconds:g} s ({reasons}): start one, correct "
+            f"no OpenEnv server answers within {waited:g} s ({reasons}): start one, correct "
             "environment.servers, or raise environment.openenv.start_seconds"
         )
     for url, reason in errors.items():

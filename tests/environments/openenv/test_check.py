@@ -1,13 +1,17 @@
 """Checks before training: seeds, sessions, rewards, and servers that do not fit."""
 
+import asyncio
 import itertools
+import socket
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from miner.channels.openenv import OpenEnvChannel
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
+from miner.config.settings import EnvironmentSettings
 from miner.environments import InfrastructureError, ProtocolError
 from miner.environments.findings import Findings
 from miner.environments.openenv import check, open_openenv
@@ -84,6 +88,46 @@ async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
     silent = Double(shows(int), capacity=2, tells_capacity=False)
     [learned] = (await looked_at(silent)).details["sessions"]
     assert 1 <= learned < 4
+
+
+def channel_on(*doubles: Double, **settings: Any) -> OpenEnvChannel:
+    chosen = OpenEnvSettings(**{"start_seconds": 5.0, "sessions": 8, **settings})
+    servers = tuple(double.url for double in doubles)
+    return OpenEnvChannel(EnvironmentSettings(channel="openenv", servers=servers, openenv=chosen))
+
+
+async def test_processes_share_the_places_that_the_check_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("miner.channels.openenv.world_size", lambda: 2)
+    async with AsyncExitStack() as stack:
+        large, small, away = (Double(shows(int), capacity=n) for n in (100, 1, 100))
+        for double in (large, small):
+            await stack.enter_async_context(serving(double))
+        away.url = "http://127.0.0.1:9"
+        channel = channel_on(large, small, away, start_seconds=0.5)
+        lead = await channel.open()
+        stack.push_async_callback(lead.close)
+        findings = await channel.check(lead)
+        other = await channel_on(large, small, away).open(findings)
+        stack.push_async_callback(other.close)
+        for source in (lead, other):
+            limits = {url: places.limit for url, places in source.places.items()}
+            assert limits == {large.url: 4, small.url: 1}
+            assert source.capacity // 2 == 5
+
+
+async def test_a_server_that_comes_late_is_waited_for_as_long_as_patience_lasts() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    double = Double(shows(int), url=f"http://127.0.0.1:{port}")
+    opening = asyncio.create_task(channel_on(double, start_seconds=0.01).open(patience_s=60.0))
+    await asyncio.sleep(0.05)
+    async with serving(double, port):
+        source = await opening
+        assert source.servers == (double.url,)
+        await source.close()
 
 
 async def test_an_environment_without_rewards_is_refused() -> None:
