@@ -27,8 +27,13 @@ class CodeAgentChannel(Channel):
         """Raise `ConfigurationError` without a key or a sandbox."""
         wanted = self.settings.code_agent
         executor: Executor = E2BExecutor() if wanted.executor == "e2b" else LocalSandbox()
-        form = Form(wanted.form)
-        return CodeAgentSource(self.tasks, executor, form=form, max_turns=wanted.max_turns)
+        return CodeAgentSource(
+            self.tasks,
+            executor,
+            form=Form(wanted.form),
+            max_turns=wanted.max_turns,
+            max_output_characters=wanted.max_output_characters,
+        )
 
     async def check(self, source: EnvironmentSource) -> Findings:
         """Run a trial. Raises: `ConfigurationError`, `InfrastructureError`."""

@@ -18,6 +18,9 @@ class CodeAgentSettings(Section):
         description="Place of a program's output: a separate message, or appended to the reply.",
     )
     max_turns: int = Field(4, ge=1, description="Replies of an episode, the answer included.")
+    max_output_characters: int = Field(
+        1000, ge=1, description="A program's output is shown so far; its middle is left out."
+    )
     executor: Literal["local", "e2b"] = Field(
         "local", description="Executor of the code: the sandbox of this machine, or E2B."
     )

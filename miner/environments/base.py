@@ -40,11 +40,14 @@ class Observation:
         stop: texts at the end of which each reply of the episode ends, besides its usual end.
         tools: functions that the chat offers. `step` then gets replies with their special tokens,
             since some families mark a call by them.
+        too_long_forfeits: true if the policy's replies decide how long the chat gets: one that
+            leaves no room for the next reply scores 0. Else such an episode is lost.
     """
 
     messages: tuple[Message, ...]
     stop: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
+    too_long_forfeits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

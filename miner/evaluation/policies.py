@@ -29,6 +29,10 @@ class PromptTooLongError(PolicyError):
     it will be served: the episode is excluded."""
 
 
+class ForfeitError(PolicyError):
+    """The same in an episode whose length is the policy's doing: it scores 0."""
+
+
 class Policy(Protocol):
     """Makes conversations, whose replies may raise `PolicyError`."""
 
@@ -165,7 +169,9 @@ class SamplerPolicy:
         params = replace(self._params, stop=(*self._params.stop, *chat.stop))
         needed = len(prompt) + params.max_tokens
         if self._most_tokens is not None and needed > self._most_tokens:
-            raise PromptTooLongError(
+            replied = any(message["role"] == "assistant" for message in chat.messages)
+            kind = ForfeitError if chat.too_long_forfeits and replied else PromptTooLongError
+            raise kind(
                 f"a prompt of {len(prompt)} tokens and a reply of up to {params.max_tokens} exceed "
                 f"the {self._most_tokens} that there is room for: raise rollout.max_episode_tokens"
             )

@@ -27,7 +27,7 @@ from miner.environments import (
 from miner.environments.games import clean_reply
 from miner.environments.outages import Outages
 from miner.environments.playing import play
-from miner.evaluation.policies import Policy, PolicyError, PromptTooLongError
+from miner.evaluation.policies import ForfeitError, Policy, PolicyError, PromptTooLongError
 from miner.evaluation.results import EXCLUDING, EpisodeRecord, EvaluationResult, Failure, Reply
 from miner.rollout.groups import LostEpisode
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -39,6 +39,7 @@ GRADER_RETRY = RetryParams(infrastructure_attempts=3, episode_seconds=None, paus
 _FAILURES: dict[type[Exception], Failure] = {
     ProtocolError: "protocol",
     PromptTooLongError: "too_long",
+    ForfeitError: "invalid_replies",
     PolicyError: "policy",
     TimeoutError: "timeout",
 }

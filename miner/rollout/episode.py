@@ -60,8 +60,8 @@ class EpisodeTooLong(Exception):
     """The next reply might not fit into the episode's token limit.
 
     It is a failure and not a score of 0: where the limit ends an episode, the game has not been
-    lost. A limit that many episodes hit is too low for the game (or the replies are too long), and
-    the scheduler's statistics count them.
+    lost, unless `Observation.too_long_forfeits`. A limit that many episodes hit is too low for the
+    game (or the replies are too long), and the scheduler's statistics count them.
     """
 
 
@@ -86,6 +86,7 @@ class SampledConversation:
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         self._task = task
+        self._too_long_forfeits = observation.too_long_forfeits
         own = self._params.sampling
         self._sampling_params = replace(own, stop=own.stop + observation.stop)
         self._builder = TrajectoryBuilder(
@@ -116,6 +117,11 @@ class SampledConversation:
         """The finished episode with its graded `score`."""
         return self._builder.build(score)
 
+    def forfeited(self) -> Trajectory | None:
+        """The episode with score 0, where it became too long by the policy's fault."""
+        by_policy = self._too_long_forfeits and self._builder.replied
+        return self._builder.build_forfeited() if by_policy else None
+
 
 def sampled(
     sampler: Sampler, renderer: ChatRenderer, params: EpisodeParams
@@ -143,8 +149,14 @@ async def play_episode(
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong, RolloutStopped.
     """
     conversation = SampledConversation(sampler, renderer, params, session)
-    score = await play(environment, task, conversation)
-    return replace(conversation.trajectory(score), server=environment.server)
+    try:
+        trajectory = conversation.trajectory(await play(environment, task, conversation))
+    except EpisodeTooLong:
+        forfeited = conversation.forfeited()
+        if forfeited is None:
+            raise
+        trajectory = forfeited
+    return replace(trajectory, server=environment.server)
 
 
 def _check_room(prompt_ids: Sequence[int], params: EpisodeParams, task: EpisodeTask) -> None:

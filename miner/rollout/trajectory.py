@@ -10,7 +10,7 @@ Invariants:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from miner.environments.base import EpisodeTask, Message, Tool, Transition
 from miner.inference.sampler import FinishReason, Sample, SamplerError
@@ -131,6 +131,12 @@ class _OpenRow:
     def extend_unsampled(self, ids: Sequence[int]) -> None:
         self.extend(ids, [0.0] * len(ids), ENVIRONMENT_TURN, loss=False)
 
+    def end_with_reply(self) -> None:
+        """Drop what came after the last reply."""
+        end = 1 + max(i for i, turn in enumerate(self.turn_ids) if turn != ENVIRONMENT_TURN)
+        for values in (self.completion_ids, self.logprobs, self.turn_ids, self.loss_mask):
+            del values[end:]
+
     def close(self, eos_token_id: int) -> RolloutRow:
         if self.completion_ids[-1] != eos_token_id:
             self.extend_unsampled([eos_token_id])
@@ -170,6 +176,11 @@ class TrajectoryBuilder:
     def prompt_ids(self) -> list[int]:
         """Ids to send to the sampler now."""
         return [*self._rows[-1].prompt_ids, *self._rows[-1].completion_ids]
+
+    @property
+    def replied(self) -> bool:
+        """Return whether there was a reply."""
+        return bool(self._turns)
 
     def add_reply(self, sample: Sample) -> str:
         """Keep `sample` verbatim; returns its text for the environment.
@@ -241,6 +252,12 @@ class TrajectoryBuilder:
             score=score,
             weight_version=self._weight_version or 0,
         )
+
+    def build_forfeited(self) -> Trajectory:
+        """The trajectory with score 0, ended by its last reply as by an invalid one."""
+        self._turns[-1] = replace(self._turns[-1], valid=False)
+        next(row for row in self._rows[::-1] if row.completion_ids).end_with_reply()
+        return self.build(0.0)
 
     def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
         """A chat of these messages alone, in a new row."""

@@ -66,6 +66,16 @@ async def test_a_model_stops_where_the_environment_wants_and_continues(
     assert second == first + CODE + OUTPUT
 
 
+async def test_a_model_that_fills_its_context_scores_0(sandbox: LocalSandbox) -> None:
+    sampler = saying("<code>print(*range(99))</code>.", "42.")
+    policy = SamplerPolicy("model", sampler, ChatRenderer(TOKENIZER), SamplingParams(64), 200)
+    [episode] = (await evaluate(policy, inline(sandbox), [TASK])).episodes
+    assert (episode.score, episode.failure, episode.turns) == (0.0, "invalid_replies", 1)
+    small = SamplerPolicy("model", sampler, ChatRenderer(TOKENIZER), SamplingParams(64), 64)
+    [episode] = (await evaluate(small, inline(sandbox), [TASK])).episodes
+    assert (episode.score, episode.failure) == (None, "too_long")
+
+
 async def test_an_endpoint_is_asked_to_go_on_and_cut_off(
     endpoint: Endpoint,  # noqa: F811
     sandbox: LocalSandbox,

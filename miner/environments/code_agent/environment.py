@@ -3,6 +3,8 @@
 Invariants:
 * the score comes from the last reply alone, never from what it made a program print before;
 * an episode has `max_turns` replies at most; whose last one still holds code scores 0;
+* a policy whose programs print too much pays for it: output is cut, and a chat that it fills
+  scores 0;
 * code that fails is shown to the policy; an executor that fails ends the episode as a typed error.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from miner.config.errors import ConfigurationError
-from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
+from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
 from miner.environments.code_agent.problems import Problem, Problems
 from miner.environments.errors import no_episode
@@ -29,6 +31,7 @@ class CodeAgentSource(InProcess):
         executor: the executor that runs its code; it belongs to the source, which closes it.
         form: placement of outputs.
         max_turns: replies of one episode, the answer included.
+        max_output_characters: of a program's output that are shown.
     """
 
     name = NAME
@@ -42,11 +45,13 @@ class CodeAgentSource(InProcess):
         *,
         form: Form = Form.MESSAGE,
         max_turns: int = 4,
+        max_output_characters: int = 1000,
     ) -> None:
         self.problems = problems
         self.executor = executor
         self.form = form
         self.max_turns = max_turns
+        self.max_output_characters = max_output_characters
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
@@ -80,8 +85,8 @@ class CodeAgent:
             )
         self._problem = source.problems.problem(task.task_id)
         self._turns = 0
-        question = self._problem.question
-        return Observation(({"role": "user", "content": question},), stop=(TAGS.code_end,))
+        question: Message = {"role": "user", "content": self._problem.question}
+        return Observation((question,), stop=(TAGS.code_end,), too_long_forfeits=True)
 
     async def step(self, text: str) -> Transition:
         """Run the reply's code, or grade it as the answer. Raises: `EnvironmentFault`."""
@@ -97,7 +102,8 @@ class CodeAgent:
         if self._turns == source.max_turns:
             await self.close()
             return Transition((), 0.0, done=True, score=0.0, valid=False)
-        output = TAGS.output((await source.executor.run(code)).text)
+        ran = await source.executor.run(code)
+        output = TAGS.output(ran.text, source.max_output_characters)
         if source.form is Form.INLINE:
             return Transition((), 0.0, done=False, appended=output)
         return Transition(({"role": "user", "content": output},), 0.0, done=False)

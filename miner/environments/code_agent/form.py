@@ -33,6 +33,14 @@ class Tags:
         code, ended, _ = rest.partition(self.code_end)
         return code if found and ended else None
 
-    def output(self, text: str) -> str:
-        """Text of an execution for the policy."""
+    def output(self, text: str, most: int | None = None) -> str:
+        """Text of an execution for the policy.
+
+        Args:
+            most: characters of it that are shown, half of them from its end; None: all.
+        """
+        if most is not None and len(text) > most:
+            marker = f"\n[{len(text) - most:,} characters left out]\n"
+            end = most // 2
+            text = text[: most - end] + marker + text[len(text) - end :]
         return f"{self.output_start}{text}{self.output_end}"

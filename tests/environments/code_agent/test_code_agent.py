@@ -12,7 +12,7 @@ from miner.environments.code_agent import Arithmetic, CodeAgentSource, Form, Tag
 from miner.environments.code_agent.arithmetic import OPERATIONS, number_of, pairs, parts
 from miner.executors import CodeFailure, Execution, LocalSandbox
 from miner.inference.sampler import Sample, SamplingParams
-from miner.rollout.episode import EpisodeParams, play_episode, sampled
+from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode, sampled
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer, DriftKind
 from miner.rollout.scheduler import RetryParams, Scheduler
@@ -53,13 +53,14 @@ async def play(
     form: Form = Form.INLINE,
     tokenizer: str = "chatml",
     executor: ScriptedExecutor | None = None,
+    params: EpisodeParams = PARAMS,
     **options: object,
 ) -> tuple[Trajectory, ScriptedSampler]:
     script = iter(replies)
     sampler = ScriptedSampler(reply=lambda _: said(tokenizer, next(script)))
     source = CodeAgentSource(Arithmetic(), executor or ScriptedExecutor(), form=form, **options)
     renderer = ChatRenderer(TOKENIZERS[tokenizer])
-    return await play_episode(source.open(), TASK, sampler, renderer, PARAMS, 3), sampler
+    return await play_episode(source.open(), TASK, sampler, renderer, params, 3), sampler
 
 
 def texts(trajectory: Trajectory, tokenizer: str = "chatml") -> tuple[str, str]:
@@ -126,6 +127,32 @@ async def test_code_that_fails_is_shown() -> None:
     failing = ScriptedExecutor(lambda _: Execution("a\n", CodeFailure("exception", "KeyError")))
     trajectory, _ = await play(["<code>x</code>", "42"], executor=failing)
     assert "<output>a\nKeyError</output>" in texts(trajectory)[0]
+
+
+async def test_of_a_long_output_both_ends_are_shown() -> None:
+    flooding = ScriptedExecutor(lambda _: Execution("a" * 5 + "x" * 9000 + "zzz", None))
+    options = {"executor": flooding, "max_output_characters": 7}
+    trajectory, _ = await play(["<code>x</code>", "42"], **options)
+    assert "<output>aaaa\n[9,001 characters left out]\nzzz</output>" in texts(trajectory)[0]
+    trajectory, _ = await play(["<code>x</code>", "42"], executor=flooding)
+    assert trajectory.total_tokens < 1200
+
+
+@pytest.mark.parametrize("form", Form)
+async def test_an_episode_that_its_policy_fills_scores_0_and_ends_with_its_reply(
+    form: Form,
+) -> None:
+    full = replace(PARAMS, max_tokens=150)
+    trajectory, sampler = await play(["<code>1</code>"] * 4, form, params=full)
+    replies = [sample.token_ids for _, sample in sampler.exchanges[3]]
+    assert 1 < len(replies) < 4
+    assert (trajectory.score, trajectory.forfeited) == (0.0, True)
+    assert [turn.valid for turn in trajectory.turns] == [True] * (len(replies) - 1) + [False]
+    eos = TOKENIZERS["chatml"].eos_token_id
+    assert trajectory.rows[-1].completion_ids[-len(replies[-1]) - 1 :] == (*replies[-1], eos)
+    assert trajectory.rows[-1].loss_mask[-2:] == (1, 0)
+    with pytest.raises(EpisodeTooLong):  # of a question that is too long itself
+        await play(["42"], form, params=replace(PARAMS, max_tokens=64))
 
 
 @pytest.mark.parametrize("form", Form)
