@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 
@@ -62,7 +64,8 @@ class Codec:
         """Return the action to send. Raises: `InvalidReply`."""
         if self.template is None:
             return _object(reply)
-        value = _legal_number(reply, observation) if self.whole_number else reply
+        text = reply.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+        value = _legal_number(text, observation) if self.whole_number else text
         filled = _filled(self.template, value)
         assert isinstance(filled, dict)
         return filled
@@ -240,8 +243,8 @@ def _filled(value: Any, reply: str | int) -> Any:
 
 def _object(reply: str) -> Json:
     try:
-        value = json.loads(reply)
-    except (ValueError, RecursionError) as error:
+        value = msgspec.json.decode(reply)  # unlike json's, never what cannot be sent again
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidReply("The reply is not JSON: answer with one JSON object.") from error
     if not isinstance(value, dict):
         raise InvalidReply("The reply is no JSON object: answer with one.")

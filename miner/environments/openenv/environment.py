@@ -213,7 +213,7 @@ class OpenEnvEnvironment(OnServer):
         elif not self._rewards:
             raise self._without_reward(by_turns)
         else:
-            total = math.fsum(self._rewards)
+            total = self._sum()
         slack = 1e-6 * (high - low)  # sums of floats
         if not low - slack <= total <= high + slack:
             raise ConfigurationError(
@@ -230,11 +230,21 @@ class OpenEnvEnvironment(OnServer):
         """Raises: `ProtocolError` for a reward that is no finite number."""
         if reward is None:
             return 0.0
-        if not math.isfinite(reward):
-            raise self._protocol_error(f"gave the reward {reward}")
+        try:
+            number = float(reward)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise self._protocol_error(f"gave the reward {number}")
         self._source.rewarded = True
-        self._rewards.append(float(reward))
-        return float(reward)
+        self._rewards.append(number)
+        return number
+
+    def _sum(self) -> float:
+        try:
+            return math.fsum(self._rewards)
+        except OverflowError:
+            raise self._protocol_error("gave rewards whose sum is no number") from None
 
     def _without_reward(self, by_turns: bool) -> Exception:
         how = (

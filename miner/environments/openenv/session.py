@@ -99,9 +99,12 @@ class Session:
     async def _ask(self, kind: str, data: dict[str, Any]) -> Reply:
         """Raises: `ServerFull`, `RefusedAction`, `EnvironmentFault`."""
         early = not self._inbox.empty()
-        words = {"type": kind, "data": data}
+        try:
+            words = msgspec.json.encode({"type": kind, "data": data}).decode()
+        except RecursionError as error:
+            raise RefusedAction("The action is nested too deeply.") from error
         with contextlib.suppress(aiohttp.ClientError, OSError):  # why it closed is in the inbox
-            await self._socket.send_str(msgspec.json.encode(words).decode())
+            await self._socket.send_str(words)
         try:
             async with asyncio.timeout(self._reply_seconds):
                 message = await self._inbox.get()
@@ -150,7 +153,7 @@ class Session:
     def _decode(self, kind: type[_T], text: bytes | msgspec.Raw, at: str) -> _T:
         try:
             return msgspec.json.decode(text, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._broken(f"answered a {at} with none of OpenEnv's JSON: {error}") from error
 
     def _lost(self, what: str) -> EnvironmentFault:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -11,7 +9,6 @@ from aiohttp import web
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.openenv.environment import OpenEnvSource
-from miner.environments.openenv.hosting import LocalApp, start
 from miner.environments.openenv.server import OpenEnvServer
 from miner.environments.openenv.wire import REPLY_LIMIT
 from tests.environments.openenv.server_double import (
@@ -135,6 +132,12 @@ async def failing(answer, **settings: object) -> Exception:
             id="infinite",
         ),
         pytest.param(
+            '{"type":"observation","data":{"observation":{"text":' + "[" * 5000,
+            ProtocolError,
+            "",
+            id="nested",
+        ),
+        pytest.param(
             {"type": "observation", "data": {"observation": ["x"], "done": False}},
             ProtocolError,
             "object",
@@ -162,13 +165,18 @@ async def test_a_fault_is_typed_bounded_and_no_score(
     ("answer", "settings", "kind", "says"),
     [
         (lambda *_: observation(done=True, reward=1.0), {}, ProtocolError, "before it began"),
+        (game(10**400), {}, ProtocolError, "the reward inf"),
+        (game(1.7e308, 1.7e308), {}, ProtocolError, "no number"),
         (game(None, None), {}, ConfigurationError, "gives no reward"),
         (game(None, None, done=False), {"max_turns": 2}, ConfigurationError, "unfinished"),
         (game(0.7, 0.7), {}, ConfigurationError, "return_range=[0, 1]"),
         (game(-0.1), {}, ConfigurationError, "return_range"),
         (game(0.5), {"show": "board"}, ConfigurationError, "has text"),
     ],
-    ids=["done at reset", "no reward", "no reward yet", "too much", "too little", "no such field"],
+    ids=[
+        *("done at reset", "huge", "huge sum", "no reward", "no reward yet"),
+        *("too much", "too little", "no such field"),
+    ],
 )
 async def test_what_cannot_be_scored_is_reported(
     answer, settings: dict, kind: type[Exception], says: str
@@ -193,6 +201,27 @@ async def test_where_rewards_were_seen_an_episode_without_any_is_a_distinct_erro
         with pytest.raises(ProtocolError, match="without any reward"):
             await play(source, "a")
         assert (await play(source, "a"))[0] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("action", "reply", "reward"),
+    [
+        ("", "\ud83d", 0.5),
+        ("json", '{"message": "\\ud83d"}', 0.0),
+        ("json", '{"message": NaN}', 0.0),
+        ("json", "{" + '"a":{' * 5000, 0.0),
+    ],
+    ids=["surrogate", "escaped surrogate", "NaN", "nested"],
+)
+async def test_a_reply_that_cannot_be_sent_is_the_policys_fault(
+    action: str, reply: str, reward: float
+) -> None:
+    settings = {"action": action, "max_turns": 1}
+    async with serving(Double(game(0.5))) as server, source_of(server, **settings) as source:
+        assert (await play(source, reply))[0] == reward
+    assert [data for kind, data in server.asked if kind == "step"] == [{"message": "?"}] * (
+        reward > 0
+    )
 
 
 async def test_an_unrequested_message_ends_the_episode() -> None:
@@ -350,50 +379,3 @@ async def test_what_shakes_no_hands_is_named(
         with pytest.raises(kind, match=says):
             await server.connect()
         await server.close()
-
-
-HEALTHY = """
-async def app(scope, receive, send):
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-"""
-PYTHON = Path(sys.executable)
-
-
-def written(folder: Path, text: str, name: str = "healthy.py") -> Path:
-    file = folder / name
-    file.write_text(text)
-    return file
-
-
-async def test_an_application_is_served_until_it_is_stopped(tmp_path: Path) -> None:
-    host = LocalApp(str(written(tmp_path, HEALTHY)), PYTHON)
-    await start(host, 120.0)
-    server = OpenEnvServer(host.url)
-    assert await server.health_error() == ""
-    host.stop()
-    host.stop()
-    assert await server.health_error()
-    await server.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("import nothing_like_it", "No module named 'nothing_like_it'"), ("x = 1", '"app" not found')],
-)
-async def test_an_application_that_cannot_be_served_leaves_its_last_words(
-    tmp_path: Path, text: str, says: str
-) -> None:
-    host = LocalApp(str(written(tmp_path, text)), PYTHON)
-    with pytest.raises(ConfigurationError, match="ended at once") as caught:
-        await start(host, 120.0)
-    assert says in str(caught.value).replace('\\"', '"').replace("\\'", "'")
-
-
-def test_a_missing_file_or_python_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no Python file"):
-        LocalApp(str(tmp_path / "none.py"), PYTHON)
-    file = str(written(tmp_path, HEALTHY))
-    with pytest.raises(ConfigurationError, match="make setup-openenv"):
-        LocalApp(file, tmp_path / "python")
