@@ -255,7 +255,10 @@ class OpenEnvEnvironment(OnServer):
             else "ended without any reward (null; a reward that is not a number looks the same)"
         )
         if self._source.rewarded:  # others had some
-            return self._protocol_error(f"played an episode that {how}")
+            what = f"played an episode that {how}"
+            if by_turns:  # lost, it would cost the policy nothing not to come to an end
+                return ConfigurationError(f"{self.server} {what}")
+            return self._protocol_error(what)
         return ConfigurationError(
             f"{self.server} gives no reward, so nothing can be learned there: an episode {how}, or "
             "choose another environment"

@@ -203,6 +203,20 @@ async def test_where_rewards_were_seen_an_episode_without_any_is_a_distinct_erro
         assert (await play(source, "a"))[0] == 0.5
 
 
+async def test_an_episode_that_max_turns_ends_without_any_reward_is_a_setting_to_change() -> None:
+    """Lost, it would leave its group: not coming to an end would cost the policy nothing."""
+
+    def answer(kind: str, data: dict, turn: int) -> dict:
+        if kind == "step" and data["message"] == "rude":
+            return error("VALIDATION_ERROR")
+        return observation(reward=1.0 if turn == 2 else None, done=turn == 2)
+
+    async with serving(Double(answer)) as server, source_of(server, max_turns=3) as source:
+        assert (await play(source, "a"))[0] == 1.0
+        with pytest.raises(ConfigurationError, match='unfinished="zero"'):
+            await play(source, "a", "rude")
+
+
 @pytest.mark.parametrize(
     ("action", "reply", "reward"),
     [
