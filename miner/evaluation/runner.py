@@ -2,9 +2,9 @@
 
 Invariants:
 * every task comes out exactly once, in the list's order;
-* only an environment whose infrastructure failed in every try and a prompt that the engine has no
-  room for exclude an episode; a time-out, a protocol violation, a failing policy and three invalid
-  replies all score 0;
+* only an environment that failed in every try and a prompt that the engine has no room for exclude
+  an episode; a time-out, a failing policy and three invalid replies all score 0, and so does, in
+  the tournament's games alone, an environment's violation of the protocol;
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from miner.background_loop import take_back_cancellation
+from miner.config.channel_facts import FACTS
 from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
 from miner.environments import (
@@ -86,7 +87,7 @@ async def evaluate(
     started = time.monotonic()
     scheduler = Scheduler(
         source,
-        partial(_attempt, policy, rules.timeout_s),
+        partial(_attempt, policy, rules.timeout_s, _scored(source.name)),
         retry=rules.retry,
         places=max(1, min(rules.concurrency, source.capacity)),
         outages=outages,
@@ -119,10 +120,23 @@ async def evaluate(
     )
 
 
+def _scored(channel: str) -> tuple[type[Exception], ...]:
+    """Errors that decide an episode of this channel at once."""
+    facts = FACTS.get(channel)
+    # The grader's rule; a recorded conversation that cannot be asked is the same for all models.
+    protocol = facts is not None and (facts.first_format or facts.supervised)
+    return tuple(kind for kind in _FAILURES if protocol or kind is not ProtocolError)
+
+
 async def _attempt(
-    policy: Policy, timeout_s: float | None, environment: Environment, task: EpisodeTask, tries: int
+    policy: Policy,
+    timeout_s: float | None,
+    scored: tuple[type[Exception], ...],
+    environment: Environment,
+    task: EpisodeTask,
+    tries: int,
 ) -> EpisodeRecord:
-    """One try. Raises what decides nothing: `InfrastructureError`, settings, defects."""
+    """One try. Raises what decides nothing: failures that are not `scored`, settings, defects."""
     started = time.monotonic()
     replies: list[Reply] = []
     score: float | None = 0.0
@@ -138,7 +152,7 @@ async def _attempt(
         if not replies[-1].valid:
             failure, fault = "invalid_replies", replies[-1].fault or "no legal action"
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
-    except tuple(_FAILURES) as error:
+    except scored as error:
         failure = next(each for kind, each in _FAILURES.items() if isinstance(error, kind))
         score = None if failure in EXCLUDING else 0.0
         message = str(error) or (f"no result within {timeout_s:g} s" if timeout_s else "timed out")

@@ -38,7 +38,7 @@ class ScriptedSource:
 
     scripts: dict[int, list[list[Event]]] = field(default_factory=dict)
     capacity: int = 100
-    name: str = "scripted"
+    name: str = "graded"
     applied_rate: float | None = None
     opened: int = 0
     closed: int = 0

@@ -75,6 +75,21 @@ async def test_every_other_failure_scores_0_at_once(event: Exception, failure: s
     assert record.message == str(event)
 
 
+@pytest.mark.parametrize(
+    ("channel", "score", "failure", "tries"),
+    [("step", 0.0, "protocol", 1), ("openenv", None, "infrastructure", 2)],
+)
+async def test_only_the_tournaments_games_score_a_violation_of_the_protocol(
+    channel: str, score: float | None, failure: str, tries: int
+) -> None:
+    source = ScriptedSource({7: [[ProtocolError("garbage")]]}, name=channel)
+    [record] = (await evaluate(ScriptedPolicy(), source, [task(7)], AT_ONCE)).episodes
+    assert (record.score, record.failure, record.tries) == (score, failure, tries)
+    source = ScriptedSource({7: [[ProtocolError("garbage")], [won()]]}, name="openenv")
+    [record] = (await evaluate(ScriptedPolicy(), source, [task(7)], AT_ONCE)).episodes
+    assert (record.score, record.tries) == (1.0, 2)
+
+
 async def test_a_policy_that_cannot_answer_scores_0_and_everything_is_closed() -> None:
     policy = ScriptedPolicy(["0", PolicyError("context is full")])
     record, source = await only([[retry(), won()]], policy)
