@@ -8,12 +8,12 @@ Invariants:
 """
 
 import asyncio
-import os
 import signal
 import socket
 from collections import deque
 from typing import Any
 
+from miner.config.control_groups import usable_cpus
 from miner.config.errors import ConfigurationError
 from miner.environments.errors import InfrastructureError
 from miner.executors.base import CodeFailure, Execution, Limits, too_long
@@ -60,7 +60,7 @@ class LocalSandbox:
         self.limits = limits or Limits()
         self.landlock = landlock_version() > 0 if landlock is None else landlock
         # One run a core, so that none runs into its limit of time because of another.
-        self._places = asyncio.Semaphore(os.cpu_count() or 1)
+        self._places = asyncio.Semaphore(usable_cpus())
         self._starting = asyncio.Lock()
         self._server: ForkServer | None = None
         self._warm: deque[Worker] = deque()
@@ -197,7 +197,8 @@ class _Run:
             return CodeFailure(
                 "output", f"stopped: more than {limits.output_bytes:,} bytes printed"
             )
-        if late or status == -signal.SIGXCPU:
+        # The loop's clock alone does not decide: it may have stalled while the code ended.
+        if (late and status == -signal.SIGKILL) or status == -signal.SIGXCPU:
             return CodeFailure("time", f"stopped: not finished after {limits.seconds:g} s")
         printed = _text(err, limits).rstrip("\n")
         if status == 0:

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import select
 import signal
 import struct
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits, LocalSandbox, fork_server
 from miner.executors.jail.kernel import landlock_version
+from miner.executors.sandbox import _Run
 
 needs_landlock = pytest.mark.skipif(not landlock_version(), reason="no Landlock in this kernel")
 
@@ -107,6 +110,26 @@ async def test_time_is_bounded() -> None:
     ran = await sandbox.run("print('so far', flush=True)\nwhile True: pass")
     assert ran == Execution("so far\n", CodeFailure("time", "stopped: not finished after 0.3 s"))
     await sandbox.close()
+
+
+async def test_code_that_ends_while_the_loop_stalls_is_not_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandbox, send = LocalSandbox(Limits(seconds=1.0)), _Run._send
+
+    async def send_and_stall(run: _Run, code: str) -> None:
+        await send(run, code)
+        select.select([run._server._control], [], [])  # the code's end is reported
+        time.sleep(1.0)  # noqa: ASYNC251 (the loop is to stall)
+
+    monkeypatch.setattr(_Run, "_send", send_and_stall)
+    assert await sandbox.run("print(6 * 7)") == Execution("42\n")
+    await sandbox.close()
+
+
+def test_a_containers_cpus_bound_the_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("miner.executors.sandbox.usable_cpus", lambda: 2)
+    assert LocalSandbox()._places._value == 2
 
 
 @needs_landlock
