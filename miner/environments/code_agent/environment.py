@@ -10,17 +10,22 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
 from miner.environments.code_agent.problems import Problem, Problems
-from miner.environments.errors import no_episode
-from miner.executors.base import Executor
+from miner.environments.errors import InfrastructureError, no_episode
+from miner.environments.outages import growing_pauses
+from miner.executors.base import Execution, Executor
 
 NAME = "code_agent"
 TAGS = Tags()
+RERUN_S = 10.0
+"""For so long code is run again by an executor that fails."""
 
 
 class CodeAgentSource(InProcess):
@@ -52,10 +57,20 @@ class CodeAgentSource(InProcess):
         self.form = form
         self.max_turns = max_turns
         self.max_output_characters = max_output_characters
+        self.servers = (executor.name,)
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
         return CodeAgent(self)
+
+    async def health_error(self, server: str) -> str:
+        """Run nothing; "" also where a setting is at fault, which the next episode reports."""
+        with suppress(ConfigurationError):
+            try:
+                await self.executor.run("")
+            except InfrastructureError as error:
+                return str(error)
+        return ""
 
     async def close(self) -> None:
         """End the executor."""
@@ -102,11 +117,24 @@ class CodeAgent:
         if self._turns == source.max_turns:
             await self.close()
             return Transition((), 0.0, done=True, score=0.0, valid=False)
-        ran = await source.executor.run(code)
+        ran = await self._run(code)
         output = TAGS.output(ran.text, source.max_output_characters)
         if source.form is Form.INLINE:
             return Transition((), 0.0, done=False, appended=output)
         return Transition(({"role": "user", "content": output},), 0.0, done=False)
+
+    async def _run(self, code: str) -> Execution:
+        """Run it, again where the executor fails: another attempt might write no code at all."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + RERUN_S
+        for pause in growing_pauses():
+            try:
+                return await self._source.executor.run(code)
+            except InfrastructureError:
+                if clock() + pause > until:
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
 
     async def close(self) -> None:
         """Drop the episode (idempotent)."""

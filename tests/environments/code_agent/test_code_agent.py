@@ -10,6 +10,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, InfrastructureError
 from miner.environments.code_agent import Arithmetic, CodeAgentSource, Form, Tags
 from miner.environments.code_agent.arithmetic import OPERATIONS, number_of, pairs, parts
+from miner.environments.outages import Outages, Stopwatch
 from miner.executors import CodeFailure, Execution, LocalSandbox
 from miner.inference.sampler import Sample, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode, sampled
@@ -18,6 +19,7 @@ from miner.rollout.renderer import ChatRenderer, DriftKind
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.rollout.trajectory import Trajectory
 from tests.builders import CHATML, PLAIN, ScriptedSampler, build_sample, build_tokenizer
+from tests.virtual_time import run_paused
 
 TOKENIZERS = {"chatml": build_tokenizer(CHATML), "plain": build_tokenizer(PLAIN)}
 TASK = EpisodeTask("arithmetic", number_of(6, "times", 7), 1, "none")
@@ -172,19 +174,55 @@ async def test_the_last_number_of_the_last_reply_is_the_answer(reply: str, score
     assert (await play(["<code>print(42)</code>", reply]))[0].score == score
 
 
-async def test_an_executor_that_is_down_is_a_lost_episode_and_no_score() -> None:
-    def down(code: str) -> Execution:
-        raise InfrastructureError("no sandbox", server="scripted")
+def down(code: str) -> Execution:
+    raise InfrastructureError("no sandbox", server="scripted")
 
+
+def test_an_executor_that_is_down_is_a_lost_episode_and_no_score() -> None:
     source = CodeAgentSource(Arithmetic(), ScriptedExecutor(down))
     sampler = ScriptedSampler(reply=lambda _: said("chatml", "<code>1</code>"))
     scheduler = Scheduler(
         source, sampled(sampler, ChatRenderer(TOKENIZERS["chatml"]), PARAMS),
         retry=RetryParams(infrastructure_attempts=2, pause_seconds=0.0),
     )  # fmt: skip
-    [result] = await scheduler.run([Group(TASK, 2)])
+    [result], _ = run_paused(scheduler.run([Group(TASK, 2)]))
     assert result.trajectories == ()
     assert [str(lost.error) for lost in result.lost] == ["no sandbox"] * 2
+
+
+def test_code_is_run_again_before_its_episode_fails() -> None:
+    """Another attempt might answer without code: groups would hold only those that do."""
+    answers = iter([down, down, lambda code: Execution("42")])
+    executor = ScriptedExecutor(lambda code: next(answers)(code))
+    (trajectory, _), paused = run_paused(play(["<code>6*7</code>", "42"], executor=executor))
+    assert (trajectory.score, executor.codes, paused) == (1.0, ["6*7"] * 3, 1.0 + 2.0)
+
+
+def test_an_executor_that_is_away_is_waited_for() -> None:
+    answers = itertools.chain([down] * 12, itertools.repeat(lambda code: Execution("42")))
+    executor = ScriptedExecutor(lambda code: next(answers)(code))
+    source, tokenizer = CodeAgentSource(Arithmetic(), executor), TOKENIZERS["chatml"]
+
+    def reply(prompt: tuple[int, ...]) -> Sample:
+        shown = tokenizer.decode(list(prompt))
+        return said("chatml", "42" if "<output>" in shown else "<code>6*7</code>")
+
+    notes: list[str] = []
+    outages = Outages(source, Stopwatch(), patience=lambda: 600.0, note=notes.append)
+    scheduler = Scheduler(
+        source, sampled(ScriptedSampler(reply), ChatRenderer(tokenizer), PARAMS),
+        retry=RetryParams(infrastructure_attempts=1), outages=outages,
+    )  # fmt: skip
+    [result], _ = run_paused(scheduler.run([Group(TASK, 1)]))
+    assert [trajectory.score for trajectory in result.trajectories] == [1.0]
+    assert "no sandbox" in notes[0]
+
+
+async def test_a_key_that_is_refused_is_no_outage() -> None:
+    def refused(code: str) -> Execution:
+        raise ConfigurationError("E2B refuses the key")
+
+    assert await CodeAgentSource(Arithmetic(), ScriptedExecutor(refused)).health_error("e2b") == ""
 
 
 async def test_outputs_reach_the_episode_that_asked() -> None:
