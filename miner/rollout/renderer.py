@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 CACHED_TEXTS = 512
 """Texts whose tokens are remembered: enough for the episodes of one rollout to share them."""
+LONGEST_CACHED = 64 * 1024
+"""Characters: longer ones, which a server may send, would fill the memory."""
 
 
 class DriftKind(Enum):
@@ -123,7 +125,7 @@ class ChatRenderer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text that the template has already furnished with special tokens."""
-        return self._encode(text)
+        return self._encode_anew(text) if len(text) > LONGEST_CACHED else self._encode(text)
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Ids of a whole reply as the model would sample it, with the token that ends it.

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.inference.sampler import Sample
-from miner.rollout.renderer import ChatRenderer, DriftKind, TokenizerError
+from miner.rollout.renderer import LONGEST_CACHED, ChatRenderer, DriftKind, TokenizerError
 from miner.tiny_model.build import Recipe, recipe_tokenizer
 from tests.builders import (
     CHATML,
@@ -258,3 +258,13 @@ def test_a_reply_that_ended_on_an_ordinary_token_does_not_go_on():
     )
     assert (ended.drift, cut.drift) == (DriftKind.FORK, DriftKind.CLEAN)
     assert ended.text == renderer.render(QUESTION) + "<code>=1"
+
+
+def test_texts_without_bound_are_not_remembered():
+    renderer = ChatRenderer(TOKENIZERS["chatml"])
+    held = renderer._encode.cache_info().currsize
+    text = "x" * (LONGEST_CACHED + 1)
+    assert renderer.encode(text) == tuple(ids_of(TOKENIZERS["chatml"], text))
+    assert renderer._encode.cache_info().currsize == held
+    renderer.encode(text[1:])
+    assert renderer._encode.cache_info().currsize == held + 1
