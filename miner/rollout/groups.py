@@ -4,8 +4,10 @@ Invariant: a result has exactly one outcome per member, a trajectory or a typed 
 put instead of a lost episode, so a baseline over `trajectories` never sees an invented score.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.rollout.trajectory import Trajectory
 
@@ -51,3 +53,9 @@ class GroupResult:
     def lost(self) -> tuple[LostEpisode, ...]:
         """The members that left the group."""
         return tuple(o for o in self.outcomes if isinstance(o, LostEpisode))
+
+
+def refusal(results: Sequence[GroupResult]) -> str:
+    """Message of the first `ConfigurationError` that an episode was lost to; "" without one."""
+    errors = (lost.error for result in results for lost in result.lost)
+    return next((str(error) for error in errors if isinstance(error, ConfigurationError)), "")

@@ -15,6 +15,7 @@ from typing import TypeVar
 from miner.background_loop import BackgroundLoop, unless
 from miner.channels.registry import make_channel
 from miner.config.channel_facts import FACTS, ChannelFacts
+from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -33,7 +34,7 @@ from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, Guide, RolloutStopped, never, sampled
-from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
+from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome, refusal
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.engine_choice import live_episodes
 from miner.training.stopping import StopRequest
@@ -145,7 +146,8 @@ class Rollouts:
         """Play round `number` of the search for a temperature, which is no part of training.
 
         Returns: episodes, and those of them that ended by an invalid reply, of all ranks.
-        Raises: `RolloutStopped` on all ranks if one was asked to stop.
+        Raises: on all ranks `RolloutStopped` if one was asked to stop, `ConfigurationError` if an
+            episode was lost to it.
         """
         ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
         size = round_size(tasks.kinds)
@@ -159,6 +161,8 @@ class Rollouts:
         episodes, forfeited, stopped = map(sum, zip(*counts, strict=True))
         if stopped:
             raise RolloutStopped
+        if refusals := [why for why in ranks.gather(refusal(results)) if why]:
+            raise ConfigurationError(refusals[0])
         return episodes, forfeited
 
     def evaluate(self, tasks: Sequence[EpisodeTask]) -> EvaluationResult:

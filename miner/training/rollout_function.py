@@ -30,7 +30,7 @@ from miner.rewards.episode import EpisodeReward
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rewards.own_credit import load_credit
 from miner.rollout.episode import RolloutStopped
-from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
+from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome, refusal
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
@@ -108,10 +108,10 @@ class RolloutFunction:
         results = self._play(groups)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         stats = RolloutStats.of(results, self._rewards.total)
-        played = self.ranks.gather((stats, any(map(_given_up, outcomes)), _refusal(outcomes)))
+        played = self.ranks.gather((stats, any(map(_given_up, outcomes)), refusal(results)))
         if any(stopped for _, stopped, _ in played):
             raise RolloutStopped
-        if refusals := [refusal for *_, refusal in played if refusal]:
+        if refusals := [why for *_, why in played if why]:
             raise ConfigurationError(refusals[0])
         self.latest = RolloutStats.merged([each for each, *_ in played])
         if self.ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
@@ -232,12 +232,6 @@ def _finished(outcomes: Sequence[Outcome]) -> list[Trajectory | None]:
 
 def _given_up(outcome: Outcome) -> bool:
     return isinstance(outcome, LostEpisode) and isinstance(outcome.error, RolloutStopped)
-
-
-def _refusal(outcomes: Sequence[Outcome]) -> str:
-    """Message of the first `ConfigurationError` that an episode was lost to; "" without one."""
-    errors = (each.error for each in outcomes if isinstance(each, LostEpisode))
-    return next((str(error) for error in errors if isinstance(error, ConfigurationError)), "")
 
 
 def _trained_on(row: RolloutRow, turns: Collection[int]) -> RolloutRow:
