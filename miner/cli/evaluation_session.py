@@ -6,6 +6,7 @@ of each seed), `evaluations.jsonl`
 Evaluations of one name that were played in different ways get different names.
 """
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,8 @@ from miner.rollout.model_folder import check_model_folder
 
 IN_PROCESS_CONCURRENCY = 64
 BASE = "base"
+_LONGEST = 100
+"""Characters of a path in a file's name."""
 
 
 def rules_of(run: EvaluationRun) -> Rules:
@@ -191,8 +194,11 @@ def _base_result(
     ]
     if _is_base(record.name) or not alike:
         return None, ""
-    # the newest of those that fit best
-    base = max(reversed(alike), key=lambda other: not _differences(record, other))
+    # of those that fit best the longest, as one may have been interrupted, and of these the newest
+    base = max(
+        reversed(alike),
+        key=lambda other: (not _differences(record, other), other.score.n if other.score else 0),
+    )
     path = folder.path / f"{_slug(base.name)}.json"
     try:
         return EvaluationResult.model_validate_json(path.read_bytes()), ""
@@ -245,7 +251,11 @@ def _print(
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[\W_]+", "-", name).strip("-") or "policy"
+    """A file's stem for `name`; where that is a path, others with the same letters have another."""
+    slug = re.sub(r"[\W_]+", "-", name).strip("-") or "policy"
+    if "/" not in name:
+        return slug
+    return f"{slug[-_LONGEST:].lstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord]) -> str:

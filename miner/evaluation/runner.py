@@ -2,9 +2,10 @@
 
 Invariants:
 * every task comes out exactly once, in the list's order;
-* only an environment that failed in every try and a prompt that the engine has no room for exclude
-  an episode; a time-out, a failing policy and three invalid replies all score 0, and so does, in
-  the tournament's games alone, an environment's violation of the protocol;
+* only an environment whose infrastructure failed in every try and a prompt that the engine has no
+  room for exclude an episode; a time-out, a failing policy, three invalid replies and a protocol
+  violation all score 0, the last one at once in the grader's games and elsewhere if it came again:
+  replies that make an environment raise are to gain nothing;
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
@@ -95,7 +96,7 @@ async def evaluate(
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
         outcome = await scheduler.episode(task)
-        record = _excluded(outcome) if isinstance(outcome, LostEpisode) else outcome
+        record = _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
         if on_episode:
             on_episode(record)
         return record
@@ -121,11 +122,9 @@ async def evaluate(
 
 
 def _scored(channel: str) -> tuple[type[Exception], ...]:
-    """Errors that decide an episode of this channel at once."""
-    facts = FACTS.get(channel)
-    # The grader's rule; a recorded conversation that cannot be asked is the same for all models.
-    protocol = facts is not None and (facts.first_format or facts.supervised)
-    return tuple(kind for kind in _FAILURES if protocol or kind is not ProtocolError)
+    """Errors that decide an episode of this channel at the first try."""
+    at_once = FACTS[channel].first_format
+    return tuple(kind for kind in _FAILURES if at_once or kind is not ProtocolError)
 
 
 async def _attempt(
@@ -178,14 +177,14 @@ def _reply(text: str, to: Transition, shown: tuple[str, ...], task: EpisodeTask)
     )
 
 
-def _excluded(lost: LostEpisode) -> EpisodeRecord:
-    """The record of an episode that no attempt has decided. Raises: `ConfigurationError`."""
+def _lost(lost: LostEpisode) -> EpisodeRecord:
+    """The record of an episode that each attempt lost. Raises: `ConfigurationError`."""
     if isinstance(lost.error, ConfigurationError):
         raise lost.error
     message, tries = str(lost.error), lost.attempts
-    return EpisodeRecord.of(
-        lost.task, score=None, failure="infrastructure", message=message, tries=tries
-    )
+    protocol = isinstance(lost.error, ProtocolError)
+    score, failure = (0.0, "protocol") if protocol else (None, "infrastructure")
+    return EpisodeRecord.of(lost.task, score=score, failure=failure, message=message, tries=tries)
 
 
 def _shared_name(tasks: Sequence[EpisodeTask]) -> str:

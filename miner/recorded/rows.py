@@ -6,6 +6,7 @@ Invariant: no reply is taught that is longer than the tournament lets a turn be.
 import logging
 import math
 from dataclasses import replace
+from itertools import groupby
 from random import Random
 
 from miner.config.contract import DUEL_REPLY_TOKENS, SWE_REPLY_TOKENS
@@ -68,7 +69,7 @@ class RecordedRows:
                 break
             if made := self.of(number):
                 rows += made
-                found += len(self.conversations.every[number].replies)
+                found += sum(taught for row in made for taught, _ in groupby(row.loss_mask))
         learned = sum(sum(row.loss_mask) for row in rows)
         return [replace(row, weight=min(1.0, replies * tokens / learned)) for row in rows]
 
@@ -115,7 +116,7 @@ class RecordedRows:
         left_out[reason] += 1
         if left_out[reason].bit_count() == 1:
             logger.warning(
-                "mounted data: %d conversations left out, whole or in part, for %s",
+                "mounted data: this process leaves out %d conversations, whole or in part, for %s",
                 left_out[reason],
                 reason,
             )

@@ -157,13 +157,13 @@ class Rollouts:
         ]
         results = self.player(temperature)(games)
         forfeits = [game.forfeited for result in results for game in result.trajectories]
-        counts = ranks.gather((len(forfeits), sum(forfeits), self._run.stop()))
-        episodes, forfeited, stopped = map(sum, zip(*counts, strict=True))
-        if stopped:
+        own = (len(forfeits), sum(forfeits), self._run.stop(), refusal(results))
+        episodes, forfeited, stopped, refusals = zip(*ranks.gather(own), strict=True)
+        if any(stopped):
             raise RolloutStopped
-        if refusals := [why for why in ranks.gather(refusal(results)) if why]:
-            raise ConfigurationError(refusals[0])
-        return episodes, forfeited
+        if any(refusals):
+            raise ConfigurationError(next(filter(None, refusals)))
+        return sum(episodes), sum(forfeited)
 
     def evaluate(self, tasks: Sequence[EpisodeTask]) -> EvaluationResult:
         """Play `tasks` greedily with the current weights.

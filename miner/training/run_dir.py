@@ -99,9 +99,11 @@ def _remove_held_out(evaluations: RecordFile[EvaluationRecord]) -> None:
     kept: list[EvaluationRecord] = []
     with suppress(ConfigurationError):  # of another version
         kept = [record for record in evaluations.read()[0] if record.step is None]
-    evaluations.path.unlink(missing_ok=True)
-    for record in kept:
-        evaluations.append(record)
+    if kept:
+        lines = (f"{record.model_dump_json()}\n" for record in kept)
+        write_atomically(evaluations.path, "".join(lines))
+    else:
+        evaluations.path.unlink(missing_ok=True)
 
 
 def _remove_half_written(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from miner.cli.evaluation_session import rules_of
+from miner.cli.evaluation_session import _slug, rules_of
 from miner.config.evaluation_run import EvaluationRun
 from miner.config.settings import Channel, EnvironmentSettings
 from miner.config.statuses import TrainerStatus
@@ -125,6 +125,25 @@ def test_a_base_that_cannot_be_read_costs_the_comparison_alone(
     assert f"not compared with the base: {file}" in output
     assert RunFolder(tmp_path).read().evaluations[-1].difference is None
     assert (tmp_path / "trained.json").is_file()
+
+
+def test_a_base_that_was_interrupted_is_compared_with_where_there_is_no_whole_one(
+    tmp_path: Path,
+) -> None:
+    common = (f"out={tmp_path}", "replays=0", "environment.deck_sizes=8")
+    for name, episodes in (("base", 12), ("base, 3 of 12", 3), ("trained", 12)):
+        run("policy=match", f"name={name}", f"episodes={episodes}", *common)
+    compared = RunFolder(tmp_path).read().evaluations[-1].difference
+    assert compared is not None
+    assert compared.n == 12
+
+
+def test_folders_of_the_same_letters_have_files_of_their_own() -> None:
+    paths = ["runs/a/model", "/runs/a/model", "../runs/a/model", "a" * 300 + "/model", "b/" * 200]
+    slugs = [_slug(path) for path in paths]
+    assert len(set(slugs)) == len(paths)
+    assert max(map(len, slugs)) < 120
+    assert _slug("base, sampled") == "base-sampled"
 
 
 def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:

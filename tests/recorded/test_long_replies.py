@@ -66,4 +66,4 @@ def test_what_is_left_out_is_counted_once_and_logged_as_the_number_doubles(
         for number in (*range(5), *range(5)):
             assert made.of(number) == []
     assert made.conversations.left_out == {"a reply above 1 tokens": 5}
-    assert [line.split()[2] for line in caplog.messages] == ["1", "2", "4"]
+    assert [line.split()[6] for line in caplog.messages] == ["1", "2", "4"]

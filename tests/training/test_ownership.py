@@ -59,8 +59,8 @@ def test_a_demo_does_not_rename_a_run_that_goes_on(tmp_path):
 def test_a_second_demo_of_a_run_waits_for_the_end_of_the_first(tmp_path):
     """Also while nothing trains: the first evaluates what is in the run's folder."""
     with (
-        locked_elsewhere(tmp_path / ".demo-demo.owner"),
-        pytest.raises(ConfigurationError, match="is used by another process"),
+        locked_elsewhere(tmp_path / ".demo.demo"),
+        pytest.raises(ConfigurationError, match=r"shows this demo in .*--seed"),
         only_demo(tmp_path / "demo"),
     ):
         pytest.fail("it began")

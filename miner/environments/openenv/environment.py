@@ -70,13 +70,20 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         Args:
             limits: sessions at once that servers were found to take.
             processes: processes that play alike, this one among them.
+
+        Raises: `ConfigurationError` for a server with fewer sessions than processes.
         """
         self._processes = processes
         for url, places in self.places.items():
-            if self._host is None:
-                places.limit = max(1, limits[url] // processes)
-            else:
+            if self._host is not None:
                 [places.limit] = limits.values()
+                continue
+            places.limit = limits[url] // processes
+            if not places.limit:
+                raise ConfigurationError(
+                    f"{url} takes {limits[url]} sessions at once, fewer than the {processes} "
+                    "trainer processes: lower --processes, or give the server more sessions"
+                )
 
     def open(self, avoid: Collection[str] = ()) -> OpenEnvEnvironment:
         """A fresh environment on the least busy server. Raises: `ConfigurationError`."""

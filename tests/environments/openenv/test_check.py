@@ -101,7 +101,7 @@ async def test_processes_share_the_places_that_the_check_found(
 ) -> None:
     monkeypatch.setattr("miner.channels.openenv.world_size", lambda: 2)
     async with AsyncExitStack() as stack:
-        large, small, away = (Double(shows(int), capacity=n) for n in (100, 1, 100))
+        large, small, away = (Double(shows(int), capacity=n) for n in (100, 3, 100))
         for double in (large, small):
             await stack.enter_async_context(serving(double))
         away.url = "http://127.0.0.1:9"
@@ -115,6 +115,20 @@ async def test_processes_share_the_places_that_the_check_found(
             limits = {url: places.limit for url, places in source.places.items()}
             assert limits == {large.url: 4, small.url: 1}
             assert source.capacity // 2 == 5
+
+
+async def test_a_server_with_fewer_sessions_than_processes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One process would wait as long as the other has episodes to play."""
+    monkeypatch.setattr("miner.channels.openenv.world_size", lambda: 2)
+    async with AsyncExitStack() as stack:
+        single = await stack.enter_async_context(serving(Double(shows(int), capacity=1)))
+        channel = channel_on(single)
+        lead = await channel.open()
+        stack.push_async_callback(lead.close)
+        with pytest.raises(ConfigurationError, match="takes 1 sessions at once"):
+            await channel.check(lead)
 
 
 async def test_a_server_that_comes_late_is_waited_for_as_long_as_patience_lasts() -> None:
