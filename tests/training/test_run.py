@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from miner.config.channel_facts import FACTS
-from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments import EpisodeTask
+from miner.environments import EpisodeTask, ProtocolError
 from miner.environments.base import Observation
 from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
@@ -223,9 +222,9 @@ def test_a_lost_episode_prints_no_row_of_the_batch(
     reset, first = BuiltinEnvironment.reset, []
 
     async def one_fails(environment: BuiltinEnvironment, task: EpisodeTask) -> Observation:
-        if task.seed in TRAINING_SEEDS and not first:
+        if task.seed in TRAINING_SEEDS and first[:1] in ([], [task]):
             first.append(task)
-            raise ConfigurationError("not this one")
+            raise ProtocolError("not this one", server="builtin")
         return await reset(environment, task)
 
     monkeypatch.setattr(BuiltinEnvironment, "reset", one_fails)
