@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from miner.channels.base import Channel, Lengths
-from miner.config.errors import ConfigurationError
+from miner.config.errors import ConfigurationError, base_folder
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.findings import look_at
 from miner.duel.channel.longest import turn_tokens
@@ -53,9 +53,7 @@ class DuelChannel(Channel):
     async def check(self, source: EnvironmentSource) -> Findings:
         """Look at the model: how its calls are read and how long its turns become."""
         assert isinstance(source, DuelSource)
-        if self.model is None:
-            raise ConfigurationError("model.path is not set: name the folder of the base model")
-        return look_at(self.model, self.settings.games, source)
+        return look_at(base_folder(self.model), self.settings.games, source)
 
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
         """Games of the tournament's own seeds, both seats of each, against the first opponent."""

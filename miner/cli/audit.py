@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miner.config.contract import is_game
-from miner.config.errors import ConfigurationError
+from miner.config.errors import ConfigurationError, base_folder
 from miner.config.settings import Settings
 from miner.environments import InfrastructureError
 from miner.evaluation.audit import NO_PLAY, Audit, FixedPolicy
@@ -37,8 +37,7 @@ def audit_command(
       python -m miner audit model.path=MODEL environment.channel=builtin
     """
     settings = Settings.load(config, overrides or ())
-    if settings.model.path is None:
-        raise ConfigurationError("model.path is not set: name the folder of the base model")
+    base_folder(settings.model.path)
     console = Console()
     found = run_audit(settings, groups, console)
     table = Table("policy", "score [95% interval]", "episodes", box=SIMPLE_HEAD, pad_edge=False)

@@ -31,10 +31,8 @@ from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
 from miner.environments import InfrastructureError
 from miner.games.goofspiel import MATCH
-from miner.publishing.errors import LockedError
-from miner.publishing.filesystem import exclusive_lock
 from miner.reporting.progress import WarmStartProgress, print_line
-from miner.training.ownership import held
+from miner.training.ownership import held, locked
 from mock_env_server.running import running_server
 from mock_env_server.settings import Mode
 
@@ -149,15 +147,8 @@ def only_demo(run_dir: Path) -> Iterator[None]:
     Until its end no second one does: training holds the folder for a part of it alone.
     Raises: `ConfigurationError` if that run, or a demo of it, has not ended.
     """
-    with ExitStack() as stack:
-        run_dir.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            stack.enter_context(exclusive_lock(run_dir.with_name(f".{run_dir.name}.demo")))
-        except LockedError as error:
-            raise ConfigurationError(
-                f"{error.owner} shows this demo in {run_dir}: wait for its end, or set another "
-                "--seed or --out"
-            ) from None
+    way_out = "wait for its end, or set another --seed or --out"
+    with locked(run_dir, "demo", lambda owner: f"{owner} shows this demo in {run_dir}: {way_out}"):
         with held("run_dir", run_dir):
             if run_dir.exists():
                 run_dir.rename(f"{run_dir}.{time.strftime('%Y%m%d-%H%M%S')}")

@@ -84,15 +84,16 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     earlier = folder.read().evaluations
     base, note = _base_result(folder, earlier, record)
     label = distinct_name(record, earlier)
-    if len(result.episodes) < wanted:  # which would take the place of the whole evaluation's
-        label += f", {len(result.episodes)} of {wanted}"
+    over = len(result.episodes)
+    if over < wanted:  # without it, it would take the place of the whole evaluation
+        label += f", {over} of {wanted}"
     result = result.model_copy(update={"policy": label})
     record = _write(run, folder, result, replays, base)
     _print(run, result, record, console)
     if note:
         print_line(console, note)
-    if len(result.episodes) < wanted:
-        print_line(console, f"interrupted: {len(result.episodes)} of {wanted} episodes were over")
+    if over < wanted:
+        print_line(console, f"interrupted: {over} of {wanted} episodes were over")
         raise typer.Exit(TrainerStatus.INTERRUPTED)
     return True
 

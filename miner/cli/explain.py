@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from miner.config.errors import ConfigurationError
-from miner.reporting.run_folder import RunFolder
+from miner.reporting.run_folder import RunFolder, check_run_dir
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords, reward_of, step_loss
 from miner.rewards.advantages import EPSILON, differences_by_round, returns_to_go
 
@@ -43,8 +43,7 @@ def explain_command(
 
 def explanation(run_dir: Path, step: int | None, episode: int | None) -> str:
     """The text. Raises: `ConfigurationError` for a step or an episode that is not recorded."""
-    if not run_dir.is_dir():
-        raise ConfigurationError(f"{run_dir} is not a folder: name the run_dir of a training")
+    check_run_dir(run_dir)
     records = TokenRecords(run_dir)
     if step is None:
         step = next(reversed(records.steps()), None)

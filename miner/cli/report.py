@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from miner.config.errors import ConfigurationError
-
 
 def report_command(
     run_dir: Annotated[
@@ -21,12 +19,11 @@ def report_command(
 
     from miner.reporting.page import table_evaluations, write_report
     from miner.reporting.progress import print_line
-    from miner.reporting.run_folder import RunFolder
+    from miner.reporting.run_folder import RunFolder, check_run_dir
     from miner.reporting.run_warnings import run_warnings
     from miner.reporting.tables import print_scores
 
-    if not run_dir.is_dir():
-        raise ConfigurationError(f"{run_dir} is not a folder: name the run_dir of a training run")
+    check_run_dir(run_dir)
     page = write_report(run_dir)
     run = RunFolder(run_dir).read()
     console = Console()

@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from miner.config.statuses import TrainerStatus
 
 
 class ConfigurationError(Exception):
@@ -16,4 +19,11 @@ def one_sentence() -> Iterator[None]:
         yield
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(TrainerStatus.REFUSED)
+
+
+def base_folder(path: Path | None) -> Path:
+    """`path`, the setting model.path. Raises: `ConfigurationError` if it is not set."""
+    if path is None:
+        raise ConfigurationError("model.path is not set: name the folder of the base model")
+    return path

@@ -40,6 +40,12 @@ from miner.reporting.records import (
 )
 
 
+def check_run_dir(run_dir: Path) -> None:
+    """Raise `ConfigurationError` if there is no such folder."""
+    if not run_dir.is_dir():
+        raise ConfigurationError(f"{run_dir} is not a folder: name the run_dir of a training run")
+
+
 class RunFolder:
     """Writes and locates the records of one run.
 

@@ -7,7 +7,7 @@ Invariants:
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -37,16 +37,25 @@ def owned(settings: Settings) -> Iterator[None]:
 @contextmanager
 def held(name: str, folder: Path) -> Iterator[None]:
     """Hold one folder, which need not exist. Raises: `ConfigurationError` as `owned`."""
+    way_out = f"wait for its end, stop it, or name another {name}"
+    with locked(folder, "owner", lambda owner: f"{name} {folder} is used by {owner}: {way_out}"):
+        yield
+
+
+@contextmanager
+def locked(folder: Path, purpose: str, refusal: Callable[[str], str]) -> Iterator[None]:
+    """Hold the lock file `.NAME.PURPOSE` beside `folder`, which need not exist.
+
+    Args:
+        refusal: owner -> message of the `ConfigurationError` that is raised where it is held.
+    """
     path = folder.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(exclusive_lock(path.parent / f".{path.name}.owner"))
+            stack.enter_context(exclusive_lock(path.parent / f".{path.name}.{purpose}"))
         except LockedError as error:
-            raise ConfigurationError(
-                f"{name} {folder} is used by {error.owner}: wait for its end, stop it, or name "
-                f"another {name}"
-            ) from None
+            raise ConfigurationError(refusal(error.owner)) from None
         yield
 
 

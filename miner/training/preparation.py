@@ -11,7 +11,7 @@ from pathlib import Path
 
 from miner.config.channel_facts import FACTS
 from miner.config.control_groups import total_memory
-from miner.config.errors import ConfigurationError
+from miner.config.errors import ConfigurationError, base_folder
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
@@ -93,9 +93,7 @@ def checked_paths(settings: Settings) -> tuple[Path, Path]:
 
     Raises: `ConfigurationError` if one is missing, or publishing would replace a folder in use.
     """
-    base, output = settings.model.path, settings.output.dir
-    if base is None:
-        raise ConfigurationError("model.path is not set: name the folder of the base model")
+    base, output = base_folder(settings.model.path), settings.output.dir
     check_model_folder(base, named="model.path ")
     if output is None:
         raise ConfigurationError("output.dir is not set: name the folder to publish the model to")

@@ -1,6 +1,8 @@
 """Players that say what a test tells them, and a copy of the tournament's files made from its
 transcripts."""
 
+import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import yaml
 
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.players.base import Reply
+from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.table import Table
 from miner.duel.tools import ToolCall
 from miner.duel.turn import Request
@@ -31,6 +34,28 @@ def calls(*named: Sequence[str]) -> Reply:
 def move(action: int) -> Reply:
     """A reply that plays `action`."""
     return calls(("game_action", f'{{"action_id": {action}}}'))
+
+
+def interrupting(moves: int, number: signal.Signals, asked: list[int]) -> Callable[..., RulePlayer]:
+    """Makes players of random moves, as `make_player` is called; this process gets the signal at
+    that move.
+
+    Args:
+        asked: gets the seat of each move.
+    """
+
+    def make(said: str, games: object, *, seat: int) -> RulePlayer:
+        choose = random_move(seat)
+
+        def interrupts(request: Request) -> int:
+            asked.append(seat)
+            if len(asked) == moves:
+                os.kill(os.getpid(), number)
+            return choose(request)
+
+        return RulePlayer(said, interrupts)
+
+    return make
 
 
 class Scripted:

@@ -1,6 +1,5 @@
 """The gate's matches between real players, and the scores of a summary."""
 
-import os
 import signal
 
 import pytest
@@ -12,10 +11,9 @@ from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
 from miner.duel.players.base import Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
-from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.scoreboard import Meeting, score
 from miner.duel.turn import Request
-from tests.duel.stand_ins import Scripted, lowest_call
+from tests.duel.stand_ins import Scripted, interrupting, lowest_call
 
 
 async def test_a_stronger_player_passes_and_the_weaker_one_does_not() -> None:
@@ -36,19 +34,7 @@ async def test_too_few_pairs_leave_it_undecided(number: int) -> None:
 def test_an_interrupt_ends_the_gate(moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pair's first game and in its second one."""
     asked: list[int] = []
-
-    def make(said: str, games: object, *, seat: int) -> RulePlayer:
-        choose = random_move(seat)
-
-        def interrupts(request: Request) -> int:
-            asked.append(seat)
-            if len(asked) == moves:
-                os.kill(os.getpid(), signal.SIGINT)
-            return choose(request)
-
-        return RulePlayer(said, interrupts)
-
-    monkeypatch.setattr(gating, "make_player", make)
+    monkeypatch.setattr(gating, "make_player", interrupting(moves, signal.SIGINT, asked))
     ended = CliRunner().invoke(app, ["gate", "a", "b", "--games", "goofspiel", "--pairs", "200"])
     assert ended.exit_code == 130, ended.output
     assert len(asked) < 100

@@ -26,7 +26,7 @@ from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.errors import InfrastructureError
 from miner.games import GAMES
-from tests.duel.stand_ins import Scripted, calls, move
+from tests.duel.stand_ins import Scripted, calls, interrupting, move
 
 RULES = Rules(3, own_wording(), keep_plies=True)
 
@@ -84,19 +84,7 @@ def test_an_interrupt_keeps_the_games_that_were_over(
     moves: int, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-
-    def make(said: str, games: object, *, seat: int) -> RulePlayer:
-        choose = random_move(seat)
-
-        def interrupts(request: Request) -> int:
-            asked.append(seat)
-            if len(asked) == moves:
-                os.kill(os.getpid(), number)
-            return choose(request)
-
-        return RulePlayer(said, interrupts)
-
-    monkeypatch.setattr(session, "make_player", make)
+    monkeypatch.setattr(session, "make_player", interrupting(moves, number, asked))
     command = ["league", "a", "b", "--games", "clobber,liars_dice", "--pairs", "500"]
     ended = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
     assert ended.exit_code == TrainerStatus.INTERRUPTED, ended.output

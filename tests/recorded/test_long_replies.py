@@ -67,3 +67,14 @@ def test_what_is_left_out_is_counted_once_and_logged_as_the_number_doubles(
             assert made.of(number) == []
     assert made.conversations.left_out == {"a reply above 1 tokens": 5}
     assert [line.split()[6] for line in caplog.messages] == ["1", "2", "4"]
+
+
+def test_replies_that_are_not_taught_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three replies one is short enough."""
+    long = {"role": "assistant", "content": "word " * 200}
+    chats = [[*swe_row(number)[:4], long] for number in range(10)]
+    monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 150)
+    _, made = taught(write_rows(tmp_path / "data", chats))
+    assert len(made.some(3, 9, "a")) == 3

@@ -279,17 +279,6 @@ def test_some_rows_have_as_many_replies_as_asked_for(tmp_path: Path) -> None:
     assert len(made.some(99, 9, "a")) == len(made.conversations.trained)
 
 
-def test_replies_that_are_not_taught_are_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of three replies one is short enough."""
-    long = {"role": "assistant", "content": "word " * 200}
-    chats = [[*swe_row(number)[:4], long] for number in range(10)]
-    monkeypatch.setattr("miner.recorded.rows.DUEL_REPLY_TOKENS", 150)
-    made = rows(read_conversations((write_rows(tmp_path / "data", chats),)))
-    assert len(made.some(3, 9, "a")) == 3
-
-
 def test_conversations_beside_games_weigh_as_many_usual_replies_as_were_asked_for(
     tmp_path: Path,
 ) -> None:
