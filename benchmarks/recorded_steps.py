@@ -28,7 +28,7 @@ from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.base import EnvironmentSource, EpisodeTask, Observation
 from miner.games import GAMES
-from miner.inference.sampler import Sample, Sampler, SamplingParams
+from miner.inference.sampler import Sample, SamplingParams
 from miner.learning.forest import Row
 from miner.rollout.episode import EpisodeParams, sampled
 from miner.rollout.renderer import ChatRenderer
@@ -78,19 +78,10 @@ def words(prompt: str, rng: Random) -> str:
 
 
 class ScriptedSampler:
-    """`Sampler` that answers by a script, and counts tokens.
+    """`Sampler` that answers by a script, and counts tokens."""
 
-    Args:
-        engine: also prefills each prompt, if given.
-    """
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        answer: Answer,
-        engine: Sampler | None = None,
-    ) -> None:
-        self._tokenizer, self._answer, self._engine = tokenizer, answer, engine
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, answer: Answer) -> None:
+        self._tokenizer, self._answer = tokenizer, answer
         self.renderer = ChatRenderer(tokenizer)
         self._rngs: dict[int | None, Random] = {}
         self.rendered = self.sampled = 0
@@ -100,8 +91,6 @@ class ScriptedSampler:
     ) -> Sample:
         """See `Sampler`."""
         await asyncio.sleep(0)
-        if self._engine:
-            await self._engine.sample(prompt_ids, SamplingParams(1), session=session)
         rng = self._rngs.setdefault(session, Random(len(self._rngs)))
         reply = self._answer(str(self._tokenizer.decode(list(prompt_ids))), rng)
         ids = self.renderer.encode_reply(reply)
@@ -113,8 +102,6 @@ class ScriptedSampler:
 
     async def end_session(self, session: int) -> None:
         """See `Sampler`."""
-        if self._engine:
-            await self._engine.end_session(session)
 
 
 class NotedDuels(DuelSource):

@@ -13,14 +13,11 @@ tokens. Ids beyond a network's vocabulary wrap around.
 
 import argparse
 import copy
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from random import Random
-from statistics import mean
 
 import numpy as np
 import torch
@@ -29,36 +26,25 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 from trl.trainer.utils import add_fused_lm_head
 
 from benchmarks.recorded_steps import (
     DEMO_REPLIES,
-    GROUP,
-    ScriptedSampler,
     Step,
-    call,
-    duel_source,
-    duels,
     goofspiel,
-    record,
     recorder,
 )
 from miner.background_loop import BackgroundLoop
-from miner.inference.transformers.sampler import TransformersSampler
-from miner.learning.forest import Row, grow, nearly_within, single
+from miner.learning.forest import Row, grow, single
 from miner.learning.packing import Pass, few_passes, padded_tokens, tokens_in_line
 from miner.learning.tree_forward import let_take_trees, score
 from miner.tiny_model.build import Recipe, recipe_tokenizer
 from miner.tiny_model.network import NetworkRecipe, build_network
 
-WIN_RATE = 0.9
 DEMO = "the demo's step: Goofspiel, 8 cards, 32 games alone, all legal replies"
 GROUPED = "Goofspiel, 8 cards, the demo's network"
-STEPS = ("prefill", "flat", "demo", "cards", "served", "duels", "notes", "own", "code", "openenv")
+STEPS = ("demo", "cards", "served", "duels", "notes", "own", "code", "openenv")
 COLUMNS = (
     "step", "rows", "rendered", "sampled", "by rows", "by trees", "share", "one tree", "time",
     "share",
@@ -155,70 +141,6 @@ def smollm2(folder: Path | None, layers: int) -> PreTrainedModel:
     return LlamaForCausalLM(shape)
 
 
-@dataclass(frozen=True)
-class Flat:
-    """Means over draws of which games are won, of shares of those of a step in which none is left
-    out: groups with one reward, rows left out, tokens computed, time."""
-
-    groups: float
-    rows: float
-    tokens: float
-    time: float = math.nan
-
-
-def with_advantage(step: Step, seed: int) -> tuple[float, dict[int, Row]]:
-    """Share of groups whose members all have one reward, and the rows that are learned from."""
-    rng = Random(seed)
-    won = [[rng.random() < WIN_RATE for _ in range(step.group)] for _ in step.environments]
-    flat = [len(set(group)) == 1 for group in won]
-    needed = {n: row for n, row in step.rows.items() if not flat[step.episodes[n] // step.group]}
-    return sum(flat) / len(flat), needed | nearly_within(needed, step.rows)
-
-
-def flat_share(step: Step, budget: int, model: PreTrainedModel | None, draws: int) -> Flat:
-    """Share that learning computes where games are won so often, and with a `model` its time."""
-    drawn = [with_advantage(step, seed) for seed in range(draws)]
-    ways = {"all": passes_of(step.rows, budget, trees=True)} | {
-        str(seed): passes_of(left, budget, trees=True) for seed, (_, left) in enumerate(drawn)
-    }
-    tokens = {name: sum(map(tokens_in_line, passes)) for name, passes in ways.items()}
-    counted = Flat(
-        mean(flat for flat, _ in drawn),
-        mean(1 - len(left) / len(step.rows) for _, left in drawn),
-        (sum(tokens.values()) / tokens["all"] - 1) / draws,
-    )
-    if model is None:
-        return counted
-    computed = {name: passes for name, passes in ways.items() if passes}
-    seconds = timed(dict.fromkeys(computed, model), computed, 1000)
-    return replace(counted, time=(sum(seconds.values()) / seconds["all"] - 1) / draws)
-
-
-def prefilled_share(tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop) -> float:
-    """Of 64 duels' prompts: tokens that the transformers sampler computes, padding included."""
-    shape = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=16,
-    )
-    model = Qwen3ForCausalLM(shape)
-    computed: list[int] = []
-    with TransformersSampler(model, tokenizer) as engine:
-        sampler = ScriptedSampler(tokenizer, call, engine)
-        model.register_forward_pre_hook(
-            lambda module, args, given: computed.append(given["input_ids"].numel()),
-            with_kwargs=True,
-        )
-        tasks = [*duels()[::3], *duels()[1:5:3]]  # a deal of each game, and two more
-        assert len(tasks) * GROUP == 64
-        record("", duel_source(), tasks, sampler, loop)
-    return sum(computed) / sampler.rendered
-
-
 def main() -> None:
     """Record, count, compute, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -235,36 +157,21 @@ def main() -> None:
     torch.set_num_threads(1)
     with BackgroundLoop() as loop:
         own = recipe_tokenizer(Recipe())
-        wanted = {"demo", "flat"} & set(given.steps)
-        grouped = goofspiel(own, loop, name=GROUPED) if wanted else None
-        demo = goofspiel(own, loop, DEMO_REPLIES, DEMO) if "demo" in given.steps else None
+        demo = []
+        if "demo" in given.steps:
+            demo = [goofspiel(own, loop, DEMO_REPLIES, DEMO), goofspiel(own, loop, name=GROUPED)]
         qwen = import_module("tests.base_models.families").FAMILIES[0].tokenizer()
         play = recorder(qwen, loop)
         recorded = [played() for name, played in play.items() if name in given.steps]
-        if "prefill" in given.steps:
-            share = prefilled_share(qwen, loop)
-            print(f"prefill of 64 duels: {share:.2f} of the tokens", flush=True)
     small = ready(build_network(own, NetworkRecipe(), 0))
-    if grouped and "flat" in given.steps:
-        print(in_words(flat_share(grouped, given.budget, None, 1000)), "(1,000 draws)", flush=True)
-        if given.passes:
-            drawn = flat_share(grouped, given.budget, small["trees"], 8)
-            print(in_words(drawn), "(8 draws)", flush=True)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for step in (demo, grouped) if demo and grouped else ():
+    for step in demo:
         show(step, small, given.budget, given.passes and 1000)
     device = "cuda" if given.gpu else "cpu"
     timing = given.passes and recorded
     large = ready(smollm2(given.model, given.layers).to(device)) if timing else {}
     for step in recorded:
         show(step, large, given.budget, given.passes)
-
-
-def in_words(flat: Flat) -> str:
-    """In words."""
-    shares = f"{flat.groups:.2f} of groups flat, {flat.rows:.2f} of rows left out"
-    time = "" if math.isnan(flat.time) else f", {flat.time:.2f} of time"
-    return f"games won at {WIN_RATE}: {shares}, {flat.tokens:.2f} of tokens{time}"
 
 
 def counts(rows: Mapping[int, Row], budget: int) -> list[str]:
